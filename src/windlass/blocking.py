@@ -1,0 +1,187 @@
+"""The way from blocking code into the app: one thread with an event loop of its own, behind ``.sync``.
+
+Every blocking call is the async call, run on that loop with that loop's store (see ``connections``). The
+thread is started by the first call, opens the app there, and closes it at ``app.sync.close()`` or when the
+program ends. After a fork the child starts one of its own: threads do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar
+
+from windlass.errors import NotOpen, WindlassError
+
+Q = ParamSpec("Q")
+T = TypeVar("T")
+
+# On Windows a blocked wait does not notice Ctrl-C; waiting in short pieces lets it through.
+_INTERRUPTIBLE_WAIT: Final = 0.2 if os.name == "nt" else None
+_CLOSE_SECONDS: Final = 10.0
+"""How long the end of the program waits for the store to finish what it accepted."""
+
+
+class Opens(Protocol):
+    """What the portal opens on its loop and closes again."""
+
+    async def open(self) -> Any: ...
+
+    async def close(self) -> None: ...
+
+
+class Portal:
+    """Runs coroutines of one app on a thread of its own and waits for them."""
+
+    def __init__(self, app: Opens) -> None:
+        self._app = app
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._running: _Running | None = None
+
+    def run(self, function: Callable[Q, Coroutine[Any, Any, T]], *args: Q.args, **kwargs: Q.kwargs) -> T:
+        """``await function(*args, **kwargs)``, blocking. Errors arrive as they were raised."""
+        return self._start().run(function(*args, **kwargs))
+
+    def open(self) -> None:
+        """Start the thread and open the app there, if that has not happened yet."""
+        self._start()
+
+    def close(self) -> None:
+        """Close the store behind ``.sync`` and end its thread. The next blocking call starts anew."""
+        if self._pid != os.getpid():
+            return  # the parent's thread is not ours to end
+        with self._lock:
+            running, self._running = self._running, None
+        if running is not None:
+            atexit.unregister(self.close)
+            running.stop(self._app.close)
+
+    def _start(self) -> _Running:
+        if self._pid != os.getpid():
+            # A forked child: the thread is gone, and the lock may have been held when the fork happened.
+            self._pid, self._lock, self._running = os.getpid(), threading.Lock(), None
+        running = self._running
+        if running is not None:
+            return running
+        with self._lock:
+            if self._running is None:
+                started = _Running()
+                try:
+                    started.run(self._app.open())
+                except BaseException:
+                    started.stop(None)
+                    raise
+                self._running = started
+                atexit.register(self.close)
+            return self._running
+
+
+class _Running:
+    """The thread and its loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._ended = False
+        self._thread = threading.Thread(target=self._serve, name="windlass-sync", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        done: concurrent.futures.Future[T] = concurrent.futures.Future()
+        tasks: list[asyncio.Task[None]] = []
+
+        async def carry() -> None:
+            try:
+                done.set_result(await coroutine)
+            except BaseException as error:  # all of them belong to the caller, cancellation included
+                done.set_exception(error)
+
+        try:
+            if threading.current_thread() is self._thread:
+                raise WindlassError("a blocking call on the thread that serves them would never return")
+            # The callback runs in the caller's context variables, and the task it creates inherits them.
+            self._schedule(lambda: tasks.append(self._loop.create_task(carry())))
+        except BaseException:
+            coroutine.close()
+            raise
+        try:
+            _wait(done)
+        except BaseException:  # Ctrl-C: stop the work too, and let it tidy up; a second Ctrl-C does not wait
+            self._schedule(lambda: [task.cancel() for task in tasks])
+            _wait(done)
+            raise
+        try:
+            return done.result()
+        except asyncio.CancelledError:
+            raise NotOpen("the app was closed while this blocking call was running") from None
+
+    def stop(self, close: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+        try:
+            if close is not None:
+                self.run(close())
+        finally:
+            with self._lock:
+                self._ended = True
+                # What was scheduled before still starts, and _serve then cancels it: nobody is left waiting.
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_CLOSE_SECONDS)
+
+    def _schedule(self, callback: Callable[[], object]) -> None:
+        with self._lock:
+            if self._ended:
+                raise NotOpen("the app was closed while this blocking call began; call again to reopen it")
+            self._loop.call_soon_threadsafe(callback)
+
+    def _serve(self) -> None:
+        # A runner cancels what is left, closes generators and executors, and closes the loop.
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()
+
+
+def _wait(done: concurrent.futures.Future[Any]) -> None:
+    while not done.done():
+        concurrent.futures.wait((done,), timeout=_INTERRUPTIBLE_WAIT)
+
+
+class Twin(Generic[T]):
+    """What every blocking twin has: the thing itself, and the way to it."""
+
+    def __init__(self, inner: T, portal: Portal) -> None:
+        self._inner = inner
+        self._portal = portal
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._inner!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        return self._inner == other._inner if isinstance(other, Twin) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._inner)
+
+
+class AppTwin(Twin[T]):
+    """The twin of an app, which can also be opened and closed; opening happens by itself."""
+
+    def open(self) -> Self:
+        """Start the thread behind the blocking calls and open the store there."""
+        self._portal.open()
+        return self
+
+    def close(self) -> None:
+        """Close that store and end the thread. The next blocking call starts anew."""
+        self._portal.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,352 @@
+"""The twins behind ``.sync``, written by ``scripts/make_blocking_twins.py``: do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from uuid import UUID
+
+from windlass.app import DEFAULT_PAGE, Windlass
+from windlass.blocking import AppTwin, Twin
+from windlass.filters import JobFilters
+from windlass.job import Attempt, Job, JobPage
+from windlass.model import Count, JobError, JobRecord, Progress, State, Stats, TopicStats
+from windlass.options import EnqueueOptions
+from windlass.task import BoundTask, Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class BlockingJob(Twin[Job[R]], Generic[R]):
+    """Blocking twin of :class:`~windlass.job.Job`."""
+
+    @property
+    def record(self) -> JobRecord:
+        """Everything the store said, in its own units."""
+        return self._inner.record
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether this enqueue found its key taken, and this is the job that holds it."""
+        return self._inner.duplicate
+
+    @property
+    def replaced(self) -> bool:
+        """Whether that job took over the new payload (``on_duplicate="replace"``)."""
+        return self._inner.replaced
+
+    @property
+    def id(self) -> UUID:
+        """Time-ordered and unique (UUIDv7)."""
+        return self._inner.id
+
+    @property
+    def number(self) -> int:
+        """Store-wide, in enqueue order."""
+        return self._inner.number
+
+    @property
+    def topic(self) -> str:
+        """The lane it waits in."""
+        return self._inner.topic
+
+    @property
+    def task(self) -> str:
+        """The name of its task; empty when it was enqueued by a bare topic."""
+        return self._inner.task
+
+    @property
+    def tenant(self) -> str:
+        """Whom it belongs to."""
+        return self._inner.tenant
+
+    @property
+    def priority(self) -> int:
+        """Higher runs first."""
+        return self._inner.priority
+
+    @property
+    def key(self) -> str | None:
+        """What makes it unique within its tenant and task."""
+        return self._inner.key
+
+    @property
+    def correlation_id(self) -> str | None:
+        """What it belongs together with, in the caller's words."""
+        return self._inner.correlation_id
+
+    @property
+    def user_id(self) -> str | None:
+        """On whose behalf it runs."""
+        return self._inner.user_id
+
+    @property
+    def service_id(self) -> str | None:
+        """Which service asked for it."""
+        return self._inner.service_id
+
+    @property
+    def max_attempts(self) -> int | None:
+        """How many attempts it gets; None is unlimited."""
+        return self._inner.max_attempts
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds one attempt may run; None is no timeout."""
+        return self._inner.timeout
+
+    @property
+    def payload(self) -> Any:
+        """The JSON it was given (or raw bytes); None when the bodies have not been loaded."""
+        return self._inner.payload
+
+    @property
+    def state(self) -> State:
+        """The stored state. It is also a plain string: ``job.state == "failed"``."""
+        return self._inner.state
+
+    @property
+    def shown_state(self) -> str:
+        """The finest name for its state: ``delayed``, ``retrying``, ``blocked`` and ``claimed`` included."""
+        return self._inner.shown_state
+
+    @property
+    def attempt(self) -> int:
+        """How many attempts have been counted, a running one included."""
+        return self._inner.attempt
+
+    @property
+    def worker(self) -> str | None:
+        """Who holds it or held it last."""
+        return self._inner.worker
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether somebody asked a running job to stop."""
+        return self._inner.cancel_requested
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far its handler says it is."""
+        return self._inner.progress
+
+    @property
+    def checkpoint(self) -> Any:
+        """What its handler asked to be remembered."""
+        return self._inner.checkpoint
+
+    @property
+    def error(self) -> JobError | None:
+        """Why the newest attempt that errored did so."""
+        return self._inner.error
+
+    @property
+    def error_summary(self) -> str | None:
+        """The newest error in one line; lists carry it too."""
+        return self._inner.error_summary
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The attempts that errored, oldest first: the first ten and the last ten."""
+        return self._inner.attempts
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was enqueued."""
+        return self._inner.created_at
+
+    @property
+    def run_at(self) -> datetime:
+        """When it is, or was, due."""
+        return self._inner.run_at
+
+    @property
+    def claimed_at(self) -> datetime | None:
+        """When a worker last took it."""
+        return self._inner.claimed_at
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When its handler last began."""
+        return self._inner.started_at
+
+    @property
+    def finished_at(self) -> datetime | None:
+        """When it reached its final state."""
+        return self._inner.finished_at
+
+    @property
+    def leased_until(self) -> datetime | None:
+        """Until when its worker holds it without a further sign of life."""
+        return self._inner.leased_until
+
+    def result(self, timeout: float | None = None) -> R:
+        """Wait for the job to finish and answer what its handler returned.
+
+        Raises ``JobFailed`` or ``JobCancelled`` when it ended so, ``ResultTimeout`` after ``timeout`` seconds
+        (the job goes on), ``JobNotFound`` when it has been deleted.
+        """
+        return self._portal.run(self._inner.result, timeout)
+
+    def refresh(self) -> BlockingJob[R]:
+        """Look again, bodies included. ``JobNotFound`` when the job is gone."""
+        return BlockingJob(self._portal.run(self._inner.refresh), self._portal)
+
+    def cancel(self) -> bool:
+        """Cancel it: True when it ended at once, False when its worker has been asked to stop."""
+        return self._portal.run(self._inner.cancel)
+
+    def requeue(self) -> None:
+        """Run a failed or cancelled job again, from its first attempt."""
+        self._portal.run(self._inner.requeue)
+
+    def delete(self) -> None:
+        """Remove it with everything that belongs to it. A running job is refused."""
+        self._portal.run(self._inner.delete)
+
+
+class BlockingTask(Twin[Task[P, R]], Generic[P, R]):
+    """Blocking twin of :class:`~windlass.task.Task`."""
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> BlockingJob[R]:
+        """Make a job of this call. The arguments are checked against the signature first."""
+        return BlockingJob(self._portal.run(self._inner.enqueue, *args, **kwargs), self._portal)
+
+    def enqueue_many(self, payloads: Iterable[Any]) -> list[BlockingJob[R]]:
+        """One job for each payload, written together, handles in the same order.
+
+        A payload is a mapping of the function's parameters, or the object (or bytes) it takes. All of them
+        are checked before the first is written.
+        """
+        return [
+            BlockingJob(item, self._portal) for item in self._portal.run(self._inner.enqueue_many, payloads)
+        ]
+
+    def options(self, **options: Unpack[EnqueueOptions]) -> BlockingBoundTask[P, R]:
+        """The task with options for the jobs to come: ``send.options(delay=60).enqueue(...)``."""
+        return BlockingBoundTask(self._inner.options(**options), self._portal)
+
+
+class BlockingBoundTask(Twin[BoundTask[P, R]], Generic[P, R]):
+    """Blocking twin of :class:`~windlass.task.BoundTask`."""
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> BlockingJob[R]:
+        """Make a job of this call. The arguments are checked against the signature first."""
+        return BlockingJob(self._portal.run(self._inner.enqueue, *args, **kwargs), self._portal)
+
+    def enqueue_many(self, payloads: Iterable[Any]) -> list[BlockingJob[R]]:
+        """One job for each payload, written together, handles in order. See ``Task.enqueue_many``."""
+        return [
+            BlockingJob(item, self._portal) for item in self._portal.run(self._inner.enqueue_many, payloads)
+        ]
+
+    def options(self, **options: Unpack[EnqueueOptions]) -> BlockingBoundTask[P, R]:
+        """More options, laid over these."""
+        return BlockingBoundTask(self._inner.options(**options), self._portal)
+
+
+class BlockingWindlass(AppTwin[Windlass]):
+    """Blocking twin of :class:`~windlass.app.Windlass`."""
+
+    def enqueue(
+        self, task_or_topic: str | Task[..., Any], payload: Any = None, **options: Unpack[EnqueueOptions]
+    ) -> BlockingJob[Any]:
+        """Make a job for a task, or for whoever takes jobs of a topic. An omitted payload is ``{}``."""
+        return BlockingJob(
+            self._portal.run(self._inner.enqueue, task_or_topic, payload, **options), self._portal
+        )
+
+    def enqueue_many(
+        self, task_or_topic: str | Task[..., Any], payloads: Iterable[Any], **options: Unpack[EnqueueOptions]
+    ) -> list[BlockingJob[Any]]:
+        """One job for each payload, written together, handles in the same order.
+
+        All payloads are checked before the first is written; every 10,000 jobs are one transaction.
+        """
+        return [
+            BlockingJob(item, self._portal)
+            for item in self._portal.run(self._inner.enqueue_many, task_or_topic, payloads, **options)
+        ]
+
+    def get(self, job_id: UUID | str) -> BlockingJob[Any]:
+        """One job with its bodies and errors, or ``JobNotFound``."""
+        return BlockingJob(self._portal.run(self._inner.get, job_id), self._portal)
+
+    def jobs(
+        self,
+        *,
+        limit: int = DEFAULT_PAGE,
+        offset: int = 0,
+        cursor: int | None = None,
+        **filters: Unpack[JobFilters],
+    ) -> JobPage[BlockingJob[Any]]:
+        """Jobs that match, newest first, without their bodies; at most 200 a page."""
+        return self._portal.run(self._inner.jobs, limit=limit, offset=offset, cursor=cursor, **filters).map(
+            lambda item: BlockingJob(item, self._portal)
+        )
+
+    def count(self, **filters: Unpack[JobFilters]) -> Count:
+        """How many jobs match, exact up to 10,000."""
+        return self._portal.run(self._inner.count, **filters)
+
+    def result(self, job_id: UUID | str, timeout: float | timedelta | None = None) -> Any:
+        """Wait for a job to finish and answer what its handler returned. See ``Job.result``."""
+        return self._portal.run(self._inner.result, job_id, timeout)
+
+    def stats(self, window: float | timedelta = 3600, *, tenant: str | None = None) -> Stats:
+        """Counts as of now; times and throughput over the last ``window`` seconds."""
+        return self._portal.run(self._inner.stats, window, tenant=tenant)
+
+    def requeue(self, job_id: UUID | str) -> None:
+        """Run a failed or cancelled job again, from its first attempt."""
+        self._portal.run(self._inner.requeue, job_id)
+
+    def cancel(self, job_id: UUID | str) -> bool:
+        """Cancel a job: True when it ended at once, False when its worker has been asked to stop."""
+        return self._portal.run(self._inner.cancel, job_id)
+
+    def delete(self, job_id: UUID | str) -> None:
+        """Remove a job that is not running, with everything that belongs to it."""
+        self._portal.run(self._inner.delete, job_id)
+
+    def requeue_all(self, **filters: Unpack[JobFilters]) -> int:
+        """Requeue every failed or cancelled job that matches; how many."""
+        return self._portal.run(self._inner.requeue_all, **filters)
+
+    def cancel_all(self, **filters: Unpack[JobFilters]) -> int:
+        """Cancel every pending job that matches and ask the running ones to stop; how many."""
+        return self._portal.run(self._inner.cancel_all, **filters)
+
+    def delete_all(self, **filters: Unpack[JobFilters]) -> int:
+        """Remove every job that matches and is not running; how many."""
+        return self._portal.run(self._inner.delete_all, **filters)
+
+    def topics(self) -> list[TopicStats]:
+        """Every topic that has jobs or is paused, by name."""
+        return self._portal.run(self._inner.topics)
+
+    def pause(self, topic: str, seconds: float | timedelta | None = None) -> None:
+        """Let no worker take jobs of this topic, for some time or until ``resume``."""
+        self._portal.run(self._inner.pause, topic, seconds)
+
+    def resume(self, topic: str) -> None:
+        """Let workers take jobs of this topic again."""
+        self._portal.run(self._inner.resume, topic)
+
+    def migrate(self) -> list[str]:
+        """Bring the schema up to date; the names of the steps taken."""
+        return self._portal.run(self._inner.migrate)
+
+    def check(self) -> list[str]:
+        """What the store finds wrong with itself; empty when all is well."""
+        return self._portal.run(self._inner.check)
+
+    def run_worker(self, **options: Any) -> None:
+        """Run jobs until stopped."""
+        self._portal.run(self._inner.run_worker, **options)
+
+    def run_until_idle(self, **options: Any) -> None:
+        """Run jobs until none is due: for tests and scripts."""
+        self._portal.run(self._inner.run_until_idle, **options)

@@ -1,0 +1,149 @@
+"""The ``windlass`` command itself: the list of commands, and what becomes of their errors.
+
+A command's module is imported when the command is used, so ``windlass --help`` does not pay for all of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final, NoReturn
+
+import click
+
+from windlass.__about__ import __version__
+from windlass.cli import failures
+from windlass.errors import WindlassError
+from windlass.names import suggest
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One command in the list. ``help`` repeats its first line, so that listing imports nothing."""
+
+    place: str
+    section: str
+    help: str
+
+
+COMMANDS: Final[Mapping[str, Entry]] = {
+    "demo": Entry(
+        "windlass.cli.demo.command:demo", "Try it", "Watch a queue at work, on a throw-away database."
+    ),
+    "worker": Entry("windlass.cli.worker:worker", "Run work", "Run the jobs of an app until stopped."),
+    "enqueue": Entry("windlass.cli.enqueue:enqueue", "Run work", "Make a job, or many from a file."),
+    "jobs": Entry(
+        "windlass.cli.jobs.group:jobs", "Look and manage", "List, show, requeue, cancel and delete jobs."
+    ),
+    "topics": Entry("windlass.cli.topics:topics", "Look and manage", "List, pause and resume topics."),
+    "stats": Entry(
+        "windlass.cli.stats:stats", "Look and manage", "Show counts, times and throughput of the queue."
+    ),
+    "migrate": Entry(
+        "windlass.cli.migrate:migrate", "Operate", "Create the tables, or bring them up to date."
+    ),
+}
+
+
+class Root(click.Group):
+    """The group of all commands; imports them late and turns every error into one line and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature click wants
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, attribute = entry.place.partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command), entry.place  # noqa: S101 - the table above is ours
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            hint = suggest(name, COMMANDS) or f"; the commands are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"there is no command {name!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, entry in COMMANDS.items():
+            sections.setdefault(entry.section, []).append((name, entry.help))
+        for section, rows in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(rows, col_max=12, col_spacing=4)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except WindlassError as error:
+            failures.say(str(error))
+            failures.maybe_say_traceback(ctx, error)
+            ctx.exit(failures.exit_code(error))
+        except BrokenPipeError:
+            failures.forget_stdout()
+            ctx.exit(failures.BROKEN_PIPE)
+
+    def main(  # type: ignore[override]  # click's overloads tell apart a flag that is always on here
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        """Run a command line and exit with its code. See ``failures`` for the codes."""
+        del standalone_mode  # this group is the program: it always exits
+        try:
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+            sys.stdout.flush()
+        except click.ClickException as error:
+            failures.say_click(error)
+            code = error.exit_code
+        except (click.Abort, KeyboardInterrupt):
+            code = failures.INTERRUPTED
+        except BrokenPipeError:
+            failures.forget_stdout()
+            code = failures.BROKEN_PIPE
+        sys.exit(code if isinstance(code, int) else failures.FINE)
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
+    if not value or ctx.resilient_parsing:
+        return
+    import platform
+    import sqlite3
+
+    click.echo(
+        f"windlass {__version__} (Python {platform.python_version()}, SQLite {sqlite3.sqlite_version})"
+    )
+    ctx.exit()
+
+
+@click.group(
+    cls=Root,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Every command has its own --help. The store is $WINDLASS_URL, [tool.windlass] in pyproject.toml, "
+    "or sqlite:///windlass.db, unless --url or --app says otherwise.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the versions of Windlass, Python and SQLite, and exit.",
+)
+@click.pass_context
+def windlass(ctx: click.Context) -> None:
+    """A durable job queue that lives in the database you already have."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

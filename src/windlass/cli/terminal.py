@@ -1,0 +1,136 @@
+"""What output looks like: tables on a terminal, tab-separated lines in a pipe, JSON on request."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STATE_STYLES: Final = {
+    "pending": "yellow",
+    "delayed": "blue",
+    "retrying": "magenta",
+    "blocked": "bright_black",
+    "claimed": "cyan",
+    "running": "cyan",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "bright_black",
+}
+
+
+def make_streams_safe() -> None:
+    """An output that cannot show a character shows an escape instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def is_terminal(stream: TextIO | None = None) -> bool:
+    """Whether a person reads this stream (stdout unless told)."""
+    return (stream or sys.stdout).isatty()
+
+
+def speaks_unicode() -> bool:
+    """Whether stdout can show more than ASCII."""
+    return (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "") == "utf8"
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A rich console; imported late, because rich costs more than most commands."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+
+
+def progress_bar() -> Progress:
+    """A progress bar on stderr; it draws nothing when nobody watches."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console(stderr=True),
+        transient=True,
+        disable=not is_terminal(sys.stderr),
+    )
+
+
+def json_option(command: F) -> F:
+    """``--json``, the same everywhere."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
+
+
+def print_json(value: Any) -> None:
+    """A value as indented JSON."""
+    click.echo(dump_json(value))
+
+
+def dump_json(value: Any) -> str:
+    """JSON for people and programs alike; plain ASCII where the output can show no more."""
+    return json.dumps(value, indent=2, ensure_ascii=not speaks_unicode())
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. ``plain=False`` leaves it out of piped output, ``width`` out of narrow terminals."""
+
+    title: str
+    justify: Literal["left", "right"] = "left"
+    keep: bool = False
+    """Never shortened, whatever the width: ids must stay copyable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A value as people see it, and as programs get it when that differs."""
+
+    shown: str
+    plain: str | None = None
+    style: str = ""
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], *, empty: str) -> None:
+    """A table on a terminal; tab-separated lines under a header in a pipe, complete and uncoloured."""
+    if not is_terminal():
+        click.echo("\t".join(column.title.upper() for column in columns))
+        for row in rows:
+            click.echo("\t".join(_plain(cell) for cell in row))
+        return
+    filled = list(rows)
+    if not filled:
+        click.echo(empty)
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(
+            column.title,
+            justify=column.justify,
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=36 if column.keep else None,
+        )
+    for row in filled:
+        table.add_row(*(Text(cell.shown, style=cell.style) for cell in row))
+    console().print(table)
+
+
+def _plain(cell: Cell) -> str:
+    text = cell.shown if cell.plain is None else cell.plain
+    return " ".join(text.split())

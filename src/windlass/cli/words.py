@@ -1,0 +1,153 @@
+"""Numbers and times as people say them, and the option types that read them back."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import click
+
+from windlass.clock import MICROSECONDS, to_datetime
+from windlass.model import FOREVER
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_duration = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?", re.IGNORECASE)
+
+
+def duration(seconds: float | None) -> str:
+    """``12 ms``, ``1.5 s``, ``3m 20s``, ``5h 2m``, ``4d 3h``; a dash for nothing."""
+    if seconds is None:
+        return "-"
+    if seconds < 0.001:
+        return "<1 ms" if seconds > 0 else "0 ms"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for size, unit, smaller, small in ((86_400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size}{unit} {rest}{small}" if rest else f"{whole // size}{unit}"
+    return f"{whole} s"
+
+
+def age(microseconds: int, now: int) -> str:
+    """How long ago, in one unit: ``now``, ``12s``, ``5m``, ``3h``, ``2d``; the future as ``in 5m``."""
+    seconds = (now - microseconds) / MICROSECONDS
+    if abs(seconds) < 1:
+        return "now"
+    prefix = "in " if seconds < 0 else ""
+    seconds = abs(seconds)
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{prefix}{int(seconds // size)}{unit}"
+    return f"{prefix}{int(seconds)}s"
+
+
+def moment(microseconds: int | None) -> str:
+    """A stored time as ISO 8601; empty for none."""
+    return "" if microseconds is None else to_datetime(microseconds).isoformat()
+
+
+def pause_end(paused_until: int | None, now: int) -> str:
+    """What to say of a topic's pause; empty when it is not paused."""
+    if paused_until is None or paused_until <= now:
+        return ""
+    if paused_until >= FOREVER:
+        return "paused"
+    return f"paused for {duration((paused_until - now) / MICROSECONDS)}"
+
+
+def jobs(number: int) -> str:
+    """``1 job``, ``2,000 jobs``."""
+    return f"{number:,} job" if number == 1 else f"{number:,} jobs"
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, or a number with a unit: 90, 90s, 5m, 2h, 1d."""
+
+    name = "duration"
+
+    def __init__(self, *, none: bool = False) -> None:
+        self.none = none
+        """Whether ``none`` is a value."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        text = value.strip().lower()
+        if self.none and text == "none":
+            return NONE
+        match = _duration.fullmatch(text)
+        if match is None:
+            also = " or none" if self.none else ""
+            self.fail(f"{value!r} is no duration; give seconds{also}, or 500ms, 90s, 5m, 2h, 1d", param, ctx)
+        return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+class NumberOrNone(click.ParamType[int]):
+    """A whole number, or ``none``."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value.strip().lower() == "none":
+            return NONE
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is no whole number and not none", param, ctx)
+
+
+class Moment(click.ParamType[datetime]):
+    """An ISO 8601 time with a zone; with ``ago`` also a duration before now."""
+
+    name = "time"
+
+    def __init__(self, *, ago: bool = False) -> None:
+        self.ago = ago
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        text = value.strip()
+        match = _duration.fullmatch(text)
+        if self.ago and match is not None and match[2]:
+            try:
+                return datetime.now(UTC) - timedelta(seconds=float(match[1]) * _UNITS[match[2].lower()])
+            except OverflowError:
+                self.fail(f"{value!r} ago is before all time", param, ctx)
+        also = ", or 2h for two hours ago" if self.ago else ""
+        try:
+            parsed = datetime.fromisoformat(text)
+        except ValueError:
+            self.fail(f"{value!r} is no ISO 8601 time; write it like 2030-01-31T09:00Z{also}", param, ctx)
+        if parsed.utcoffset() is None:
+            self.fail(
+                f"{value!r} has no time zone, so it is a different moment on every machine; "
+                f"add Z or an offset like +02:00{also}",
+                param,
+                ctx,
+            )
+        return parsed
+
+
+class _None:
+    """The word ``none`` on a command line, told apart from an option that was not given."""
+
+    def __repr__(self) -> str:
+        return "none"
+
+
+NONE: Final = _None()
+
+
+def value_of(given: Any) -> Any:
+    """An option's value as Python means it."""
+    return None if given is NONE else given

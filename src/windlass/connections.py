@@ -1,0 +1,92 @@
+"""Which opened store a piece of code uses: the one of the event loop it runs on.
+
+A store's futures, locks and connections belong to the event loop that opened them. The app therefore keeps
+one *recipe* (a store that is never opened) and gives every event loop a sibling of its own: the user's loop
+gets one in ``async with app``, the thread behind ``.sync`` gets one at the first blocking call. Code asks for
+"the store" and gets that of the running loop, so nothing above has to know on which side it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from windlass.errors import NotOpen
+from windlass.results import ResultWaiter
+from windlass.settings import Settings
+from windlass.stores import Store
+
+
+@dataclass(slots=True)
+class Connection:
+    """One event loop's opened store."""
+
+    store: Store
+    results: ResultWaiter
+    users: int = 0  # nested ``async with app`` on one loop share it; the last one closes it
+    opened: bool = False
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Connections:
+    """The opened stores of one app, by event loop."""
+
+    def __init__(self, recipe: Store, settings: Settings) -> None:
+        self._recipe = recipe
+        self._settings = settings
+        self._by_loop: dict[asyncio.AbstractEventLoop, Connection] = {}
+
+    async def open(self) -> None:
+        """Open this loop's store, or join those who already have."""
+        self._forget_dead_loops()
+        loop = asyncio.get_running_loop()
+        connection = self._by_loop.get(loop)
+        if connection is None:
+            store = self._recipe.sibling()
+            connection = Connection(store, ResultWaiter(store, self._settings.poll_interval))
+            self._by_loop[loop] = connection
+        connection.users += 1
+        try:
+            async with connection.opening:
+                if not connection.opened:
+                    await connection.store.open()
+                    if self._settings.migrate:
+                        await connection.store.migrate()
+                    connection.opened = True
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Leave; the last to leave closes the store. Harmless when nothing is open."""
+        loop = asyncio.get_running_loop()
+        connection = self._by_loop.get(loop)
+        if connection is None:
+            return
+        connection.users -= 1
+        if connection.users == 0:
+            del self._by_loop[loop]
+            await connection.results.close()
+            await connection.store.close()
+
+    def current(self) -> Connection:
+        """The running loop's connection; outside of any loop the only one there is."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            if len(self._by_loop) == 1:
+                return next(iter(self._by_loop.values()))
+            raise NotOpen("the app is not open; use it inside `async with app`, or through .sync") from None
+        connection = self._by_loop.get(loop)
+        if connection is None or not connection.opened:
+            elsewhere = " (it is open on another one)" if self._by_loop else ""
+            raise NotOpen(
+                f"the app is not open on this event loop{elsewhere}; use it inside `async with app`, "
+                "or through .sync"
+            )
+        return connection
+
+    def _forget_dead_loops(self) -> None:
+        # A loop that ended without closing the app (a test that failed, say) must not be kept alive by us.
+        for loop in [loop for loop in self._by_loop if loop.is_closed()]:
+            del self._by_loop[loop]

@@ -1,0 +1,302 @@
+"""What a handler knows about its run, and what it can say while running.
+
+A handler asks for it by annotation: ``async def send(ctx: Context, user_id: str)``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Coroutine
+from datetime import datetime
+from typing import Any, NoReturn, Protocol
+from uuid import UUID
+
+from windlass import payload
+from windlass.clock import to_datetime
+from windlass.errors import Directive, InvalidInput, LeaseLost, WrongState
+from windlass.model import Claimed, Lease, Progress, Report
+
+MAX_MESSAGE = 1000
+"""Longest progress message or stage, in characters."""
+
+_log = logging.getLogger("windlass.job")
+
+
+class Released(Directive):
+    """Raised by ``ctx.release()``: give the job back, not counted."""
+
+    def __init__(self, delay: float) -> None:
+        self.delay = delay
+        super().__init__("given back by its handler")
+
+
+class Run(Protocol):
+    """What the worker tells a context about the run it belongs to."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Somebody asked for the job to be cancelled, its time is over, or its lease is lost."""
+
+    @property
+    def shutting_down(self) -> bool:
+        """The worker has been told to stop."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop the handler's calls are answered on."""
+
+    async def report(self, report: Report) -> bool:
+        """Remember this under the lease; False when the lease is no longer held."""
+
+
+class JobInfo:
+    """The job a handler runs for, as it was when it was claimed."""
+
+    __slots__ = ("_job",)
+
+    def __init__(self, job: Claimed) -> None:
+        self._job = job
+
+    @property
+    def id(self) -> UUID:
+        return self._job.lease.job_id
+
+    @property
+    def topic(self) -> str:
+        return self._job.topic
+
+    @property
+    def task(self) -> str:
+        return self._job.task
+
+    @property
+    def priority(self) -> int:
+        return self._job.priority
+
+    @property
+    def key(self) -> str | None:
+        return self._job.key
+
+    @property
+    def max_attempts(self) -> int | None:
+        return self._job.max_attempts
+
+    @property
+    def created_at(self) -> datetime:
+        return to_datetime(self._job.created_at)
+
+    @property
+    def run_at(self) -> datetime:
+        return to_datetime(self._job.run_at)
+
+    def __repr__(self) -> str:
+        return f"<JobInfo {self.id} {self.task or self.topic}>"
+
+
+class Checkpoint:
+    """What an earlier attempt left for this one, and how to leave something for the next.
+
+    ``await ctx.checkpoint({"done": 40})`` saves; ``ctx.checkpoint.value`` is what was saved last (None at
+    first), and for objects ``ctx.checkpoint["done"]`` and ``ctx.checkpoint.get("done", 0)`` look into it.
+    False while there is none.
+    """
+
+    __slots__ = ("_context", "_loaded", "_raw", "_value")
+
+    def __init__(self, context: Context, raw: bytes | None) -> None:
+        self._context = context
+        self._raw = raw
+        self._loaded = False
+        self._value: Any = None
+
+    async def __call__(self, data: Any) -> None:
+        """Save ``data`` (JSON) durably. Raises ``LeaseLost`` when this run no longer owns the job."""
+        raw = payload.encode(
+            data, limit=self._context.checkpoint_limit, what="checkpoint", limit_name="max_result_bytes"
+        )
+        await self._context.send(Report(self._context.lease, checkpoint=raw))
+        self._raw, self._loaded = raw, False
+
+    @property
+    def value(self) -> Any:
+        if not self._loaded:
+            self._value = None if self._raw is None else payload.decode(self._raw)
+            self._loaded = True
+        return self._value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A field of the saved object; ``default`` when nothing was saved or it has no such field."""
+        return self.value.get(name, default) if isinstance(self.value, dict) else default
+
+    def __getitem__(self, name: Any) -> Any:
+        if self._raw is None:
+            raise KeyError(name)
+        return self.value[name]
+
+    def __bool__(self) -> bool:
+        return self._raw is not None
+
+    def __repr__(self) -> str:
+        return f"<Checkpoint {self.value!r}>"
+
+
+class Context:
+    """The run of one attempt, as its handler sees it."""
+
+    __slots__ = ("_checkpoint", "_job", "_logger", "_run", "checkpoint_limit")
+
+    def __init__(self, job: Claimed, run: Run, *, checkpoint_limit: int = 65_536) -> None:
+        self._job = job
+        self._run = run
+        self._checkpoint: Checkpoint | None = None
+        self._logger: logging.LoggerAdapter[logging.Logger] | None = None
+        self.checkpoint_limit = checkpoint_limit
+
+    # -- who, what, for whom ----------------------------------------------------------------------------
+
+    @property
+    def job(self) -> JobInfo:
+        """The job this run is for."""
+        return JobInfo(self._job)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._job.attempt
+
+    @property
+    def last_attempt(self) -> bool:
+        """Whether an error now would fail the job."""
+        return self._job.last_attempt
+
+    @property
+    def fence(self) -> int:
+        """Grows with every claim: hand it to other systems to let them refuse a run that was overtaken."""
+        return self._job.lease.fence
+
+    @property
+    def lease(self) -> Lease:
+        """The lease this run holds."""
+        return self._job.lease
+
+    @property
+    def tenant(self) -> str:
+        return self._job.tenant
+
+    @property
+    def user_id(self) -> str | None:
+        return self._job.user_id
+
+    @property
+    def service_id(self) -> str | None:
+        return self._job.service_id
+
+    @property
+    def correlation_id(self) -> str | None:
+        return self._job.correlation_id
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose records carry job_id, task, topic, tenant, correlation_id and attempt."""
+        if self._logger is None:
+            job = self._job
+            fields = {
+                "job_id": str(job.lease.job_id),
+                "task": job.task,
+                "topic": job.topic,
+                "tenant": job.tenant,
+                "correlation_id": job.correlation_id,
+                "attempt": job.attempt,
+            }
+            self._logger = logging.LoggerAdapter(_log, fields)
+        return self._logger
+
+    # -- what to watch ----------------------------------------------------------------------------------
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the job should stop: somebody cancelled it, its time is over, or its lease is lost."""
+        return self._run.cancelled
+
+    @property
+    def shutting_down(self) -> bool:
+        """True once the worker has been told to stop; a good moment to save a checkpoint and ``release``."""
+        return self._run.shutting_down
+
+    # -- what to say ------------------------------------------------------------------------------------
+
+    async def progress(self, percent: float, message: str | None = None, stage: str | None = None) -> None:
+        """Tell everybody who looks how far this is. Raises ``LeaseLost`` when this run lost the job."""
+        if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 <= percent <= 100:
+            raise InvalidInput(f"percent is {percent!r}; 0 to 100 are possible")
+        for name, text in (("message", message), ("stage", stage)):
+            if text is not None:
+                _check_words(name, text)
+        await self.send(
+            Report(self.lease, progress=Progress(math.floor(percent * 100) / 100, message, stage))
+        )
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """What an earlier attempt saved; call it to save: ``await ctx.checkpoint({"done": 40})``."""
+        if self._checkpoint is None:
+            self._checkpoint = Checkpoint(self, self._job.checkpoint)
+        return self._checkpoint
+
+    def release(self, delay: float = 0.0) -> NoReturn:
+        """Give the job back now: another run starts later, this one is not counted as an attempt."""
+        raise Released(delay)
+
+    @property
+    def sync(self) -> BlockingContext:
+        """The same for plain functions, which run on a thread: ``ctx.sync.progress(50)``."""
+        return BlockingContext(self)
+
+    async def send(self, report: Report) -> None:
+        """Have something remembered under the lease."""
+        if not await self._run.report(report):
+            raise LeaseLost(
+                f"job {self.job.id} is no longer held by this run (fence {self.fence}); nothing was written"
+            )
+
+    def __repr__(self) -> str:
+        return f"<Context of job {self.job.id}, attempt {self.attempt}>"
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a call of this context from a handler's thread and wait for it."""
+        loop = self._run.loop
+        try:
+            running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is loop:
+            coroutine.close()
+            raise WrongState("ctx.sync blocks, and this is the worker's event loop; await ctx itself instead")
+        asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+
+class BlockingContext:
+    """The blocking twins of a context's calls, for handlers that are plain functions."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def progress(self, percent: float, message: str | None = None, stage: str | None = None) -> None:
+        """See ``Context.progress``."""
+        self._context.wait_for(self._context.progress(percent, message, stage))
+
+    def checkpoint(self, data: Any) -> None:
+        """Save a checkpoint; see ``Context.checkpoint``."""
+        self._context.wait_for(self._context.checkpoint(data))
+
+
+def _check_words(name: str, text: Any) -> None:
+    if not isinstance(text, str):
+        raise InvalidInput(f"{name} is {text!r}; it must be text")
+    if len(text) > MAX_MESSAGE:
+        raise InvalidInput(f"{name} has {len(text):,} characters; the limit is {MAX_MESSAGE:,}")
+    payload.encode(text, limit=8 * MAX_MESSAGE, what=name)

@@ -1,0 +1,186 @@
+"""Everything Windlass raises, as one tree.
+
+::
+
+    WindlassError
+    ├── InvalidInput (ValueError)      bad topic, payload, time or option; nothing was written
+    │   ├── InvalidPayload             the payload is not storable JSON or does not fit the task
+    │   └── LimitExceeded              a configured maximum would be passed
+    ├── HandlerNotFound                no task of that name, and unknown tasks are refused
+    ├── JobNotFound (LookupError)      no such job, or not one this caller may see
+    ├── WrongState                     the job is not in a state that allows this
+    ├── JobFailed                      raised by ``job.result()``: the job is in ``failed``
+    ├── JobCancelled                   raised by ``job.result()``: the job is in ``cancelled``
+    ├── ResultTimeout (TimeoutError)   ``job.result(timeout=…)`` ran out; the job goes on
+    ├── LeaseLost                      the lease ended; the write was refused
+    ├── NotOpen                        the app is used before ``async with app``
+    ├── ConfigurationError             a setting, URL or task registration that cannot work
+    └── StoreError                     the database refused or failed
+        ├── StoreUnavailable           busy, disconnected, full: try again later
+        ├── SchemaTooNew               the database was migrated by a newer Windlass
+        └── UsedAfterFork              the store was opened before ``fork()``
+
+    Directive                          raised by handlers to say how an attempt ends
+    ├── RetryAfter(delay)   try again in ``delay`` seconds; counts as an attempt
+    ├── Fail(reason)        no more retries
+    ├── Snooze(delay)       run again later; not counted
+    └── Cancel(reason)      end as cancelled
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from windlass.model import JobError
+
+
+class WindlassError(Exception):
+    """Base of everything Windlass raises on purpose."""
+
+    code = "internal_error"
+
+
+class InvalidInput(WindlassError, ValueError):
+    """The caller's input cannot be accepted. Nothing was written."""
+
+    code = "invalid_input"
+
+
+class InvalidPayload(InvalidInput):
+    """The payload is not storable JSON, or does not fit the task's signature."""
+
+
+class LimitExceeded(InvalidInput):
+    """A configured maximum (payload bytes, topics, jobs per topic, …) would be passed."""
+
+    code = "limit_exceeded"
+
+
+class HandlerNotFound(WindlassError):
+    """No task of that name is registered, and this app refuses unknown tasks."""
+
+    code = "handler_not_found"
+
+
+class JobNotFound(WindlassError, LookupError):
+    """No such job, or not one the caller may see."""
+
+    code = "job_not_found"
+
+
+class WrongState(WindlassError):
+    """The job exists, but its state does not allow what was asked."""
+
+    code = "wrong_state"
+
+
+class JobFailed(WindlassError):
+    """The awaited job ended in ``failed``. ``error`` says why."""
+
+    code = "job_failed"
+
+    def __init__(self, job_id: UUID, error: JobError | None) -> None:
+        self.job_id = job_id
+        self.error = error
+        why = f"{error.code}: {error.message}" if error else "no error was recorded"
+        super().__init__(f"job {job_id} failed: {why}")
+
+
+class JobCancelled(WindlassError):
+    """The awaited job ended in ``cancelled``. ``error`` carries the reason where one was given."""
+
+    code = "job_canceled"
+
+    def __init__(self, job_id: UUID, error: JobError | None) -> None:
+        self.job_id = job_id
+        self.error = error
+        super().__init__(f"job {job_id} was cancelled" + (f": {error.message}" if error else ""))
+
+
+class ResultTimeout(WindlassError, TimeoutError):
+    """The job did not finish in the time given to ``result``. The job itself goes on."""
+
+    code = "result_timeout"
+
+
+class LeaseLost(WindlassError):
+    """The lease ended before this write, so the write was refused and changed nothing."""
+
+    code = "lease_lost"
+
+
+class NotOpen(WindlassError):
+    """The app was used before it was opened, or after it was closed."""
+
+    code = "not_open"
+
+
+class ConfigurationError(WindlassError):
+    """A setting, a URL or a task registration that cannot work."""
+
+    code = "configuration_error"
+
+
+class StoreError(WindlassError):
+    """The database refused or failed. The transaction in question left nothing behind."""
+
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    """The database is busy, gone, full or out of reach. Trying again later may work."""
+
+    code = "store_unavailable"
+
+
+class SchemaTooNew(StoreError):
+    """The database was migrated by a newer Windlass than this one."""
+
+    code = "schema_too_new"
+
+
+class UsedAfterFork(StoreError):
+    """The store was opened in a parent process; connections do not survive a fork."""
+
+    code = "used_after_fork"
+
+
+class Directive(Exception):  # noqa: N818 - an instruction from a handler, not an error
+    """Raised by a handler to say how its attempt ends. Not an error of Windlass."""
+
+
+class RetryAfter(Directive):
+    """Try again in ``delay`` seconds. The attempt counts; the last one fails the job."""
+
+    def __init__(self, delay: float, reason: str = "the handler asked for another try") -> None:
+        self.delay = delay
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Fail(Directive):
+    """End the job as failed, whatever attempts are left."""
+
+    def __init__(self, reason: str = "the handler gave up", *, code: str = "handler_error") -> None:
+        self.reason = reason
+        self.code = code
+        super().__init__(reason)
+
+
+class Snooze(Directive):
+    """Run the job again in ``delay`` seconds. This attempt is not counted."""
+
+    def __init__(self, delay: float) -> None:
+        self.delay = delay
+        super().__init__(f"snoozed for {delay} s")
+
+
+class Cancel(Directive):
+    """End the job as cancelled."""
+
+    def __init__(self, reason: str = "the handler cancelled the job") -> None:
+        self.reason = reason
+        super().__init__(reason)

@@ -1,0 +1,69 @@
+"""Which jobs a list, a count or a bulk action means, as a caller says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, TypedDict
+
+from windlass.errors import InvalidInput
+from windlass.model import JobFilter, Shown, State
+from windlass.names import check_task_name, check_tenant, check_text, check_wire_topic, shorten, suggest
+from windlass.options import check_moment
+
+MAX_SEARCH_LENGTH: Final = 1000
+"""Longest text to search for, and longest key to filter by."""
+
+
+class JobFilters(TypedDict, total=False):
+    """Conditions on jobs; all given ones must hold. None is no condition."""
+
+    topic: str | None
+    task: str | None
+    state: str | None
+    tenant: str | None
+    key: str | None
+    correlation_id: str | None
+    created_after: datetime | None
+    created_before: datetime | None
+    text: str | None
+
+
+def check_filter(given: Mapping[str, Any]) -> JobFilter:
+    """The filter a store understands, every value checked."""
+    checked: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in JobFilters.__annotations__:
+            names = sorted(JobFilters.__annotations__)
+            raise InvalidInput(
+                f"{name!r} is no filter{suggest(name, names)}; the filters are {', '.join(names)}"
+            )
+        if value is None:
+            continue
+        match name:
+            case "topic":
+                checked[name] = check_wire_topic(value)
+            case "task":
+                # Jobs enqueued by a bare name have the empty task; they can be asked for.
+                checked[name] = value if value == "" else check_task_name(value)
+            case "state":
+                checked[name] = check_state(value)
+            case "tenant":
+                checked[name] = check_tenant(value)
+            case "created_after" | "created_before":
+                checked[name] = check_moment(name, value)
+            case _:
+                checked[name] = check_text(name, value, MAX_SEARCH_LENGTH)
+    return JobFilter(**checked)
+
+
+def check_state(value: Any) -> State | Shown:
+    """A state to filter by: a stored one, or one of the derived ones."""
+    for states in (State, Shown):
+        try:
+            return states(value)
+        except ValueError:
+            continue
+    known = [*State, *Shown]
+    hint = suggest(value, known) if isinstance(value, str) else ""
+    raise InvalidInput(f"state is {shorten(value)}{hint}; the states are {', '.join(known)}")

@@ -1,0 +1,304 @@
+"""The handle on one job, and a page of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from uuid import UUID
+
+from windlass import payload
+from windlass.clock import to_datetime
+from windlass.model import BodyFormat, JobError, JobRecord, Progress, State
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.blocking_twins import BlockingJob
+
+R = TypeVar("R")
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt that did not complete."""
+
+    attempt: int
+    worker: str | None
+    started_at: datetime | None
+    ended_at: datetime
+    error: JobError
+
+
+class Job(Generic[R]):
+    """One job as last seen. Fields do not change by themselves; :meth:`refresh` looks again.
+
+    Jobs from a list carry no bodies: ``payload``, ``checkpoint``, ``attempts`` and ``error`` are empty there
+    until :meth:`refresh`.
+    """
+
+    record: JobRecord
+    """Everything the store said, in its own units."""
+    duplicate: bool
+    """Whether this enqueue found its key taken, and this is the job that holds it."""
+    replaced: bool
+    """Whether that job took over the new payload (``on_duplicate="replace"``)."""
+
+    def __init__(
+        self, app: Windlass, record: JobRecord, *, duplicate: bool = False, replaced: bool = False
+    ) -> None:
+        self._app = app
+        self.record = record
+        self.duplicate = duplicate
+        self.replaced = replaced
+
+    def __repr__(self) -> str:
+        record = self.record
+        return f"<Job {record.id} {record.task or record.topic} {record.state}>"
+
+    def __eq__(self, other: object) -> bool:
+        return self.record.id == other.record.id if isinstance(other, Job) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.record.id)
+
+    # -- what it is -------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> UUID:
+        """Time-ordered and unique (UUIDv7)."""
+        return self.record.id
+
+    @property
+    def number(self) -> int:
+        """Store-wide, in enqueue order."""
+        return self.record.number
+
+    @property
+    def topic(self) -> str:
+        """The lane it waits in."""
+        return self.record.topic
+
+    @property
+    def task(self) -> str:
+        """The name of its task; empty when it was enqueued by a bare topic."""
+        return self.record.task
+
+    @property
+    def tenant(self) -> str:
+        """Whom it belongs to."""
+        return self.record.tenant
+
+    @property
+    def priority(self) -> int:
+        """Higher runs first."""
+        return self.record.priority
+
+    @property
+    def key(self) -> str | None:
+        """What makes it unique within its tenant and task."""
+        return self.record.key
+
+    @property
+    def correlation_id(self) -> str | None:
+        """What it belongs together with, in the caller's words."""
+        return self.record.correlation_id
+
+    @property
+    def user_id(self) -> str | None:
+        """On whose behalf it runs."""
+        return self.record.user_id
+
+    @property
+    def service_id(self) -> str | None:
+        """Which service asked for it."""
+        return self.record.service_id
+
+    @property
+    def max_attempts(self) -> int | None:
+        """How many attempts it gets; None is unlimited."""
+        return self.record.max_attempts
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds one attempt may run; None is no timeout."""
+        return self.record.timeout
+
+    @property
+    def payload(self) -> Any:
+        """The JSON it was given (or raw bytes); None when the bodies have not been loaded."""
+        body = self.record.payload
+        if body is None or self.record.format is BodyFormat.BYTES:
+            return body
+        return payload.decode(body)
+
+    # -- how it is doing --------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """The stored state. It is also a plain string: ``job.state == "failed"``."""
+        return self.record.state
+
+    @property
+    def shown_state(self) -> str:
+        """The finest name for its state: ``delayed``, ``retrying``, ``blocked`` and ``claimed`` included."""
+        return str(self.record.shown_state(self._app.clock.now()))
+
+    @property
+    def attempt(self) -> int:
+        """How many attempts have been counted, a running one included."""
+        return self.record.attempt
+
+    @property
+    def worker(self) -> str | None:
+        """Who holds it or held it last."""
+        return self.record.worker
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether somebody asked a running job to stop."""
+        return self.record.cancel_requested
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far its handler says it is."""
+        return self.record.progress
+
+    @property
+    def checkpoint(self) -> Any:
+        """What its handler asked to be remembered."""
+        body = self.record.checkpoint
+        return None if body is None else payload.decode(body)
+
+    @property
+    def error(self) -> JobError | None:
+        """Why the newest attempt that errored did so."""
+        return self.record.attempts[-1].error if self.record.attempts else None
+
+    @property
+    def error_summary(self) -> str | None:
+        """The newest error in one line; lists carry it too."""
+        return self.record.error_summary
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The attempts that errored, oldest first: the first ten and the last ten."""
+        return tuple(
+            Attempt(
+                attempt=kept.attempt,
+                worker=kept.worker,
+                started_at=_moment(kept.started_at),
+                ended_at=to_datetime(kept.ended_at),
+                error=kept.error,
+            )
+            for kept in self.record.attempts
+        )
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was enqueued."""
+        return to_datetime(self.record.created_at)
+
+    @property
+    def run_at(self) -> datetime:
+        """When it is, or was, due."""
+        return to_datetime(self.record.run_at)
+
+    @property
+    def claimed_at(self) -> datetime | None:
+        """When a worker last took it."""
+        return _moment(self.record.claimed_at)
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When its handler last began."""
+        return _moment(self.record.started_at)
+
+    @property
+    def finished_at(self) -> datetime | None:
+        """When it reached its final state."""
+        return _moment(self.record.finished_at)
+
+    @property
+    def leased_until(self) -> datetime | None:
+        """Until when its worker holds it without a further sign of life."""
+        return _moment(self.record.leased_until)
+
+    # -- what can be done with it -----------------------------------------------------------------------
+
+    async def result(self, timeout: float | None = None) -> R:
+        """Wait for the job to finish and answer what its handler returned.
+
+        Raises ``JobFailed`` or ``JobCancelled`` when it ended so, ``ResultTimeout`` after ``timeout`` seconds
+        (the job goes on), ``JobNotFound`` when it has been deleted.
+        """
+        return cast("R", await self._app.result(self.record.id, timeout))
+
+    async def refresh(self) -> Job[R]:
+        """Look again, bodies included. ``JobNotFound`` when the job is gone."""
+        self.record = (await self._app.get(self.record.id)).record
+        return self
+
+    async def cancel(self) -> bool:
+        """Cancel it: True when it ended at once, False when its worker has been asked to stop."""
+        ended = await self._app.cancel(self.record.id)
+        await self.refresh()
+        return ended
+
+    async def requeue(self) -> None:
+        """Run a failed or cancelled job again, from its first attempt."""
+        await self._app.requeue(self.record.id)
+        await self.refresh()
+
+    async def delete(self) -> None:
+        """Remove it with everything that belongs to it. A running job is refused."""
+        await self._app.delete(self.record.id)
+
+    @property
+    def sync(self) -> BlockingJob[R]:
+        """The same handle with blocking calls."""
+        from windlass.blocking_twins import BlockingJob
+
+        return BlockingJob(self, self._app.portal)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage(Generic[T]):
+    """Some jobs, newest first. Pass ``cursor`` back for the next page; None means there is none."""
+
+    items: tuple[T, ...]
+    cursor: int | None
+    total: int
+    total_exact: bool  # False: there are at least ``total``
+    limit: int
+    offset: int
+    partial: bool = False  # a text search ran out of time; ``cursor`` continues it
+    searched_back_to: datetime | None = None  # how far a partial search came
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> T:
+        return self.items[index]
+
+    def map(self, function: Callable[[T], U]) -> JobPage[U]:
+        """The same page with other handles."""
+        return JobPage(
+            tuple(function(item) for item in self.items),
+            self.cursor,
+            self.total,
+            self.total_exact,
+            self.limit,
+            self.offset,
+            self.partial,
+            self.searched_back_to,
+        )
+
+
+def _moment(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else to_datetime(microseconds)

@@ -1,0 +1,104 @@
+"""The operator's verbs on one job and on everything a filter matches."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+from uuid import UUID
+
+from windlass.errors import InvalidInput, JobNotFound, WrongState
+from windlass.model import JobFilter, JobRecord, State, Verdict
+from windlass.names import shorten
+from windlass.stores.protocol import MAX_BATCH, Store
+
+_ALLOWED: Final = {
+    "requeue": ("requeued", (State.FAILED, State.CANCELLED)),
+    "cancel": ("cancelled", (State.PENDING, State.RUNNING)),
+    "delete": ("deleted", (State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED)),
+}
+
+
+def check_job_id(value: Any) -> UUID:
+    """A job's id, given as such or as text."""
+    if isinstance(value, UUID):
+        return value
+    if isinstance(value, str):
+        try:
+            return UUID(value)
+        except ValueError:
+            pass
+    raise InvalidInput(f"job id is {shorten(value)}; it must be a UUID, for example job.id")
+
+
+async def get(store: Store, job_id: UUID) -> JobRecord:
+    """One job with its bodies, or ``JobNotFound``."""
+    record = await store.get(job_id)
+    if record is None:
+        raise not_found(job_id)
+    return record
+
+
+async def act(store: Store, verb: str, job_id: UUID) -> bool:
+    """``requeue``, ``cancel`` or ``delete`` one job; False when a running one was only asked to stop."""
+    (verdict,) = await _verb(store, verb)([job_id])
+    match verdict:
+        case Verdict.DONE:
+            return True
+        case Verdict.REQUESTED:
+            return False
+        case Verdict.NOT_FOUND:
+            raise not_found(job_id)
+        case Verdict.KEY_TAKEN:
+            raise WrongState(
+                f"job {job_id} cannot be requeued while another job holds its key; "
+                "wait for that job, or cancel or delete it first"
+            )
+        case Verdict.WRONG_STATE:
+            record = await get(store, job_id)
+            done, states = _ALLOWED[verb]
+            raise WrongState(
+                f"job {job_id} is {record.state} and cannot be {done}; "
+                f"that is possible for jobs that are {_listed(states)}"
+            )
+
+
+async def act_on_all(store: Store, verb: str, where: JobFilter) -> int:
+    """The same for everything that matches; how many jobs it took effect on.
+
+    Pages go from new to old by job number, which no verb changes, so no job is met twice and jobs that come
+    in meanwhile are not touched.
+    """
+    if where == JobFilter():
+        raise InvalidInput(
+            f"{verb}_all without a filter means every job; say which ones, for example state='failed'"
+        )
+    # Without a state only those are walked that the verb can act on: a million completed jobs are not read
+    # to requeue ten failed ones.
+    states = (where.state,) if where.state is not None else _ALLOWED[verb][1]
+    number = 0
+    for state in states:
+        narrowed = replace(where, state=state)
+        cursor: int | None = None
+        while True:
+            page = await store.list_jobs(narrowed, limit=MAX_BATCH, cursor=cursor)
+            if page.items:
+                verdicts = await _verb(store, verb)([record.id for record in page.items])
+                number += sum(verdict in {Verdict.DONE, Verdict.REQUESTED} for verdict in verdicts)
+            if page.cursor is None:
+                break
+            cursor = page.cursor
+    return number
+
+
+def not_found(job_id: UUID) -> JobNotFound:
+    return JobNotFound(f"there is no job {job_id}; it may have been deleted, or pruned after its retention")
+
+
+def _verb(store: Store, verb: str) -> Callable[[Sequence[UUID]], Awaitable[list[Verdict]]]:
+    verbs = {"requeue": store.requeue, "cancel": store.cancel, "delete": store.delete}
+    return verbs[verb]
+
+
+def _listed(states: Sequence[State]) -> str:
+    return f"{', '.join(states[:-1])} or {states[-1]}"

@@ -1,0 +1,420 @@
+"""The data every part of Windlass talks about. Frozen, no I/O, nothing of ours imported.
+
+Times are microseconds since 1970 (see ``clock``); durations are seconds as floats.
+What is made once per job on the way through a worker is a msgspec Struct: ten times cheaper to make than a
+frozen dataclass, and just as frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from windlass.outcome import Outcome
+
+ROOT_TENANT: Final = "root"
+"""The tenant of jobs that belong to no one in particular."""
+
+EXPLICIT: Final = 150
+"""Priority of work somebody asked for and waits for."""
+DISCOVERED: Final = 100
+"""Priority of work the system found for itself."""
+BACKFILL: Final = 30
+"""Priority of work that may take its time."""
+
+
+class State(StrEnum):
+    """What is stored. ``completed``, ``failed`` and ``cancelled`` are final."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        return self in FINAL_STATES
+
+
+FINAL_STATES: Final = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+
+
+class Shown(StrEnum):
+    """States that are derived, never stored: a finer view on ``pending`` and ``running``."""
+
+    DELAYED = "delayed"
+    """pending, due in the future"""
+    RETRYING = "retrying"
+    """pending after at least one counted attempt"""
+    BLOCKED = "blocked"
+    """pending, waiting for other jobs"""
+    CLAIMED = "claimed"
+    """running by lease, but its handler has not been seen to start"""
+
+
+class BodyFormat(StrEnum):
+    JSON = "json"
+    BYTES = "bytes"
+
+
+class KeyLifetime(StrEnum):
+    """How long a key keeps other jobs out."""
+
+    PRUNED = "pruned"
+    """as long as the job's row exists, finished or not"""
+    FINISHED = "finished"
+    """while the job is pending or running"""
+
+
+class OnDuplicate(StrEnum):
+    """What to do when the key is taken."""
+
+    KEEP = "keep"
+    """return the job that holds it, unchanged"""
+    REPLACE = "replace"
+    """overwrite payload, priority and due time of that job if it has not been started"""
+
+
+class FailureOrigin(StrEnum):
+    """Who ended a job as failed; buried jobs are kept until somebody kicks them."""
+
+    ATTEMPT = "attempt"
+    BURIED = "buried"
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """Why an attempt errored: a code for programs, a message for people, details for the curious."""
+
+    code: str
+    message: str
+    retryable: bool = True
+    details: Mapping[str, Any] | None = None
+    traceback: str | None = None
+
+
+class Lease(Struct, frozen=True):
+    """The right to settle one claimed job. Given by claim; ended by settle or by time."""
+
+    job_id: UUID
+    fence: int  # grows on every claim, so a slow worker cannot settle a newer one
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What a worker is able to run: the jobs of one task in one topic.
+
+    ``task=""`` means jobs enqueued by a bare name, without a task; ``None`` means every job of the topic.
+    """
+
+    topic: str
+    task: str | None = None
+
+
+class NewJob(Struct, frozen=True, kw_only=True):
+    """A validated job on its way into a store. Every default has been filled in by the app."""
+
+    id: UUID
+    topic: str
+    task: str = ""  # "" = enqueued by a bare name
+    payload: bytes = b"{}"
+    format: BodyFormat = BodyFormat.JSON
+    tenant: str = ROOT_TENANT
+    priority: int = 0
+    run_at: int | None = None  # None = now plus delay, by the store's clock; a past one means now
+    delay: float = 0.0
+    max_attempts: int | None = 3  # None = unlimited
+    timeout: float | None = None  # None = no timeout
+    retry: str | None = None  # a policy of this job's own, see ``retry``; None = the task's
+    lease_seconds: float | None = None  # None = the worker's
+    key: str | None = None
+    key_until: KeyLifetime = KeyLifetime.PRUNED
+    on_duplicate: OnDuplicate = OnDuplicate.KEEP
+    expires_at: int | None = None
+    expires_in: float | None = None  # relative to the store's clock; used when expires_at is None
+    retention: float | None = None  # seconds to keep the finished job; None = for ever
+    retention_failed: float | None = None
+    correlation_id: str | None = None
+    user_id: str | None = None
+    service_id: str | None = None
+    trace: str | None = None
+
+
+class Enqueued(Struct, frozen=True):
+    """What became of one new job."""
+
+    job_id: UUID  # of the job that already holds the key, when duplicate
+    number: int
+    created_at: int
+    run_at: int
+    duplicate: bool = False
+    replaced: bool = False  # duplicate, and on_duplicate="replace" took effect
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """What a worker asks for. ``topic_limits`` caps how many jobs of a topic this claim may take."""
+
+    worker: str
+    lanes: tuple[Lane, ...]
+    limit: int
+    lease_seconds: float
+    topic_limits: Mapping[str, int] = field(default_factory=dict)
+
+
+class Claimed(Struct, frozen=True):
+    """A job in a worker's hands, with everything its handler needs."""
+
+    lease: Lease
+    topic: str
+    task: str
+    tenant: str
+    priority: int
+    attempt: int  # numbered from 1, this one included
+    max_attempts: int | None
+    timeout: float | None
+    retry: str | None
+    lease_seconds: float
+    payload: bytes
+    format: BodyFormat
+    checkpoint: bytes | None
+    number: int
+    created_at: int
+    run_at: int
+    key: str | None
+    correlation_id: str | None
+    user_id: str | None
+    service_id: str | None
+    trace: str | None
+    alone: bool = False  # granted on its own, because an earlier grant ended with a lost worker
+
+    @property
+    def last_attempt(self) -> bool:
+        return self.max_attempts is not None and self.attempt >= self.max_attempts
+
+
+class Claim(Struct, frozen=True):
+    """The answer to a claim: jobs, and when it is worth asking again (None = wait to be woken)."""
+
+    jobs: tuple[Claimed, ...]
+    next_due_in: float | None = None
+
+
+class Settlement(Struct, frozen=True):
+    """The end of one lease: how the attempt went and how long its handler ran."""
+
+    lease: Lease
+    outcome: Outcome
+    run_seconds: float | None = None  # None = the handler never started
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a running job says it is."""
+
+    percent: float
+    message: str | None = None
+    stage: str | None = None
+    updated_at: int = 0  # filled in by the store
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a running handler wants remembered: progress, a checkpoint, or both."""
+
+    lease: Lease
+    progress: Progress | None = None
+    checkpoint: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One attempt that did not complete. The completing one is in the job itself."""
+
+    attempt: int
+    worker: str | None
+    started_at: int | None
+    ended_at: int
+    error: JobError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """A job as a store shows it. Lists leave the last block empty; ``get`` fills it."""
+
+    id: UUID
+    number: int  # store-wide, in enqueue order; also the id on the beanstalkd wire
+    tenant: str
+    topic: str
+    task: str
+    state: State
+    priority: int
+    attempt: int
+    max_attempts: int | None
+    created_at: int
+    run_at: int
+    claimed_at: int | None = None
+    started_at: int | None = None
+    finished_at: int | None = None
+    leased_until: int | None = None
+    fence: int = 0
+    worker: str | None = None
+    timeout: float | None = None
+    key: str | None = None
+    correlation_id: str | None = None
+    user_id: str | None = None
+    service_id: str | None = None
+    blocked: int = 0
+    cancel_requested: bool = False
+    error_summary: str | None = None  # "code: message", shortened, of the newest error
+    progress: Progress | None = None
+
+    format: BodyFormat = BodyFormat.JSON
+    payload: bytes | None = None
+    result: bytes | None = None
+    checkpoint: bytes | None = None
+    attempts: tuple[AttemptRecord, ...] = ()
+
+    def shown_state(self, now: int) -> str:
+        """The finest name for this job's state at ``now``."""
+        if self.state is State.PENDING:
+            if self.blocked:
+                return Shown.BLOCKED
+            if self.run_at > now and not self.attempt:
+                return Shown.DELAYED
+            return Shown.RETRYING if self.attempt else State.PENDING
+        if self.state is State.RUNNING and self.started_at is None:
+            return Shown.CLAIMED
+        return self.state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs a list, a count or a bulk action means. Empty = all; conditions are ANDed."""
+
+    topic: str | None = None
+    task: str | None = None
+    state: State | Shown | None = None
+    tenant: str | None = None
+    key: str | None = None
+    correlation_id: str | None = None
+    created_after: int | None = None  # inclusive
+    created_before: int | None = None  # exclusive
+    text: str | None = None  # a substring of the payload or of an error, scanned newest first
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some jobs, newest first. ``cursor`` continues; None means there is nothing further."""
+
+    items: tuple[JobRecord, ...]
+    cursor: int | None = None
+    partial: bool = False  # a text search ran out of its second; cursor continues it
+    searched_back_to: int | None = None  # created_at of the oldest job looked at, when partial
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many jobs match; ``exact`` is False when counting stopped at the limit."""
+
+    total: int
+    exact: bool = True
+
+
+class Verdict(Enum):
+    """What became of one job of a management verb."""
+
+    DONE = "done"
+    REQUESTED = "requested"  # cancel of a running job: its worker has been asked
+    NOT_FOUND = "not_found"
+    WRONG_STATE = "wrong_state"
+    KEY_TAKEN = "key_taken"  # requeue, while another job holds the key
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """What one rescue pass did about leases that ran out and jobs that expired unstarted."""
+
+    returned: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    expired: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.returned + self.failed + self.cancelled + self.expired
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A duration, summed up. All in seconds; None when nothing was measured."""
+
+    count: int = 0
+    average: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """One topic's counts. ``delayed`` jobs are among the pending ones."""
+
+    topic: str
+    pending: int = 0
+    running: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    paused_until: int | None = None  # microseconds; FOREVER when paused without an end
+
+    @property
+    def total(self) -> int:
+        return self.pending + self.running + self.completed + self.failed + self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteStats:
+    """What happened in one minute (``minute`` is its start in microseconds)."""
+
+    minute: int
+    enqueued: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    retried: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """The state of the queue: counts as of now, times and series over ``window_seconds``."""
+
+    pending: int
+    running: int
+    completed: int
+    failed: int
+    cancelled: int
+    delayed: int
+    oldest_due_at: int | None  # when the longest-waiting due job became due
+    topics: tuple[TopicStats, ...]
+    window_seconds: float
+    run_time: Distribution
+    wait_time: Distribution
+    series: tuple[MinuteStats, ...]
+
+    @property
+    def success_rate(self) -> float | None:
+        """Completed among completed and failed, kept ones; None before anything finished."""
+        finished = self.completed + self.failed
+        return self.completed / finished if finished else None
+
+
+FOREVER: Final = 253_402_300_800_000_000 - 1
+"""The last microsecond of the year 9999, for pauses without an end."""

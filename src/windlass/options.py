@@ -1,0 +1,270 @@
+"""What a caller may say about one job, and what a task says about all of its jobs.
+
+Options are checked once and become a :class:`Template`, from which any number of jobs are made. Three layers,
+the nearest wins: the call's options, the task's defaults, the app's settings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum, StrEnum
+from typing import Any, Final, Literal, TypedDict, TypeVar
+
+from windlass.clock import to_microseconds
+from windlass.errors import InvalidInput
+from windlass.ids import new_id
+from windlass.model import BodyFormat, KeyLifetime, NewJob, OnDuplicate
+from windlass.names import check_tenant, check_text, check_topic, shorten, suggest
+from windlass.payload import canonical_hash
+from windlass.retry import Retry
+from windlass.settings import LONGEST, MAX_COUNT, Settings
+
+MAX_PRIORITY: Final = 2**32
+"""Priorities go from minus to plus this: the beanstalkd wire's 0 to 2^32-1 fits, negated."""
+
+_FIRST_MOMENT: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MOMENT: Final = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+
+
+class ByPayload(Enum):
+    """The type of :data:`BY_PAYLOAD`."""
+
+    BY_PAYLOAD = "by payload"
+
+
+BY_PAYLOAD: Final = ByPayload.BY_PAYLOAD
+"""``key=BY_PAYLOAD``: two jobs of a task with the same payload are the same job."""
+
+
+class TaskOptions(TypedDict, total=False):
+    """What a task says about all of its jobs."""
+
+    max_attempts: int | None
+    timeout: float | timedelta | None
+    retry: Retry
+    priority: int
+    retention: float | timedelta | None
+    retention_failed: float | timedelta | None
+    key: str | ByPayload | None
+    until: Literal["pruned", "finished"]
+    on_duplicate: Literal["keep", "replace"]
+    expires: float | timedelta | None
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """What a caller may say about one job."""
+
+    run_at: datetime | None
+    delay: float | timedelta | None
+    priority: int
+    max_attempts: int | None
+    key: str | ByPayload | None
+    until: Literal["pruned", "finished"]
+    on_duplicate: Literal["keep", "replace"]
+    tenant: str | None
+    correlation_id: str | None
+    user_id: str | None
+    service_id: str | None
+    timeout: float | timedelta | None
+    retry: Retry | None
+    expires: float | timedelta | datetime | None
+    retention: float | timedelta | None
+    retention_failed: float | timedelta | None
+    topic: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Checked options, ready to become jobs."""
+
+    fields: Mapping[str, Any]
+    by_payload: bool
+
+    def job(self, body: bytes, body_format: BodyFormat) -> NewJob:
+        """A new job with this body."""
+        fields = self.fields
+        if self.by_payload:
+            is_json = body_format is BodyFormat.JSON
+            key = canonical_hash(body) if is_json else hashlib.sha256(body).hexdigest()
+            fields = {**fields, "key": key}
+        return NewJob(id=new_id(), payload=body, format=body_format, **fields)
+
+
+def check_task_options(given: Mapping[str, Any], settings: Settings) -> TaskOptions:
+    """A task's own options, complete and checked. ``retry`` stays out when the task has none of its own."""
+    _refuse_unknown(given, TaskOptions)
+    checked = _checked(given, settings, for_task=True)
+    checked.setdefault("max_attempts", settings.max_attempts)
+    checked.setdefault("timeout", settings.timeout)
+    checked.setdefault("priority", 0)
+    return checked  # type: ignore[return-value]  # built key by key from TaskOptions' own keys
+
+
+def make_template(
+    settings: Settings, *, task: str, topic: str, defaults: Mapping[str, Any], given: Mapping[str, Any]
+) -> Template:
+    """The options of one call laid over the task's ``defaults`` (already checked) and the settings."""
+    _refuse_unknown(given, EnqueueOptions)
+    if given.get("run_at") is not None and given.get("delay") is not None:
+        raise InvalidInput("run_at and delay are both given; a job has one due time, give one of them")
+    merged = {**defaults, **_checked(given, settings, for_task=False)}
+    retention = merged.get("retention", settings.retention)
+    # A job or task that sets only retention means it for failed jobs too, unless the app says otherwise.
+    if "retention_failed" in merged:
+        retention_failed = merged["retention_failed"]
+    elif settings.retention_failed is not None:
+        retention_failed = settings.retention_failed
+    else:
+        retention_failed = retention
+    expires = merged.get("expires")
+    key = merged.get("key")
+    retry = given.get("retry")  # a task's own policy is looked up when the job runs, not copied into it
+    return Template(
+        {
+            "task": task,
+            "topic": merged.get("topic", topic),
+            "tenant": merged.get("tenant", settings.tenant),
+            "priority": merged.get("priority", 0),
+            "run_at": merged.get("run_at"),
+            "delay": merged.get("delay", 0.0),
+            "max_attempts": merged.get("max_attempts", settings.max_attempts),
+            "timeout": merged.get("timeout", settings.timeout),
+            "retry": retry.dump() if retry is not None else None,
+            "key": None if key is BY_PAYLOAD else key,
+            "key_until": merged.get("until", KeyLifetime.PRUNED),
+            "on_duplicate": merged.get("on_duplicate", OnDuplicate.KEEP),
+            "expires_at": expires if isinstance(expires, int) else None,
+            "expires_in": expires if isinstance(expires, float) else None,
+            "retention": retention,
+            "retention_failed": retention_failed,
+            "correlation_id": merged.get("correlation_id"),
+            "user_id": merged.get("user_id"),
+            "service_id": merged.get("service_id"),
+        },
+        by_payload=key is BY_PAYLOAD,
+    )
+
+
+def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) -> dict[str, Any]:
+    checked: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is None and name in _NONE_IS_NOT_GIVEN:
+            continue
+        match name:
+            case "run_at":
+                checked[name] = check_moment(name, value)
+            case "delay":
+                checked[name] = check_seconds(name, value, 0)
+            case "expires":
+                absolute = isinstance(value, datetime) and not for_task
+                checked[name] = check_moment(name, value) if absolute else check_seconds(name, value, 0.001)
+            case "timeout":
+                checked[name] = None if value is None else check_seconds(name, value, 0.001)
+            case "retention" | "retention_failed":
+                checked[name] = None if value is None else check_seconds(name, value, 0)
+            case "priority":
+                checked[name] = check_integer(name, value, -MAX_PRIORITY, MAX_PRIORITY)
+            case "max_attempts":
+                checked[name] = None if value is None else check_integer(name, value, 1, MAX_COUNT)
+            case "key":
+                if value is not BY_PAYLOAD:
+                    check_text("key", value, settings.max_key_length, "max_key_length")
+                checked[name] = value
+            case "until":
+                checked[name] = check_choice(name, value, KeyLifetime)
+            case "on_duplicate":
+                checked[name] = check_choice(name, value, OnDuplicate)
+            case "retry":
+                if not isinstance(value, Retry):
+                    raise InvalidInput(
+                        f"retry is {shorten(value)}; give a policy, for example Retry.fixed(10)"
+                    )
+                checked[name] = value
+            case "tenant":
+                checked[name] = check_tenant(value)
+            case "topic":
+                checked[name] = check_topic(value)
+            case _:  # correlation_id, user_id, service_id: unknown names have been refused before
+                checked[name] = check_text(name, value)
+    return checked
+
+
+# For these None says "as if it were not there"; for timeout, max_attempts and retention it is a value.
+_NONE_IS_NOT_GIVEN: Final = frozenset(
+    {
+        "run_at",
+        "delay",
+        "expires",
+        "key",
+        "tenant",
+        "topic",
+        "retry",
+        "correlation_id",
+        "user_id",
+        "service_id",
+    }
+)
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: type) -> None:
+    names = known.__annotations__
+    for name in given:
+        if name not in names:
+            hint = suggest(name, names)
+            raise InvalidInput(f"{name!r} is no option{hint}; the options are {', '.join(sorted(names))}")
+
+
+def check_moment(name: str, value: Any) -> int:
+    """An aware datetime as microseconds."""
+    if not isinstance(value, datetime):
+        raise InvalidInput(
+            f"{name} is {shorten(value)} ({type(value).__name__}); give a datetime with a time zone, "
+            "for example datetime.now(UTC) + timedelta(minutes=5)"
+        )
+    if value.utcoffset() is None:
+        raise InvalidInput(
+            f"{name} is {value.isoformat()} without a time zone, which is a different moment on every "
+            "machine; add tzinfo, for example tzinfo=UTC"
+        )
+    if not _FIRST_MOMENT <= value <= _LAST_MOMENT:
+        raise InvalidInput(
+            f"{name} is {value.isoformat()}; moments from 1970 to the end of 9999 are possible"
+        )
+    return to_microseconds(value)
+
+
+def check_seconds(name: str, value: Any, minimum: float) -> float:
+    """A duration as seconds."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if type(seconds) not in {int, float}:
+        raise InvalidInput(
+            f"{name} is {shorten(value)} ({type(value).__name__}); give seconds as a number, or a timedelta"
+        )
+    if not minimum <= seconds <= LONGEST:  # also refuses NaN
+        raise InvalidInput(
+            f"{name} is {shorten(seconds)} seconds; {minimum:g} to {LONGEST:,.0f} (100 years) are possible"
+        )
+    return float(seconds)
+
+
+def check_integer(name: str, value: Any, minimum: int, maximum: int) -> int:
+    """A whole number in a range; True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidInput(f"{name} is {shorten(value)} ({type(value).__name__}); it must be a whole number")
+    if not minimum <= value <= maximum:
+        raise InvalidInput(f"{name} is {shorten(value)}; {minimum:,} to {maximum:,} are possible")
+    return int(value)
+
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def check_choice(name: str, value: Any, choices: type[_Choice]) -> _Choice:
+    """One of a few words."""
+    try:
+        return choices(value)
+    except ValueError:
+        raise InvalidInput(f"{name} is {shorten(value)}; it must be one of {', '.join(choices)}") from None

@@ -1,0 +1,43 @@
+"""How an attempt ended, as a value. The worker decides it; the store records it under the lease."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from windlass.model import FailureOrigin, JobError
+
+
+class Completed(Struct, frozen=True):
+    """The handler returned. ``result`` is encoded JSON; None when it returned nothing."""
+
+    result: bytes | None = None
+
+
+class Retried(Struct, frozen=True):
+    """The attempt errored and counts; the job is due again in ``delay`` seconds by the store's clock."""
+
+    delay: float
+    error: JobError
+
+
+class Failed(Struct, frozen=True):
+    """The attempt errored and was the last."""
+
+    error: JobError
+    origin: FailureOrigin = FailureOrigin.ATTEMPT
+
+
+class Released(Struct, frozen=True):
+    """Given back: not counted as an attempt, due again in ``delay`` seconds."""
+
+    delay: float = 0.0
+    priority: int | None = None  # None = as before
+
+
+class Cancelled(Struct, frozen=True):
+    """Ended on request."""
+
+    error: JobError
+
+
+Outcome = Completed | Retried | Failed | Released | Cancelled

@@ -1,0 +1,140 @@
+"""The one door for bodies: what passes here means the same on every store.
+
+Accepted is JSON that every store, driver and language reads back as it was put in: UTF-8 without NUL or lone
+surrogates, finite numbers, integers of 64 bits, at most ``MAX_DEPTH`` levels, at most a configured size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from windlass.errors import InvalidPayload, LimitExceeded
+
+MAX_DEPTH: Final = 64
+MIN_INTEGER: Final = -(2**63)
+MAX_INTEGER: Final = 2**63 - 1
+
+_suspicious = re.compile(r"\d{19}|\\u0000")
+_dumps = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
+).encode
+_dumps_sorted = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False, sort_keys=True
+).encode
+
+
+def encode(value: Any, *, limit: int, what: str = "payload", limit_name: str = "max_payload_bytes") -> bytes:
+    """``value`` as storable JSON, or a clear error. Dataclasses, datetimes, UUIDs, enums and the like are
+    written the way msgspec writes them; pydantic models as their JSON form.
+    """
+    return _check_size(_to_text(value, what, _dumps).encode(), limit, what, limit_name)
+
+
+def encode_canonical(value: Any, *, what: str = "payload") -> bytes:
+    """The same JSON whatever order the keys were given in: what two equal payloads have in common."""
+    return _to_text(value, what, _dumps_sorted).encode()
+
+
+def canonical_hash(body: bytes) -> str:
+    """A key for a stored JSON body: equal payloads, equal hash."""
+    return hashlib.sha256(encode_canonical(decode(body))).hexdigest()
+
+
+def check_bytes(value: bytes, *, limit: int) -> bytes:
+    """A raw body: any bytes, within the size limit."""
+    return _check_size(bytes(value), limit, "payload", "max_payload_bytes")
+
+
+def decode(body: bytes) -> Any:
+    """A stored JSON body as plain Python."""
+    return msgspec.json.decode(body)
+
+
+def parse(text: str | bytes, *, what: str = "payload") -> Any:
+    """JSON written by somebody else (a command line, a request) as plain Python, or a clear error."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise InvalidPayload(f"{what} is not JSON: {error}") from None
+    except RecursionError:
+        raise InvalidPayload(_too_deep(what)) from None
+
+
+def _to_text(value: Any, what: str, dumps: Callable[[Any], str]) -> str:
+    try:
+        text = dumps(msgspec.to_builtins(value, str_keys=True, enc_hook=_encode_foreign))
+        text.encode()
+    except RecursionError:
+        raise InvalidPayload(_too_deep(what)) from None
+    except UnicodeEncodeError as error:
+        bad = error.object[error.start]
+        raise InvalidPayload(
+            f"{what} holds the lone surrogate {bad!r}, which UTF-8 cannot carry; "
+            "decode the text properly or send it as base64"
+        ) from None
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ValueError) and "JSON compliant" in str(error):
+            raise InvalidPayload(
+                f"{what} holds a number that is not finite (NaN or infinity); JSON has none, use null or text"
+            ) from None
+        raise InvalidPayload(f"{what} cannot be written as JSON: {error}") from None
+    # Cheap tests on the text first; the exact walk only for the rare payload that looks suspicious.
+    if text.count("[") + text.count("{") > MAX_DEPTH or _suspicious.search(text):
+        _walk(json.loads(text), what)
+    return text
+
+
+def _walk(root: Any, what: str) -> None:
+    """Exact checks, without recursion: a deep payload must not exhaust the stack that refuses it."""
+    pending: list[tuple[Any, int]] = [(root, 1)]
+    while pending:
+        value, depth = pending.pop()
+        if isinstance(value, str):
+            _check_text(value, what)
+        elif isinstance(value, int):
+            if not MIN_INTEGER <= value <= MAX_INTEGER:
+                shown = str(value) if value.bit_length() < 256 else f"about 2^{value.bit_length()}"
+                raise InvalidPayload(
+                    f"{what} holds the integer {shown}; the range is -2^63 to 2^63-1, send larger ones as text"
+                )
+        elif isinstance(value, list | dict):
+            if depth > MAX_DEPTH:
+                raise InvalidPayload(_too_deep(what))
+            if isinstance(value, dict):
+                for key in value:
+                    _check_text(key, what)
+                pending.extend((item, depth + 1) for item in value.values())
+            else:
+                pending.extend((item, depth + 1) for item in value)
+
+
+def _check_text(value: str, what: str) -> None:
+    if "\x00" in value:
+        raise InvalidPayload(
+            f"{what} holds text with a NUL character (U+0000), which not every database can store; "
+            "remove it or send the text as base64"
+        )
+
+
+def _encode_foreign(value: Any) -> Any:
+    """Objects msgspec does not know: pydantic models, by their own rules, without importing pydantic."""
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump(mode="json", by_alias=True)
+    raise TypeError(f"{type(value).__name__} is not a JSON type")
+
+
+def _check_size(body: bytes, limit: int, what: str, limit_name: str) -> bytes:
+    if len(body) > limit:
+        raise LimitExceeded(f"{what} is {len(body):,} bytes; the limit is {limit:,} ({limit_name})")
+    return body
+
+
+def _too_deep(what: str) -> str:
+    return f"{what} is nested too deep; the limit is {MAX_DEPTH} levels"

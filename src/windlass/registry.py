@@ -1,0 +1,91 @@
+"""The tasks of an app: who runs what, and which lanes a worker of it can take."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from windlass.errors import ConfigurationError
+from windlass.model import Lane
+from windlass.names import check_wire_topic, is_topic
+
+if TYPE_CHECKING:
+    from windlass.task import Task
+
+
+class Registry:
+    """Tasks by name, alias and topic."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._names: dict[str, Task[..., Any]] = {}  # aliases included
+        self._by_topic: dict[str, list[Task[..., Any]]] = {}
+
+    @property
+    def tasks(self) -> Mapping[str, Task[..., Any]]:
+        """Every task by its own name."""
+        return MappingProxyType(self._tasks)
+
+    def __iter__(self) -> Iterator[Task[..., Any]]:
+        return iter(self._tasks.values())
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def add(self, task: Task[..., Any]) -> None:
+        """Take in a task. A name that is taken, by a task or by an alias, is refused with both places."""
+        for name in (task.name, *task.aliases):
+            holder = self._names.get(name)
+            if holder is not None:
+                raise ConfigurationError(
+                    f"the name {name!r} is given to two tasks: {holder.location} and {task.location}; "
+                    "give one of them another name="
+                )
+        self._tasks[task.name] = task
+        for name in (task.name, *task.aliases):
+            self._names[name] = task
+        self._by_topic.setdefault(task.topic, []).append(task)
+
+    def named(self, name: str) -> Task[..., Any] | None:
+        """The task of this name or alias."""
+        return self._names.get(name)
+
+    def on_topic(self, topic: str) -> tuple[Task[..., Any], ...]:
+        """The tasks that live on this topic."""
+        return tuple(self._by_topic.get(topic, ()))
+
+    def resolve(self, topic: str, task: str) -> Task[..., Any] | None:
+        """Who runs a job. One with a task: that task. One without: the task named like its topic, else the
+        only task on that topic, else nobody.
+        """
+        if task:
+            return self._names.get(task)
+        named = self._names.get(topic)
+        if named is not None:
+            return named
+        here = self._by_topic.get(topic, ())
+        return here[0] if len(here) == 1 else None
+
+    def lanes(self, topics: Iterable[str] | None = None, exclude: Collection[str] = ()) -> tuple[Lane, ...]:
+        """What a worker of this app can run, narrowed to ``topics`` and without ``exclude``.
+
+        A topic that is asked for and is home to no task here gets a lane for every task: that is how jobs
+        routed there with ``options(topic=…)`` find a worker.
+        """
+        lanes: dict[Lane, None] = {}  # a set that keeps its order
+        for name, task in self._names.items():
+            lanes[Lane(task.topic, name)] = None
+            if is_topic(name):
+                lanes[Lane(name, "")] = None
+        for topic, tasks in self._by_topic.items():
+            if len(tasks) == 1:
+                lanes[Lane(topic, "")] = None
+        if topics is not None:
+            wanted = [check_wire_topic(topic) for topic in topics]
+            for topic in wanted:
+                if topic not in self._by_topic:
+                    lanes.update((Lane(topic, name), None) for name in self._names)
+            lanes = {lane: None for lane in lanes if lane.topic in set(wanted)}
+        excluded = {check_wire_topic(topic) for topic in exclude}
+        return tuple(lane for lane in lanes if lane.topic not in excluded)

@@ -1,0 +1,105 @@
+"""Waiting for jobs to finish: one waiter for everybody on an event loop.
+
+A thousand callers of ``job.result()`` share one subscription and one query per round instead of asking a
+thousand times. Hints make it quick; the poll underneath makes it sure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from uuid import UUID
+
+from windlass.errors import JobNotFound, NotOpen, StoreUnavailable
+from windlass.stores.protocol import MAX_BATCH, Store, Wakeups
+
+logger = logging.getLogger(__name__)
+
+
+class ResultWaiter:
+    """Tells callers when their jobs are in a final state. Lives on one event loop, next to its store."""
+
+    def __init__(self, store: Store, poll_interval: float) -> None:
+        self._store = store
+        self._poll_interval = poll_interval
+        self._waiting: dict[UUID, set[asyncio.Future[None]]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._hints: Wakeups | None = None
+
+    async def wait(self, job_id: UUID, timeout: float | None) -> bool:
+        """True when the job is final, False after ``timeout`` seconds; ``JobNotFound`` when it is gone."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(job_id, set()).add(future)
+        if self._task is None:
+            self._task = asyncio.create_task(self._watch(), name="windlass-results")
+        elif self._hints is not None:
+            self._hints.nudge()  # the newcomer may be finished already
+        try:
+            await asyncio.wait((future,), timeout=timeout)
+            if not future.done():
+                return False
+            future.result()
+            return True
+        finally:
+            future.cancel()
+            waiting = self._waiting.get(job_id)
+            if waiting is not None:
+                waiting.discard(future)
+                if not waiting:
+                    del self._waiting[job_id]
+
+    async def close(self) -> None:
+        """Let go. Callers still waiting are told that the app was closed."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait((task,))
+        self._end_all(NotOpen("the app was closed while this result was awaited"))
+
+    async def _watch(self) -> None:
+        try:
+            async with self._store.wakeups(finished=True) as hints:
+                self._hints = hints
+                while self._waiting:
+                    began = time.monotonic()
+                    await self._look()
+                    # At most half the time goes into looking, however fast jobs finish and hints arrive.
+                    await asyncio.sleep(time.monotonic() - began)
+                    if self._waiting:
+                        await hints.wait(self._poll_interval)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # handed to every caller: there is nobody else to tell
+            self._end_all(error)
+        finally:
+            self._hints = None
+            if self._task is asyncio.current_task():
+                self._task = None
+
+    async def _look(self) -> None:
+        job_ids = list(self._waiting)
+        try:
+            for start in range(0, len(job_ids), MAX_BATCH):
+                batch = job_ids[start : start + MAX_BATCH]
+                for job_id, state in zip(batch, await self._store.states(batch), strict=True):
+                    if state is None:
+                        self._end(job_id, JobNotFound(f"there is no job {job_id}; it may have been deleted"))
+                    elif state.final:
+                        self._end(job_id, None)
+        except StoreUnavailable as error:
+            # The jobs go on without us, and callers have timeouts of their own.
+            logger.warning("results cannot be looked up, trying again: %s", error)
+
+    def _end(self, job_id: UUID, error: Exception | None) -> None:
+        for future in self._waiting.pop(job_id, ()):
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+    def _end_all(self, error: Exception) -> None:
+        for job_id in list(self._waiting):
+            self._end(job_id, error)

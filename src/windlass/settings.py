@@ -1,0 +1,274 @@
+"""Every setting, once: its default, its range, its help. The command line and the docs list this table.
+
+A value comes from the first of: keyword of ``Windlass(...)``, environment variable ``WINDLASS_<NAME>``,
+``[tool.windlass]`` in the nearest ``pyproject.toml`` (from the working directory upwards), the default.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, TypedDict
+
+from windlass.errors import ConfigurationError, InvalidInput
+from windlass.model import ROOT_TENANT
+from windlass.names import check_tenant, shorten, suggest
+
+DAY: Final = 86_400.0
+LONGEST: Final = 36_525 * DAY
+"""The longest duration anything may be given: a hundred years."""
+MAX_COUNT: Final = 2**31 - 1
+
+ENVIRONMENT_PREFIX: Final = "WINDLASS_"
+
+
+class Kind(StrEnum):
+    """What a setting's value is, in the words of the docs."""
+
+    TEXT = "text"
+    SECONDS = "seconds"
+    NUMBER = "number"
+    SWITCH = "yes/no"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One line of the table of settings."""
+
+    name: str
+    kind: Kind
+    default: Any
+    help: str
+    minimum: float | None = None
+    maximum: float | None = None
+    none_means: str | None = None  # None = the setting always has a value
+
+    @property
+    def environment(self) -> str:
+        """The environment variable that sets it."""
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+    @property
+    def allowed(self) -> str:
+        """The accepted values, for people."""
+        match self.kind:
+            case Kind.TEXT:
+                words = "text"
+            case Kind.SWITCH:
+                words = "true or false"
+            case _:
+                unit = "seconds" if self.kind is Kind.SECONDS else "a whole number"
+                words = f"{unit} from {self.minimum:,.15g} to {self.maximum:,.15g}"
+        return f"{words}, or none ({self.none_means})" if self.none_means else words
+
+    def check(self, value: Any, source: str) -> Any:
+        """``value`` in its final type, or an error that names the setting, the value and what is allowed."""
+        if value is None and self.none_means:
+            return None
+        match self.kind:
+            case Kind.TEXT:
+                good = isinstance(value, str) and value != ""
+            case Kind.SWITCH:
+                good = isinstance(value, bool)
+            case Kind.SECONDS:
+                if isinstance(value, timedelta):
+                    value = value.total_seconds()
+                good = (
+                    isinstance(value, int | float) and not isinstance(value, bool) and self._in_range(value)
+                )
+                value = float(value) if good else value
+            case Kind.NUMBER:
+                good = type(value) is int and self._in_range(value)  # True is no number here
+        if not good:
+            raise ConfigurationError(f"{self.name} is {shorten(value)} ({source}); allowed: {self.allowed}")
+        return value
+
+    def parse(self, text: str, source: str) -> Any:
+        """The same for text from the environment."""
+        words = text.strip()
+        if self.none_means and words.lower() == "none":
+            return None
+        value: Any = words
+        try:
+            match self.kind:
+                case Kind.SWITCH:
+                    value = _SWITCHES.get(words.lower(), words)
+                case Kind.NUMBER:
+                    value = int(words)
+                case Kind.SECONDS:
+                    value = float(words)
+        except ValueError:
+            value = words  # left as text, which check refuses with the full story
+        return self.check(value, source)
+
+    def _in_range(self, value: float) -> bool:
+        # NaN compares false and is refused here.
+        return self.minimum is not None and self.maximum is not None and self.minimum <= value <= self.maximum
+
+
+_SWITCHES: Final = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
+
+
+def _setting(
+    kind: Kind,
+    default: Any,
+    help_: str,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    *,
+    none_means: str | None = None,
+) -> Any:
+    table = {"kind": kind, "help": help_, "minimum": minimum, "maximum": maximum, "none_means": none_means}
+    return field(default=default, metadata=table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How an app behaves. Fixed once the app is made; build it with :func:`load_settings`."""
+
+    url: str = _setting(
+        Kind.TEXT, "sqlite:///windlass.db", "Where jobs live: sqlite:///path, postgresql://… or memory://."
+    )
+    lease: float = _setting(
+        Kind.SECONDS, 60.0, "How long a claimed job stays a worker's without an extension.", 2, DAY
+    )
+    concurrency: int = _setting(Kind.NUMBER, 10, "Handlers one worker runs at a time.", 1, 10_000)
+    max_payload_bytes: int = _setting(Kind.NUMBER, 65_536, "Largest payload, encoded.", 2, MAX_COUNT)
+    max_result_bytes: int = _setting(
+        Kind.NUMBER, 65_536, "Largest result and largest checkpoint, encoded.", 4, MAX_COUNT
+    )
+    max_key_length: int = _setting(Kind.NUMBER, 255, "Longest key, in characters.", 64, 1000)
+    max_topics: int = _setting(Kind.NUMBER, 0, "Most topics in the store; 0 is unlimited.", 0, MAX_COUNT)
+    max_jobs_per_topic: int = _setting(
+        Kind.NUMBER, 0, "Most pending and running jobs of one topic; 0 is unlimited.", 0, MAX_COUNT
+    )
+    max_attempts: int | None = _setting(
+        Kind.NUMBER, 3, "Attempts a job gets before it fails.", 1, MAX_COUNT, none_means="unlimited"
+    )
+    timeout: float | None = _setting(
+        Kind.SECONDS, 300.0, "How long one attempt may run.", 0.001, LONGEST, none_means="no timeout"
+    )
+    retention: float | None = _setting(
+        Kind.SECONDS, 14 * DAY, "How long finished jobs are kept.", 0, LONGEST, none_means="for ever"
+    )
+    retention_failed: float | None = _setting(
+        Kind.SECONDS, None, "How long failed jobs are kept.", 0, LONGEST, none_means="the same as retention"
+    )
+    shutdown_grace: float = _setting(
+        Kind.SECONDS, 30.0, "How long running handlers may finish after a signal to stop.", 0, DAY
+    )
+    poll_interval: float = _setting(
+        Kind.SECONDS, 1.0, "How often the store is asked when no wake-up arrives.", 0.01, 3600
+    )
+    prefetch: int | None = _setting(
+        Kind.NUMBER,
+        None,
+        "Most jobs a worker holds that have not started.",
+        0,
+        1000,
+        none_means="chosen by the worker",
+    )
+    strict_tasks: bool = _setting(Kind.SWITCH, False, "Refuse to enqueue tasks this app does not know.")
+    migrate: bool = _setting(Kind.SWITCH, True, "Bring the schema up to date when the app opens.")
+    tenant: str = _setting(Kind.TEXT, ROOT_TENANT, "The tenant of jobs that are given none.")
+
+
+class SettingOptions(TypedDict, total=False):
+    """The settings as keywords of ``Windlass(...)``; a test keeps it equal to :class:`Settings`."""
+
+    lease: float | timedelta
+    concurrency: int
+    max_payload_bytes: int
+    max_result_bytes: int
+    max_key_length: int
+    max_topics: int
+    max_jobs_per_topic: int
+    max_attempts: int | None
+    timeout: float | timedelta | None
+    retention: float | timedelta | None
+    retention_failed: float | timedelta | None
+    shutdown_grace: float | timedelta
+    poll_interval: float | timedelta
+    prefetch: int | None
+    strict_tasks: bool
+    migrate: bool
+    tenant: str
+
+
+SETTINGS: Final[Mapping[str, Setting]] = {
+    item.name: Setting(name=item.name, default=item.default, **item.metadata) for item in fields(Settings)
+}
+"""The table, by name."""
+
+
+def load_settings(
+    given: Mapping[str, Any],
+    *,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Settings:
+    """The settings in force: ``given`` keywords, then the environment, then pyproject.toml, then defaults."""
+    environment = os.environ if environment is None else environment
+    values = _from_pyproject(directory or Path.cwd())
+    for name, setting in SETTINGS.items():
+        text = environment.get(setting.environment, "")
+        if text.strip():  # an empty variable is what a compose file leaves for "not set"
+            values[name] = setting.parse(text, f"environment variable {setting.environment}")
+    for name, value in given.items():
+        values[name] = _known(name, "keyword").check(value, "keyword")
+    settings = Settings(**values)
+    try:
+        check_tenant(settings.tenant)
+    except InvalidInput as error:
+        raise ConfigurationError(str(error)) from None
+    return settings
+
+
+def override_settings(settings: Settings, given: Mapping[str, Any]) -> Settings:
+    """These settings with some values replaced for one worker; None means "as it was"."""
+    changes = {
+        name: _known(name, "worker option").check(value, "worker option")
+        for name, value in given.items()
+        if value is not None
+    }
+    return replace(settings, **changes)
+
+
+def _from_pyproject(directory: Path) -> dict[str, Any]:
+    for place in (directory, *directory.parents):
+        path = place / "pyproject.toml"
+        if not path.is_file():
+            continue
+        try:
+            tool = tomllib.loads(path.read_text("utf-8")).get("tool", {})
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"{path} cannot be read for settings: {error}") from None
+        table = tool.get("windlass", {}) if isinstance(tool, dict) else {}
+        if not isinstance(table, dict):
+            raise ConfigurationError(f"[tool.windlass] in {path} is {shorten(table)}; it must be a table")
+        source = f"[tool.windlass] in {path}"
+        return {name: _from_toml(_known(name, source), value, source) for name, value in table.items()}
+    return {}
+
+
+def _from_toml(setting: Setting, value: Any, source: str) -> Any:
+    # TOML has no null, so "none" stands for it here as it does in the environment.
+    if setting.none_means and isinstance(value, str) and value.lower() == "none":
+        return None
+    return setting.check(value, source)
+
+
+def _known(name: str, source: str) -> Setting:
+    setting = SETTINGS.get(name)
+    if setting is None:
+        hint = suggest(name, SETTINGS) or f"; the settings are {', '.join(SETTINGS)}"
+        raise ConfigurationError(f"{name!r} ({source}) is no setting of Windlass{hint}")
+    return setting

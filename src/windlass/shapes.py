@@ -1,0 +1,307 @@
+"""The four shapes a payload can have, as a handler's parameters tell it.
+
+* :class:`FieldsShape`: ordinary parameters; the payload is an object with one field each.
+* :class:`ObjectShape`: one dataclass or msgspec Struct; the payload is that object.
+* :class:`ModelShape`: one pydantic model; the same, by the model's own rules and without importing pydantic.
+* :class:`BytesShape`: one ``bytes`` parameter; the payload is raw.
+
+What a call carries is written as JSON first and then read back with the very decoder the worker will use, so
+nothing is accepted here that would be refused there. Fields left at their default are not written: the
+handler's own default applies when the job runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from windlass import payload
+from windlass.errors import InvalidPayload
+from windlass.mismatch import describe
+from windlass.model import BodyFormat
+from windlass.names import shorten
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+EMPTY: Final = inspect.Parameter.empty
+
+
+class Shape(Protocol):
+    """How a payload of one task is written and read."""
+
+    format: BodyFormat
+
+    def from_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The payload a typed call means."""
+
+    def encode(self, value: Any, limit: int) -> bytes:
+        """A payload as a body that :meth:`decode` accepts."""
+
+    def decode(self, body: bytes) -> Arguments:
+        """The arguments for the handler, the context aside."""
+
+    def schema(self, prefix: str) -> dict[str, Any]:
+        """JSON Schema; references start with ``prefix``."""
+
+
+class FieldsShape:
+    """An object with one field for each parameter."""
+
+    format = BodyFormat.JSON
+
+    def __init__(
+        self,
+        task: str,
+        parameters: list[inspect.Parameter],
+        types: Mapping[str, Any],
+        *,
+        extra: Any = EMPTY,
+        reserved: str | None = None,
+    ) -> None:
+        self._task = task
+        self._names = tuple(parameter.name for parameter in parameters)
+        self._positional = tuple(
+            parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY
+        )
+        self._positional_only = tuple(
+            parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_ONLY
+        )
+        self._defaults = {
+            parameter.name: parameter.default for parameter in parameters if parameter.default is not EMPTY
+        }
+        self._extra = extra  # the type of **kwargs, EMPTY when the handler has none
+        self._reserved = reserved  # the context's name, which a payload may not fill
+        fields = [
+            (name, types[name], msgspec.UNSET) if name in self._defaults else (name, types[name])
+            for name in self._names
+        ]
+        self.type = msgspec.defstruct(
+            "Payload", fields, kw_only=True, forbid_unknown_fields=extra is EMPTY, module=__name__
+        )
+        self._read = msgspec.json.Decoder(self.type, dec_hook=decode_foreign).decode
+
+    def from_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not args:
+            return kwargs
+        if len(args) > len(self._positional):
+            raise InvalidPayload(
+                f"payload does not fit task {self._task!r}: {len(args)} positional arguments are given, "
+                f"it takes {len(self._positional)} ({', '.join(self._positional) or 'none'})"
+            )
+        named = dict(zip(self._positional, args, strict=False))
+        for name in named:
+            if name in kwargs:
+                raise InvalidPayload(f"payload does not fit task {self._task!r}: {name} is given twice")
+        return {**named, **kwargs}
+
+    def encode(self, value: Any, limit: int) -> bytes:
+        body = payload.encode(value, limit=limit)
+        self._decode(body)
+        return body
+
+    def decode(self, body: bytes) -> Arguments:
+        values = self._decode(body)
+        # Left-out fields are left out of the call as well, so the handler's own defaults apply.
+        kwargs = {
+            name: value for name in self._names if (value := getattr(values, name)) is not msgspec.UNSET
+        }
+        if self._extra is not EMPTY:
+            kwargs.update(self._extras(body))
+        if not self._positional_only:
+            return (), kwargs
+        args = [
+            kwargs.pop(name) if name in kwargs else self._defaults[name] for name in self._positional_only
+        ]
+        return tuple(args), kwargs
+
+    def _decode(self, body: bytes) -> Any:
+        try:
+            values = self._read(body)
+        except (ValueError, RecursionError) as error:
+            raise describe(self._task, error, body, self._names) from None
+        if self._extra is not EMPTY:
+            self._extras(body)
+        return values
+
+    def _extras(self, body: bytes) -> dict[str, Any]:
+        extras = {name: value for name, value in msgspec.json.decode(body).items() if name not in self._names}
+        if self._reserved in extras:
+            raise InvalidPayload(
+                f"payload does not fit task {self._task!r}: {self._reserved} is the handler's context; "
+                "a payload cannot set it"
+            )
+        if self._extra is Any:
+            return extras
+        for name, value in extras.items():
+            try:
+                extras[name] = msgspec.convert(value, self._extra, str_keys=True, dec_hook=decode_foreign)
+            except ValueError as error:
+                raise describe(self._task, error, body, self._names, inside=name) from None
+        return extras
+
+    def schema(self, prefix: str) -> dict[str, Any]:
+        schema = schema_of(self.type, prefix)
+        for name, default in self._defaults.items():
+            try:
+                value = payload.decode(payload.encode(default, limit=1_000_000))
+            except ValueError:
+                continue  # a default that is no JSON (a sentinel, say) cannot be shown, only used
+            schema["properties"][name]["default"] = value
+        return schema
+
+
+class ObjectShape:
+    """One parameter that is the payload."""
+
+    format = BodyFormat.JSON
+
+    def __init__(self, task: str, parameter: inspect.Parameter, type_: Any) -> None:
+        self._task = task
+        self._parameter = parameter
+        self._by_position = parameter.kind is parameter.POSITIONAL_ONLY
+        self._fields = _field_names(type_)
+        self.type = type_
+        self._read: Callable[[bytes], Any] = msgspec.json.Decoder(type_, dec_hook=decode_foreign).decode
+
+    def from_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return single_argument(self._task, self._parameter, args, kwargs)
+
+    def encode(self, value: Any, limit: int) -> bytes:
+        body = payload.encode(value, limit=limit)
+        self._decode(body)
+        return body
+
+    def decode(self, body: bytes) -> Arguments:
+        value = self._decode(body)
+        return ((value,), {}) if self._by_position else ((), {self._parameter.name: value})
+
+    def _decode(self, body: bytes) -> Any:
+        try:
+            return self._read(body)
+        except (ValueError, RecursionError) as error:
+            raise describe(self._task, error, body, self._fields) from None
+
+    def schema(self, prefix: str) -> dict[str, Any]:
+        return schema_of(self.type, prefix)
+
+
+class ModelShape(ObjectShape):
+    """One parameter that is a pydantic model."""
+
+    def __init__(self, task: str, parameter: inspect.Parameter, type_: Any) -> None:
+        super().__init__(task, parameter, type_)
+        self._read = model_reader(type_)
+
+    def schema(self, prefix: str) -> dict[str, Any]:
+        schema: dict[str, Any] = self.type.model_json_schema(ref_template=prefix + "{model}")
+        return schema
+
+
+class BytesShape:
+    """One raw parameter."""
+
+    format = BodyFormat.BYTES
+
+    def __init__(self, task: str, parameter: inspect.Parameter) -> None:
+        self._task = task
+        self._parameter = parameter
+
+    def from_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return single_argument(self._task, self._parameter, args, kwargs)
+
+    def encode(self, value: Any, limit: int) -> bytes:
+        if not isinstance(value, bytes | bytearray | memoryview):
+            raise InvalidPayload(
+                f"payload does not fit task {self._task!r}: it takes bytes, got {type(value).__name__} "
+                f"({shorten(value)})"
+            )
+        return payload.check_bytes(bytes(value), limit=limit)
+
+    def decode(self, body: bytes) -> Arguments:
+        by_position = self._parameter.kind is self._parameter.POSITIONAL_ONLY
+        return ((body,), {}) if by_position else ((), {self._parameter.name: body})
+
+    def schema(self, prefix: str) -> dict[str, Any]:  # noqa: ARG002 - nothing to refer to
+        return {"type": "string", "contentEncoding": "base64"}
+
+
+def single_argument(
+    task: str, parameter: inspect.Parameter, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The one argument of a call whose single parameter is the payload."""
+    given = (*args, *kwargs.values())
+    if len(given) == 1 and (args or parameter.name in kwargs):
+        return given[0]
+    if not given and parameter.default is not EMPTY:
+        return parameter.default
+    raise InvalidPayload(
+        f"payload does not fit task {task!r}: it takes exactly one argument, {parameter.name}; "
+        f"given are {len(args)} by position and {', '.join(kwargs) or 'none'} by name"
+    )
+
+
+def is_model(type_: Any) -> bool:
+    """Whether a type is a pydantic model, by what it can do."""
+    return isinstance(type_, type) and all(
+        callable(getattr(type_, name, None)) for name in ("model_validate", "model_json_schema", "model_dump")
+    )
+
+
+def model_reader(type_: Any) -> Callable[[bytes], Any]:
+    """How a model reads JSON, by its own JSON rules: in a strict model a date is text there."""
+    reader: Callable[[bytes], Any] | None = getattr(type_, "model_validate_json", None)
+    return reader or (lambda body: type_.model_validate(msgspec.json.decode(body)))
+
+
+def decode_foreign(type_: Any, value: Any) -> Any:
+    """Models nested in other types."""
+    if is_model(type_):
+        return model_reader(type_)(msgspec.json.encode(value))
+    raise TypeError(f"{type_!r} cannot be read from JSON")
+
+
+def schema_of(type_: Any, prefix: str) -> dict[str, Any]:
+    """JSON Schema of any type we accept, complete in itself."""
+    from_models: dict[str, Any] = {}
+
+    def schema_of_model(model: Any) -> dict[str, Any]:
+        if not is_model(model):
+            raise NotImplementedError
+        schema: dict[str, Any] = model.model_json_schema(ref_template=prefix + "{model}")
+        from_models.update(schema.pop("$defs", {}))
+        return schema
+
+    (reference,), definitions = msgspec.json.schema_components(
+        [type_], schema_hook=schema_of_model, ref_template=prefix + "{name}"
+    )
+    own = reference.get("$ref", "").removeprefix(prefix)
+    # A type that refers to itself must stay among the definitions; any other one is shown in place.
+    schema = dict(definitions[own]) if own else dict(reference)
+    rest = {**definitions, **from_models}
+    if own and prefix + own not in _references(list(rest.values())):
+        del rest[own]
+    return {**schema, "$defs": rest} if rest else schema
+
+
+def _references(value: Any) -> set[str]:
+    found: set[str] = set()
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            if isinstance(item.get("$ref"), str):
+                found.add(item["$ref"])
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+    return found
+
+
+def _field_names(type_: Any) -> tuple[str, ...]:
+    for attribute in ("__struct_encode_fields__", "__dataclass_fields__", "model_fields"):
+        if names := getattr(type_, attribute, None):
+            return tuple(names)
+    return ()

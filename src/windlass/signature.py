@@ -1,0 +1,224 @@
+"""The payload a handler takes, read from its signature once, when the task is registered."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from windlass import payload
+from windlass.annotations import UnresolvedContext, hints_of, parameters_of
+from windlass.context import Context
+from windlass.errors import ConfigurationError
+from windlass.model import BodyFormat
+from windlass.names import check_text
+from windlass.shapes import (
+    EMPTY,
+    Arguments,
+    BytesShape,
+    FieldsShape,
+    ModelShape,
+    ObjectShape,
+    Shape,
+    decode_foreign,
+    is_model,
+)
+
+
+class Signature:
+    """How one task's payload is checked, written, read, and handed to its function."""
+
+    def __init__(self, fn: Callable[..., Any], task: str) -> None:
+        check_text("task name", task)
+        self._task = task
+        self._fn = fn
+        self.is_async = _is_async(fn, task)
+        hints = hints_of(fn, task)
+        parameters = parameters_of(fn)
+        self.context = _context_of(parameters, hints, task)
+        self._context_first = bool(
+            parameters
+            and parameters[0].name == self.context
+            and parameters[0].kind is not inspect.Parameter.KEYWORD_ONLY
+        )
+        self._shape = _shape_of(task, parameters, hints, self.context)
+        self.format = self._shape.format
+        self._returns = hints.get("return", Any)
+        self._read_result: Callable[[bytes], Any] | None = None
+
+    # -- the way in -------------------------------------------------------------------------------------
+
+    def encode_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: int) -> bytes:
+        """The body of a typed call, or ``InvalidPayload``."""
+        return self._shape.encode(self._shape.from_call(args, kwargs), limit)
+
+    def encode_payload(self, value: Any, limit: int) -> bytes:
+        """The body of a payload given whole, by name or in bulk; None is an empty one."""
+        if self.format is BodyFormat.BYTES:
+            return self._shape.encode(b"" if value is None else value, limit)
+        if value is None:
+            value = {}
+        elif isinstance(value, bytes | bytearray | memoryview):
+            value = payload.parse(bytes(value))  # a task that takes no bytes reads them as JSON
+        return self._shape.encode(value, limit)
+
+    # -- the way out ------------------------------------------------------------------------------------
+
+    def decode(self, body: bytes, body_format: BodyFormat) -> Arguments:  # noqa: ARG002
+        """The handler's arguments, or ``InvalidPayload``. The task decides how a body is read."""
+        return self._shape.decode(body)
+
+    def invoke(self, context: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the handler; a coroutine for an async one."""
+        if self.context is None:
+            return self._fn(*args, **kwargs)
+        if self._context_first:
+            return self._fn(context, *args, **kwargs)
+        kwargs[self.context] = context
+        return self._fn(*args, **kwargs)
+
+    def decode_result(self, body: bytes | None) -> Any:
+        """A stored result as the type the handler is annotated to return.
+
+        Python does not hold a handler to its annotation, and an older version may have had another one. The
+        work is done either way, so a result of another type is given as plain JSON rather than withheld.
+        """
+        if body is None:
+            return None
+        if self._read_result is None:
+            self._read_result = _result_reader(self._returns)
+        try:
+            return self._read_result(body)
+        except ValueError:
+            return payload.decode(body)
+
+    def json_schema(self, prefix: str = "#/$defs/") -> dict[str, Any]:
+        """JSON Schema of the payload, complete in itself; references start with ``prefix``."""
+        schema = {**self._shape.schema(prefix), "title": self._task}
+        if doc := inspect.getdoc(self._fn):
+            schema.setdefault("description", doc.partition("\n\n")[0].replace("\n", " "))
+        return schema
+
+
+def _is_async(fn: Callable[..., Any], task: str) -> bool:
+    # What is called counts, not what it wraps: an async wrapper around a sync function is async.
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    target = fn if inspect.isroutine(fn) else type(fn).__call__
+    if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
+        raise ConfigurationError(
+            f"task {task!r} is a generator; a handler returns its result, it does not yield"
+        )
+    return inspect.iscoroutinefunction(target)
+
+
+def _context_of(
+    parameters: list[inspect.Parameter], hints: typing.Mapping[str, Any], task: str
+) -> str | None:
+    found = [parameter for parameter in parameters if _is_context(hints.get(parameter.name))]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise ConfigurationError(
+            f"task {task!r} has {len(found)} parameters of type Context "
+            f"({', '.join(parameter.name for parameter in found)}); a handler gets one"
+        )
+    if found[0].kind is inspect.Parameter.POSITIONAL_ONLY and found[0] is not parameters[0]:
+        raise ConfigurationError(
+            f"task {task!r}: the positional-only context {found[0].name} must be the first parameter"
+        )
+    return found[0].name
+
+
+def _is_context(hint: Any) -> bool:
+    if hint is UnresolvedContext:
+        return True
+    if typing.get_origin(hint) in {typing.Union, types.UnionType}:
+        return any(_is_context(choice) for choice in typing.get_args(hint))
+    hint = typing.get_origin(hint) or hint
+    return isinstance(hint, type) and issubclass(hint, Context)
+
+
+def _shape_of(
+    task: str, parameters: list[inspect.Parameter], hints: typing.Mapping[str, Any], context: str | None
+) -> Shape:
+    extra: Any = EMPTY
+    own: list[inspect.Parameter] = []
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            raise ConfigurationError(
+                f"task {task!r} takes *{parameter.name}; payload fields have names, "
+                "use named parameters or **kwargs"
+            )
+        if parameter.kind is parameter.VAR_KEYWORD:
+            extra = hints.get(parameter.name, Any)
+        elif parameter.name != context:
+            own.append(parameter)
+    kinds = {parameter.name: _field_type(parameter, hints) for parameter in own}
+    try:
+        if len(own) == 1 and extra is EMPTY:
+            (parameter,) = own
+            kind = kinds[parameter.name]
+            if kind is bytes:
+                return BytesShape(task, parameter)
+            if is_model(kind):
+                return ModelShape(task, parameter, kind)
+            if _is_record(kind):
+                _refuse_foreign(task, parameter.name, kind)
+                return ObjectShape(task, parameter, kind)
+        for name, kind in kinds.items():
+            _refuse_foreign(task, name, kind)
+        if extra is not EMPTY:
+            _refuse_foreign(task, "**kwargs", extra)
+        return FieldsShape(task, own, kinds, extra=extra, reserved=context)
+    except TypeError as error:  # msgspec's word for a type, or a union of types, it cannot tell apart
+        raise ConfigurationError(f"task {task!r} has parameters that no payload can fill: {error}") from None
+
+
+def _field_type(parameter: inspect.Parameter, hints: typing.Mapping[str, Any]) -> Any:
+    hint = hints.get(parameter.name, Any)
+    # ``x: str = None`` is common and means an optional one.
+    return hint | None if parameter.default is None and hint is not Any else hint
+
+
+def _is_record(kind: Any) -> bool:
+    kind = typing.get_origin(kind) or kind
+    return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct))
+
+
+def _refuse_foreign(task: str, parameter: str, kind: Any) -> None:
+    """A type that JSON cannot carry is an error when the task is registered, not when its first job runs."""
+    seen: set[int] = set()
+    pending: list[Any] = [msgspec.inspect.type_info(kind)]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, tuple | list):
+            pending.extend(part)
+        elif isinstance(part, msgspec.inspect.CustomType):
+            if not is_model(part.cls):
+                raise ConfigurationError(
+                    f"task {task!r}: parameter {parameter} uses {part.cls.__name__}, "
+                    "which JSON cannot carry; use plain types, dataclasses, Structs or pydantic models"
+                )
+        elif isinstance(part, msgspec.inspect.Type | msgspec.inspect.Field) and id(part) not in seen:
+            seen.add(id(part))
+            pending.extend(getattr(part, name) for name in part.__struct_fields__ if name != "default")
+
+
+def _result_reader(returns: Any) -> Callable[[bytes], Any]:
+    if returns in {Any, None, types.NoneType}:
+        return payload.decode
+    if is_model(returns):
+        from windlass.shapes import model_reader
+
+        return model_reader(returns)
+    try:
+        return msgspec.json.Decoder(returns, dec_hook=decode_foreign).decode
+    except TypeError:  # a return type msgspec cannot read; the result stays plain
+        return payload.decode

@@ -1,0 +1,55 @@
+"""The words and records a store writes by itself when a job ends or comes back, the same on every store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from windlass.clock import to_datetime
+from windlass.errors import LimitExceeded
+from windlass.model import AttemptRecord, FailureOrigin, JobError, State
+from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, SUMMARY_LENGTH
+
+CANCELLED_ON_REQUEST: Final = JobError("job_canceled", "cancelled on request", retryable=False)
+
+
+def worker_lost(worker: str | None, attempt: int) -> JobError:
+    """Why an attempt ended that nobody settled."""
+    return JobError(
+        "worker_lost",
+        f"the lease of worker {worker} ended during attempt {attempt}; "
+        "it was killed, stopped or cut off from the store",
+    )
+
+
+def expired(run_at: int) -> JobError:
+    """Why a job was dropped unstarted."""
+    due = to_datetime(run_at).isoformat(timespec="seconds")
+    return JobError("expired", f"not started in time (due since {due})", retryable=False)
+
+
+def summarise_error(error: JobError) -> str:
+    """``error_summary``: enough of an error for a line in a list."""
+    return f"{error.code}: {error.message}"[:SUMMARY_LENGTH]
+
+
+def keep_errors(records: Sequence[AttemptRecord]) -> tuple[AttemptRecord, ...]:
+    """The first and the last ten. A job that errs for ever must not grow for ever."""
+    if len(records) <= KEPT_ERRORS_FIRST + KEPT_ERRORS_LAST:
+        return tuple(records)
+    return (*records[:KEPT_ERRORS_FIRST], *records[-KEPT_ERRORS_LAST:])
+
+
+def retention_of(
+    state: State, origin: FailureOrigin | None, retention: float | None, retention_failed: float | None
+) -> float | None:
+    """Seconds to keep a job that ended like this; None = for ever."""
+    if state is not State.FAILED:
+        return retention
+    return None if origin is FailureOrigin.BURIED else retention_failed
+
+
+def check_batch(what: str, number: int, limit: int) -> None:
+    """Refuse a batch that no store would write in one go."""
+    if number > limit:
+        raise LimitExceeded(f"{number:,} {what} in one call; the limit is {limit:,}, send them in several")

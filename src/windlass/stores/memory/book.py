@@ -1,0 +1,245 @@
+"""All jobs of a memory store, each in the one place its state calls for, and the moves between them."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from uuid import UUID
+
+from windlass.model import FINAL_STATES, KeyLifetime, Lane, Lease, State
+from windlass.stores.memory.heap import JobHeap
+from windlass.stores.memory.job import Job, KeyName
+from windlass.stores.memory.metrics import Metrics
+from windlass.stores.wakeups import WakeupHub
+
+
+class Book:
+    """Jobs, keys, queues, leases, pauses and counts, kept consistent by a few moves.
+
+    Every move is told the time. Callers hold ``lock`` around a whole verb, so a verb is atomic.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.hub = WakeupHub()
+        self.metrics = Metrics()
+        self.jobs: dict[UUID, Job] = {}
+        self.keys: dict[KeyName, Job] = {}
+        self.ready: dict[str, dict[str, JobHeap]] = {}  # due jobs by topic and task, best first
+        self.waiting = JobHeap()  # pending jobs that are not due yet, by due time
+        self.leases = JobHeap()  # running jobs, by the end of their lease
+        self.finished = JobHeap()  # jobs whose retention will end, by that time
+        self.kept_for_ever = JobHeap()  # finished jobs that are never pruned
+        self.counts: dict[str, Counter[State]] = {}  # of topics that have jobs
+        self.pauses: dict[str, int] = {}
+        self.ready_topics: set[str] = set()  # to be hinted when the verb at hand is done
+        self.some_ended = False
+        self._expiries: list[tuple[int, int, Job]] = []
+        self._in_order: list[Job] = []  # by number; removed ones are swept out now and then
+        self._removed = 0
+        self._last_number = 0
+        self._last_fence = 0
+
+    # -- moves --------------------------------------------------------------------------------------------
+
+    def next_number(self) -> int:
+        self._last_number += 1
+        return self._last_number
+
+    def add(self, job: Job, now: int) -> None:
+        """Take in a new job."""
+        self.jobs[job.id] = job
+        self._in_order.append(job)
+        self.counts.setdefault(job.topic, Counter())[job.state] += 1
+        self.hold_key(job)
+        self.await_turn(job, now)
+
+    def await_turn(self, job: Job, now: int) -> None:
+        """Queue a pending job by its present priority and due time."""
+        if job.run_at <= now:
+            self._make_ready(job)
+        else:
+            self.waiting.put(job, job.run_at)
+        if job.can_expire and job.expires_at is not None and job.expiry_watched != job.expires_at:
+            job.expiry_watched = job.expires_at
+            heapq.heappush(self._expiries, (job.expires_at, job.number, job))
+        self.ready_topics.add(job.topic)
+
+    def promote(self, now: int) -> None:
+        """Line up the jobs that have become due."""
+        while job := self.waiting.first_until(now):
+            self._make_ready(job)
+
+    def grant(self, job: Job, worker: str, leased_until: int, now: int) -> None:
+        """Pending to running, under a new fence."""
+        self._last_fence += 1
+        self._change_state(job, State.RUNNING)
+        job.fence = self._last_fence
+        job.attempt += 1
+        job.worker = worker
+        job.claimed_at = now
+        job.granted_alone = False
+        self.lease(job, leased_until)
+
+    def lease(self, job: Job, until: int) -> None:
+        """Let a running job's lease end then."""
+        job.leased_until = until
+        self.leases.put(job, until)
+
+    def bring_back(self, job: Job, run_at: int, now: int) -> None:
+        """Running or finished to pending. Its number, and so its place in line, stays."""
+        self._change_state(job, State.PENDING)
+        job.run_at = run_at
+        job.worker = job.claimed_at = job.started_at = job.leased_until = job.finished_at = None
+        self.await_turn(job, now)
+
+    def finish(self, job: Job, state: State, now: int) -> None:
+        """Pending or running to a final state."""
+        self._change_state(job, state)
+        job.finished_at = now
+        job.leased_until = None
+        job.suspect = job.cancel_requested = False
+        if job.key_until is KeyLifetime.FINISHED:
+            self.free_key(job)
+        if (prune_at := job.prune_at) is None:
+            self.kept_for_ever.put(job, job.number)
+        else:
+            self.finished.put(job, prune_at)
+        tally = self.metrics.at(now, job.topic)
+        match state:
+            case State.COMPLETED:
+                tally.completed += 1
+            case State.FAILED:
+                tally.failed += 1
+            case _:
+                tally.cancelled += 1
+        self.some_ended = True
+
+    def remove(self, job: Job) -> None:
+        """Forget a job that is not running, its key with it."""
+        if job.heap is not None:
+            job.heap.forget(job)
+        self.free_key(job)
+        del self.jobs[job.id]
+        self._uncount(job)
+        job.removed = True
+        self._removed += 1
+        if self._removed > len(self.jobs) + 64:
+            self._in_order = [kept for kept in self._in_order if not kept.removed]
+            self._removed = 0
+        if job.topic not in self.counts:
+            self.ready.pop(job.topic, None)
+
+    def hold_key(self, job: Job) -> None:
+        if (name := job.key_name) is not None:
+            self.keys[name] = job
+
+    def free_key(self, job: Job) -> None:
+        """Give up the key, if this job is the one that holds it."""
+        if (name := job.key_name) is not None and self.keys.get(name) is job:
+            del self.keys[name]
+
+    def _make_ready(self, job: Job) -> None:
+        self.ready.setdefault(job.topic, {}).setdefault(job.task, JobHeap()).put(job, -job.priority)
+
+    def _change_state(self, job: Job, state: State) -> None:
+        counts = self.counts[job.topic]
+        counts[job.state] -= 1
+        counts[state] += 1
+        job.state = state
+
+    def _uncount(self, job: Job) -> None:
+        counts = self.counts[job.topic]
+        counts[job.state] -= 1
+        if not counts.total():
+            del self.counts[job.topic]
+
+    # -- looking ------------------------------------------------------------------------------------------
+
+    def find(self, job_id: UUID, tenant: str | None) -> Job | None:
+        job = self.jobs.get(job_id)
+        return job if job is not None and tenant in (None, job.tenant) else None
+
+    def held(self, lease: Lease, now: int) -> Job | None:
+        """The job of a lease that holds; None for a stale one."""
+        job = self.jobs.get(lease.job_id)
+        if job is None or job.leased_until is None or job.fence != lease.fence:
+            return None
+        return job if now < job.leased_until else None
+
+    def newest_first(self, before: int | None = None) -> Iterator[Job]:
+        """All jobs with a number below ``before``, highest first."""
+        end = len(self._in_order)
+        if before is not None:
+            end = bisect_left(self._in_order, before, key=lambda job: job.number)
+        return (job for job in map(self._in_order.__getitem__, range(end - 1, -1, -1)) if not job.removed)
+
+    def lanes(self, wanted: Iterable[Lane]) -> dict[tuple[str, str], JobHeap]:
+        """The due jobs these lanes mean, by topic and task, each once however many lanes name them."""
+        found = {}
+        for lane in wanted:
+            for task, jobs in self.ready.get(lane.topic, {}).items():
+                if lane.task in (None, task):
+                    found[lane.topic, task] = jobs
+        return found
+
+    def next_expired(self, now: int) -> Job | None:
+        """A pending job whose expiry has come, if there is one."""
+        while self._expiries and self._expiries[0][0] <= now:
+            expires_at, _, job = heapq.heappop(self._expiries)
+            if job.expiry_watched == expires_at:
+                job.expiry_watched = None
+                if not job.removed and job.can_expire and job.expires_at == expires_at:
+                    return job
+        return None
+
+    def paused_until(self, topic: str, now: int) -> int | None:
+        until = self.pauses.get(topic)
+        return until if until is not None and until > now else None
+
+    def topic_names(self, now: int) -> set[str]:
+        """Topics that have jobs or are paused."""
+        return {*self.counts, *(topic for topic, until in self.pauses.items() if until > now)}
+
+    def active(self, topic: str) -> int:
+        """How many jobs of a topic are pending or running."""
+        counts = self.counts.get(topic, Counter())
+        return counts[State.PENDING] + counts[State.RUNNING]
+
+    # -- doubting -----------------------------------------------------------------------------------------
+
+    def problems(self) -> list[str]:
+        """What is inconsistent. Nothing, unless a move above is wrong."""
+        found = []
+        recount: dict[str, Counter[State]] = {}
+        for job in self.jobs.values():
+            recount.setdefault(job.topic, Counter())[job.state] += 1
+            if job.state is State.PENDING:
+                ready = self.ready.get(job.topic, {}).get(job.task)
+                rightly_placed = job.heap is self.waiting or (job.heap is ready and ready is not None)
+            elif job.state is State.RUNNING:
+                rightly_placed = job.heap is self.leases
+            else:
+                rightly_placed = job.heap is (self.finished if job.prune_at else self.kept_for_ever)
+            if not rightly_placed:
+                found.append(f"job {job.id} is {job.state} but not in the heap of such jobs")
+            if (job.state is State.RUNNING) != (job.leased_until is not None):
+                found.append(f"job {job.id} is {job.state} with leased_until {job.leased_until}")
+            if (job.state in FINAL_STATES) != (job.finished_at is not None):
+                found.append(f"job {job.id} is {job.state} with finished_at {job.finished_at}")
+            active = job.state not in FINAL_STATES
+            if (name := job.key_name) is not None and (active or job.key_until is KeyLifetime.PRUNED):
+                holder = self.keys.get(name)
+                if holder is not job:
+                    found.append(f"job {job.id} should hold the key {name}, held by {holder and holder.id}")
+        found += [f"key {n} is held by removed job {j.id}" for n, j in self.keys.items() if j.removed]
+        if recount != {topic: +counts for topic, counts in self.counts.items()}:
+            found.append(f"topic counts are {self.counts}; the jobs add up to {recount}")
+        if [job.number for job in self.newest_first()] != sorted(
+            (job.number for job in self.jobs.values()), reverse=True
+        ):
+            found.append("the jobs in order are not the jobs there are")
+        return found

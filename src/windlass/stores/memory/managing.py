@@ -1,0 +1,62 @@
+"""What operators do to single jobs of a ``Book``, and pruning."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from windlass.model import State, Verdict
+from windlass.stores.endings import CANCELLED_ON_REQUEST
+from windlass.stores.memory import writing
+from windlass.stores.memory.book import Book
+
+
+def requeue(book: Book, job_id: UUID, tenant: str | None, now: int) -> Verdict:
+    job = book.find(job_id, tenant)
+    if job is None:
+        return Verdict.NOT_FOUND
+    if job.state not in (State.FAILED, State.CANCELLED):
+        return Verdict.WRONG_STATE
+    name = job.key_name
+    if name is not None and book.keys.get(name, job) is not job:
+        return Verdict.KEY_TAKEN
+    book.hold_key(job)
+    job.attempt = 0
+    job.suspect = job.cancel_requested = False
+    job.origin = job.result = job.progress = job.checkpoint = None
+    job.expires_at = None  # somebody wants it run now, whatever its expiry once was
+    book.bring_back(job, now, now)
+    return Verdict.DONE
+
+
+def cancel(book: Book, job_id: UUID, tenant: str | None, now: int) -> Verdict:
+    job = book.find(job_id, tenant)
+    if job is None:
+        return Verdict.NOT_FOUND
+    match job.state:
+        case State.PENDING:
+            writing.cancel(book, job, CANCELLED_ON_REQUEST, now)
+            return Verdict.DONE
+        case State.RUNNING:
+            job.cancel_requested = True
+            return Verdict.REQUESTED
+        case _:
+            return Verdict.WRONG_STATE
+
+
+def delete(book: Book, job_id: UUID, tenant: str | None) -> Verdict:
+    job = book.find(job_id, tenant)
+    if job is None:
+        return Verdict.NOT_FOUND
+    if job.state is State.RUNNING:
+        return Verdict.WRONG_STATE
+    book.remove(job)
+    book.some_ended = True  # whoever waits for its result must not wait on
+    return Verdict.DONE
+
+
+def prune(book: Book, limit: int, now: int) -> dict[State, int]:
+    pruned: dict[State, int] = {}
+    while sum(pruned.values()) < limit and (job := book.finished.first_until(now)):
+        book.remove(job)
+        pruned[job.state] = pruned.get(job.state, 0) + 1
+    return pruned

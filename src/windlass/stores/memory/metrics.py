@@ -1,0 +1,88 @@
+"""What happened, by minute and topic: the series and the durations of ``stats``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from windlass.model import Distribution, MinuteStats
+from windlass.stores.histogram import bucket_of, summarise
+
+MINUTE = 60_000_000
+KEPT_MICROSECONDS = 48 * 60 * MINUTE
+
+
+@dataclass(slots=True)
+class Durations:
+    """Durations in buckets, and their sum."""
+
+    buckets: Counter[int] = field(default_factory=Counter)
+    total: int = 0
+
+    def add(self, microseconds: int) -> None:
+        self.buckets[bucket_of(microseconds)] += 1
+        self.total += microseconds
+
+    def merge(self, other: Durations) -> None:
+        self.buckets.update(other.buckets)
+        self.total += other.total
+
+    def summary(self) -> Distribution:
+        return summarise(self.buckets, self.total)
+
+
+@dataclass(slots=True)
+class Tally:
+    """One topic's minute."""
+
+    enqueued: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    retried: int = 0
+    run_time: Durations = field(default_factory=Durations)
+    wait_time: Durations = field(default_factory=Durations)
+
+
+class Metrics:
+    """Tallies of the last 48 hours."""
+
+    def __init__(self) -> None:
+        self._minutes: dict[int, dict[str, Tally]] = {}
+
+    def at(self, now: int, topic: str) -> Tally:
+        """The tally to count into."""
+        minute = now - now % MINUTE
+        topics = self._minutes.get(minute)
+        if topics is None:
+            self._drop_old(now)
+            topics = self._minutes[minute] = {}
+        return topics.setdefault(topic, Tally())
+
+    def summary(
+        self, now: int, window_microseconds: int
+    ) -> tuple[Distribution, Distribution, tuple[MinuteStats, ...]]:
+        """Run times, wait times and the series of the minutes that began inside the window."""
+        since = now - min(window_microseconds, KEPT_MICROSECONDS)
+        run_time, wait_time = Durations(), Durations()
+        series = []
+        for minute in sorted(minute for minute in self._minutes if minute >= since):
+            tallies = self._minutes[minute].values()
+            for tally in tallies:
+                run_time.merge(tally.run_time)
+                wait_time.merge(tally.wait_time)
+            stats = MinuteStats(
+                minute,
+                enqueued=sum(tally.enqueued for tally in tallies),
+                completed=sum(tally.completed for tally in tallies),
+                failed=sum(tally.failed for tally in tallies),
+                cancelled=sum(tally.cancelled for tally in tallies),
+                retried=sum(tally.retried for tally in tallies),
+            )
+            if stats != MinuteStats(minute):
+                series.append(stats)
+        return run_time.summary(), wait_time.summary(), tuple(series)
+
+    def _drop_old(self, now: int) -> None:
+        for minute in [minute for minute in self._minutes if minute < now - KEPT_MICROSECONDS]:
+            del self._minutes[minute]

@@ -1,0 +1,154 @@
+"""List, count and stats of a ``Book``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from windlass.clock import Clock, seconds_to_microseconds
+from windlass.model import Count, Distribution, JobFilter, Page, Shown, State, Stats, TopicStats
+from windlass.stores.memory.book import Book
+from windlass.stores.memory.job import Job
+from windlass.stores.protocol import COUNT_LIMIT, SEARCH_SECONDS
+
+_LOOK_AT_CLOCK_EVERY = 256
+
+
+class Scan:
+    """The matching jobs, newest first. A text search stops by itself when its time is up."""
+
+    def __init__(self, book: Book, where: JobFilter, clock: Clock, before: int | None = None) -> None:
+        self._jobs = book.newest_first(before)
+        self._where = where
+        self._clock = clock
+        self.last_seen: Job | None = None
+        self.ran_out = False
+
+    def __iter__(self) -> Iterator[Job]:
+        now = self._clock.now()
+        give_up_at = self._clock.monotonic() + SEARCH_SECONDS
+        for seen, job in enumerate(self._jobs, 1):
+            self.last_seen = job
+            if matches(job, self._where, now):
+                yield job
+            if (
+                self._where.text is not None
+                and seen % _LOOK_AT_CLOCK_EVERY == 0
+                and self._clock.monotonic() > give_up_at
+            ):
+                self.ran_out = True
+                return
+
+
+def page(scan: Scan, *, limit: int, offset: int) -> Page:
+    items: list[Job] = []
+    for job in scan:
+        if offset:
+            offset -= 1
+        elif len(items) < limit:
+            items.append(job)
+        else:  # one more than the page holds: only then is there something further
+            return Page(tuple(item.listed() for item in items), cursor=items[-1].number if items else None)
+    listed = tuple(item.listed() for item in items)
+    if scan.ran_out and scan.last_seen is not None:
+        last = scan.last_seen
+        return Page(listed, cursor=last.number, partial=True, searched_back_to=last.created_at)
+    return Page(listed)
+
+
+def count(scan: Scan) -> Count:
+    total = 0
+    for _ in scan:
+        if total == COUNT_LIMIT:
+            return Count(total, exact=False)
+        total += 1
+    return Count(total, exact=not scan.ran_out)
+
+
+def matches(job: Job, where: JobFilter, now: int) -> bool:
+    return (
+        where.topic in (None, job.topic)
+        and where.task in (None, job.task)
+        and where.tenant in (None, job.tenant)
+        and where.key in (None, job.key)
+        and where.correlation_id in (None, job.correlation_id)
+        and (where.created_after is None or job.created_at >= where.created_after)
+        and (where.created_before is None or job.created_at < where.created_before)
+        and (where.state is None or _in_state(job, where.state, now))
+        and (where.text is None or _holds_text(job, where.text))
+    )
+
+
+def _in_state(job: Job, state: State | Shown, now: int) -> bool:
+    match state:
+        case Shown.DELAYED:
+            return job.state is State.PENDING and job.run_at > now
+        case Shown.RETRYING:
+            return job.state is State.PENDING and job.attempt > 0
+        case Shown.CLAIMED:
+            return job.state is State.RUNNING and job.started_at is None
+        case Shown.BLOCKED:
+            return False
+        case _:
+            return job.state is state
+
+
+def _holds_text(job: Job, text: str) -> bool:
+    if text.encode() in job.payload or text in (job.error_summary or ""):
+        return True
+    return any(text in f"{record.error.code}: {record.error.message}" for record in job.attempts)
+
+
+def topics(book: Book, now: int) -> tuple[TopicStats, ...]:
+    return _topic_stats(book, book.topic_names(now), book.counts, now)
+
+
+def stats(book: Book, window_seconds: float, tenant: str | None, now: int) -> Stats:
+    if tenant is None:
+        counts = book.counts
+        names = book.topic_names(now)
+        run_time, wait_time, series = book.metrics.summary(now, seconds_to_microseconds(window_seconds))
+    else:
+        counts = {}
+        for job in book.jobs.values():
+            if job.tenant == tenant:
+                counts.setdefault(job.topic, Counter())[job.state] += 1
+        names = set(counts)  # a pause of a topic without jobs of this tenant is not its business
+        run_time, wait_time, series = Distribution(), Distribution(), ()
+    total: Counter[State] = Counter()
+    for of_topic in counts.values():
+        total.update(of_topic)
+    delayed, oldest_due_at = _pending(book, tenant, now)
+    return Stats(
+        **{str(state): total[state] for state in State},
+        delayed=delayed,
+        oldest_due_at=oldest_due_at,
+        topics=_topic_stats(book, names, counts, now),
+        window_seconds=window_seconds,
+        run_time=run_time,
+        wait_time=wait_time,
+        series=series,
+    )
+
+
+def _topic_stats(
+    book: Book, names: Iterable[str], counts: Mapping[str, Counter[State]], now: int
+) -> tuple[TopicStats, ...]:
+    return tuple(
+        TopicStats(
+            name,
+            **{str(state): counts.get(name, Counter())[state] for state in State},
+            paused_until=book.paused_until(name, now),
+        )
+        for name in sorted(names)
+    )
+
+
+def _pending(book: Book, tenant: str | None, now: int) -> tuple[int, int | None]:
+    """How many jobs are delayed, and since when the longest-waiting due one is due."""
+    book.promote(now)
+    due = (job for tasks in book.ready.values() for ready in tasks.values() for job in ready)
+    if tenant is None:
+        return len(book.waiting), min((job.run_at for job in due), default=None)
+    delayed = sum(job.tenant == tenant for job in book.waiting)
+    return delayed, min((job.run_at for job in due if job.tenant == tenant), default=None)

@@ -1,0 +1,242 @@
+"""The memory store: every verb of the protocol under one lock."""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import replace
+from typing import Self
+from uuid import UUID
+
+from windlass.clock import Clock, SystemClock, seconds_to_microseconds
+from windlass.errors import ConfigurationError, NotOpen
+from windlass.model import (
+    Claim,
+    ClaimRequest,
+    Count,
+    Enqueued,
+    JobFilter,
+    JobRecord,
+    Lease,
+    NewJob,
+    Page,
+    Report,
+    Rescued,
+    Settlement,
+    State,
+    Stats,
+    TopicStats,
+    Verdict,
+)
+from windlass.stores.endings import check_batch
+from windlass.stores.memory import managing, reading, writing
+from windlass.stores.memory.book import Book
+from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, StoreLimits, Wakeups
+
+_PREFIX = "memory://"
+_named: dict[str, Book] = {}
+_naming = threading.Lock()
+
+
+class MemoryStore:
+    """Jobs in this process's memory: the reference for what every verb means, and gone with the process.
+
+    ``memory://`` is private to the instance and its siblings; ``memory://name`` is shared by every store of
+    that name in the process. Siblings may be used from other threads and event loops.
+    """
+
+    def __init__(
+        self, url: str = _PREFIX, *, clock: Clock | None = None, limits: StoreLimits | None = None
+    ) -> None:
+        if not url.startswith(_PREFIX):
+            raise ConfigurationError(f"{url!r} is no memory store; use memory:// or memory://name")
+        self.url = url
+        self._clock = clock or SystemClock()
+        self._limits = limits or StoreLimits()
+        self._book = _book_of(url.removeprefix(_PREFIX))
+        self._open = False
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        self._open = True
+
+    async def close(self) -> None:
+        """Jobs stay for the siblings, and for this store if it is opened again."""
+        self._open = False
+
+    def sibling(self) -> Self:
+        other = type(self)(self.url, clock=self._clock, limits=self._limits)
+        other._book = self._book
+        return other
+
+    async def migrate(self) -> list[str]:
+        with self._verb():
+            return []
+
+    async def check(self) -> list[str]:
+        with self._verb() as book:
+            return book.problems()
+
+    async def now(self) -> int:
+        return self._clock.now()
+
+    def describe(self) -> dict[str, str]:
+        return {"store": "memory", "python": platform.python_version()}
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
+        with self._verb() as book:
+            return writing.enqueue(book, jobs, self._limits, self._clock.now())
+
+    async def claim(self, request: ClaimRequest) -> Claim:
+        with self._verb() as book:
+            return writing.claim(book, request, self._clock.now())
+
+    async def start(self, leases: Sequence[Lease]) -> list[bool]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            jobs = [book.held(lease, now) for lease in leases]
+            for job in jobs:
+                if job is not None and job.started_at is None:
+                    job.started_at = now
+            return [job is not None for job in jobs]
+
+    async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            jobs = [book.held(lease, now) for lease in leases]
+            for job in jobs:
+                if job is not None:
+                    book.lease(job, now + seconds_to_microseconds(lease_seconds))
+            return [job is not None for job in jobs]
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        check_batch("settlements", len(settlements), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            return [writing.settle(book, settlement, now) for settlement in settlements]
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        check_batch("reports", len(reports), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            answers = []
+            for report in reports:
+                job = book.held(report.lease, now)
+                answers.append(job is not None)
+                if job is not None and report.progress is not None:
+                    job.progress = replace(report.progress, updated_at=now)
+                if job is not None and report.checkpoint is not None:
+                    job.checkpoint = report.checkpoint
+            return answers
+
+    async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            held = [(lease, book.held(lease, now)) for lease in leases]
+            return [lease for lease, job in held if job is not None and job.cancel_requested]
+
+    # -- operating --------------------------------------------------------------------------------------
+
+    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            return [managing.requeue(book, job_id, tenant, now) for job_id in job_ids]
+
+    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            return [managing.cancel(book, job_id, tenant, now) for job_id in job_ids]
+
+    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        with self._verb() as book:
+            return [managing.delete(book, job_id, tenant) for job_id in job_ids]
+
+    async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+        with self._verb() as book:
+            return writing.rescue(book, self._clock.now(), limit)
+
+    async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
+        with self._verb() as book:
+            return managing.prune(book, limit, self._clock.now())
+
+    async def pause(self, topic: str, until: int | None) -> None:
+        with self._verb() as book:
+            if until is None:
+                book.pauses.pop(topic, None)
+            else:
+                book.pauses[topic] = until
+            # Also a pause is news: it may end sooner than the one it takes the place of.
+            book.ready_topics.add(topic)
+
+    async def topics(self) -> list[TopicStats]:
+        with self._verb() as book:
+            return list(reading.topics(book, self._clock.now()))
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
+        with self._verb() as book:
+            job = book.find(job_id, tenant)
+            return job.record() if job is not None else None
+
+    async def states(self, job_ids: Sequence[UUID]) -> list[State | None]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        with self._verb() as book:
+            jobs = [book.jobs.get(job_id) for job_id in job_ids]
+            return [job.state if job is not None else None for job in jobs]
+
+    async def list_jobs(
+        self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0
+    ) -> Page:
+        with self._verb() as book:
+            scan = reading.Scan(book, where, self._clock, before=cursor)
+            return reading.page(scan, limit=limit, offset=offset)
+
+    async def count(self, where: JobFilter) -> Count:
+        with self._verb() as book:
+            return reading.count(reading.Scan(book, where, self._clock))
+
+    async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
+        with self._verb() as book:
+            return reading.stats(book, window_seconds, tenant, self._clock.now())
+
+    # -- hints ------------------------------------------------------------------------------------------
+
+    def wakeups(
+        self, *, topics: Collection[str] | None = (), finished: bool = False
+    ) -> AbstractAsyncContextManager[Wakeups]:
+        return self._book.hub.subscribe(topics=topics, finished=finished)
+
+    @contextmanager
+    def _verb(self) -> Iterator[Book]:
+        """The book, alone with it; what became due or ended meanwhile is hinted afterwards."""
+        if not self._open:
+            raise NotOpen(f"store {self.url} is not open; call open() first")
+        book = self._book
+        with book.lock:
+            yield book
+            ready, book.ready_topics = book.ready_topics, set()
+            ended, book.some_ended = book.some_ended, False
+        if ready:
+            book.hub.ready(ready)
+        if ended:
+            book.hub.finished()
+
+
+def _book_of(name: str) -> Book:
+    if not name:
+        return Book()
+    with _naming:
+        return _named.setdefault(name, Book())

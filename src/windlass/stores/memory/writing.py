@@ -1,0 +1,232 @@
+"""Enqueue, claim, rescue and settle on a ``Book``."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+from windlass.clock import MICROSECONDS, seconds_to_microseconds
+from windlass.errors import LimitExceeded, StoreError
+from windlass.model import (
+    FOREVER,
+    Claim,
+    ClaimRequest,
+    Enqueued,
+    JobError,
+    NewJob,
+    OnDuplicate,
+    Rescued,
+    Settlement,
+    State,
+)
+from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
+from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
+from windlass.stores.memory.book import Book
+from windlass.stores.memory.heap import JobHeap
+from windlass.stores.memory.job import Job, due_time, expiry_time, key_name, new_job
+from windlass.stores.protocol import MAX_BATCH, StoreLimits
+
+Lanes = Mapping[tuple[str, str], JobHeap]
+"""Due jobs by topic and task."""
+
+
+def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -> list[Enqueued]:
+    """All or none: everything that can be refused is refused before the first job is written."""
+    _refuse_what_cannot_be_written(book, jobs, limits)
+    answers = []
+    for new in jobs:
+        name = key_name(new)
+        holder = book.keys.get(name) if name is not None else None
+        if holder is None:
+            job = new_job(new, book.next_number(), now)
+            book.add(job, now)
+            book.metrics.at(now, job.topic).enqueued += 1
+            answers.append(Enqueued(job.id, job.number, job.created_at, job.run_at))
+            continue
+        untouched = holder.state is State.PENDING and holder.attempt == 0
+        replaced = new.on_duplicate is OnDuplicate.REPLACE and untouched
+        if replaced:
+            holder.payload, holder.format, holder.priority = new.payload, new.format, new.priority
+            holder.run_at, holder.expires_at = due_time(new, now), expiry_time(new, now)
+            book.await_turn(holder, now)
+        answers.append(Enqueued(holder.id, holder.number, holder.created_at, holder.run_at, True, replaced))
+    return answers
+
+
+def _refuse_what_cannot_be_written(book: Book, jobs: Sequence[NewJob], limits: StoreLimits) -> None:
+    names, ids = set(), set()
+    added: Counter[str] = Counter()
+    for new in jobs:
+        name = key_name(new)
+        if name is not None:
+            if name in book.keys or name in names:
+                continue
+            names.add(name)
+        if new.id in book.jobs or new.id in ids:
+            raise StoreError(f"job id {new.id} is taken; every job needs an id of its own")
+        ids.add(new.id)
+        added[new.topic] += 1
+    if limits.max_topics:
+        number = len(book.counts.keys() | added.keys())
+        if number > max(limits.max_topics, len(book.counts)):
+            raise LimitExceeded(
+                f"this would make {number:,} topics; the limit is {limits.max_topics:,} (max_topics)"
+            )
+    if limits.max_jobs_per_topic:
+        for topic, more in added.items():
+            number = book.active(topic) + more
+            if number > limits.max_jobs_per_topic:
+                raise LimitExceeded(
+                    f"topic {topic!r} would hold {number:,} pending and running jobs; "
+                    f"the limit is {limits.max_jobs_per_topic:,} (max_jobs_per_topic)"
+                )
+
+
+def claim(book: Book, request: ClaimRequest, now: int) -> Claim:
+    rescue(book, now, MAX_BATCH)
+    book.promote(now)
+    lanes = book.lanes(request.lanes)
+    jobs, stopped_early = _choose(book, request, lanes, now)
+    next_due_in = 0.0 if stopped_early else _next_due_in(book, lanes, now)
+    granted = []
+    for job in jobs:
+        lease_seconds = request.lease_seconds if job.lease_seconds is None else job.lease_seconds
+        book.grant(job, request.worker, now + seconds_to_microseconds(lease_seconds), now)
+        job.granted_alone = len(jobs) == 1
+        granted.append(job.claimed(lease_seconds))
+    return Claim(tuple(granted), next_due_in)
+
+
+def _next_due_in(book: Book, lanes: Lanes, now: int) -> float | None:
+    """Seconds until a claim may find more: a delayed job, a lease that ends, a pause that ends.
+
+    Leases granted by the claim at hand are not looked at: their worker knows of them.
+    """
+    moments = [book.waiting.first_key(), book.leases.first_key()]
+    moments += [book.paused_until(topic, now) for (topic, _), ready in lanes.items() if ready]
+    moment = min((moment for moment in moments if moment is not None and moment < FOREVER), default=None)
+    return None if moment is None else max(0, moment - now) / MICROSECONDS
+
+
+def _choose(book: Book, request: ClaimRequest, lanes: Lanes, now: int) -> tuple[list[Job], bool]:
+    """The best jobs across the lanes, taken out of them.
+
+    True when the limit or a suspect ended the choice, so that asking again at once may find more.
+    """
+    room = dict(request.topic_limits)
+    heads = [
+        (-job.priority, job.number, ready)
+        for (topic, _), ready in lanes.items()
+        if not book.paused_until(topic, now) and (job := ready.first())
+    ]
+    heapq.heapify(heads)
+    chosen: list[Job] = []
+    while heads and len(chosen) < request.limit:
+        ready = heads[0][2]
+        job = ready.first()
+        if job is None or room.get(job.topic, 1) <= 0:
+            heapq.heappop(heads)
+            continue
+        if job.suspect and chosen:
+            return chosen, True
+        ready.forget(job)
+        chosen.append(job)
+        if job.suspect:
+            return chosen, True
+        if job.topic in room:
+            room[job.topic] -= 1
+        if following := ready.first():
+            heapq.heapreplace(heads, (-following.priority, following.number, ready))
+    return chosen, len(chosen) >= request.limit
+
+
+def rescue(book: Book, now: int, limit: int) -> Rescued:
+    """Up to ``limit`` ended leases, oldest end first; then as many expired jobs, those just returned too."""
+    returned = failed = cancelled = expiries = 0
+    while returned + failed + cancelled < limit and (job := book.leases.first_until(now)):
+        error = worker_lost(job.worker, job.attempt)
+        counted = job.started_at is not None or job.granted_alone
+        if not counted:
+            job.attempt -= 1
+        if job.cancel_requested:
+            cancel(book, job, CANCELLED_ON_REQUEST, now)
+            cancelled += 1
+            continue
+        if counted:
+            job.keep_attempt(error, now)
+            if job.max_attempts is not None and job.attempt >= job.max_attempts:
+                book.finish(job, State.FAILED, now)
+                failed += 1
+                continue
+        # Whoever may have killed the worker runs alone next, and so does a job before its last attempt:
+        # neither may take its neighbours with it.
+        job.suspect = not counted or job.attempt + 1 == job.max_attempts
+        book.bring_back(job, job.run_at, now)
+        returned += 1
+    while expiries < limit and (job := book.next_expired(now)):
+        cancel(book, job, expired(job.run_at), now)
+        expiries += 1
+    return Rescued(returned, failed, cancelled, expiries)
+
+
+def cancel(book: Book, job: Job, error: JobError, now: int) -> None:
+    """End a job without an attempt that could carry the reason: the summary does."""
+    job.error_summary = summarise_error(error)
+    book.finish(job, State.CANCELLED, now)
+
+
+def settle(book: Book, settlement: Settlement, now: int) -> bool:
+    job = book.held(settlement.lease, now)
+    if job is None:
+        return False
+    outcome = settlement.outcome
+    _measure(book, job, settlement, now)
+    match outcome:
+        case Completed():
+            job.result = outcome.result
+            book.finish(job, State.COMPLETED, now)
+        case Retried():
+            job.keep_attempt(outcome.error, now)
+            job.suspect = False  # its worker lived to tell
+            if not job.cancel_requested:
+                book.metrics.at(now, job.topic).retried += 1
+            _return_or_cancel(book, job, outcome.delay, now)
+        case Failed():
+            job.origin = outcome.origin
+            job.keep_attempt(outcome.error, now)
+            book.finish(job, State.FAILED, now)
+        case Released():  # still suspect if it was: given back unstarted, it has proved nothing
+            job.attempt -= 1
+            if outcome.priority is not None:
+                job.priority = outcome.priority
+            _return_or_cancel(book, job, outcome.delay, now)
+        case Cancelled():
+            job.keep_attempt(outcome.error, now)
+            book.finish(job, State.CANCELLED, now)
+        case _:
+            assert_never(outcome)
+    return True
+
+
+def _return_or_cancel(book: Book, job: Job, delay: float, now: int) -> None:
+    if job.cancel_requested:
+        cancel(book, job, CANCELLED_ON_REQUEST, now)
+    elif delay > 0:
+        book.bring_back(job, now + seconds_to_microseconds(delay), now)
+    else:
+        book.bring_back(job, job.run_at, now)  # it has been due all along; its wait is measured from there
+
+
+def _measure(book: Book, job: Job, settlement: Settlement, now: int) -> None:
+    """How long the handler ran, and how long the job had been due before."""
+    if settlement.run_seconds is None:
+        return
+    run_time = max(0, seconds_to_microseconds(settlement.run_seconds))
+    if job.started_at is None:
+        job.started_at = now - run_time
+    tally = book.metrics.at(now, job.topic)
+    tally.wait_time.add(max(0, job.started_at - job.run_at))
+    if isinstance(settlement.outcome, Completed | Retried | Failed):
+        tally.run_time.add(run_time)

@@ -1,0 +1,206 @@
+"""What a store is: the job verbs, batch-first. The only way down for everything above.
+
+A store knows rows and time. It knows no handlers, no retry policy, no HTTP and no logging policy.
+
+Rules every implementation keeps (the conformance suite in ``windlass.testing`` tries each of them):
+
+* **Order.** Within a topic: higher priority first, then lower number. Across lanes: the highest head first,
+  then the lowest number. A job that comes back (retry, release, rescue, requeue) keeps its number.
+* **Time** is the store's own (see ``clock``). A job is due when ``run_at <= now``. A lease holds while
+  ``now < leased_until``; at ``leased_until`` it has ended.
+* **Leases.** ``extend``, ``settle``, ``start`` and ``report`` act only under a lease that holds: same job,
+  same fence, still running, not past its end. Otherwise they answer False for it and change nothing.
+* **Fences** come from one store-wide sequence: no two grants of any job ever share one, and they only grow.
+* **Batches** are all or nothing against failures of the database, item by item against their content: one
+  stale lease does not spoil its neighbours.
+* **Attempts.** A claim counts one. Release, and a rescue that could not tell that the handler had started,
+  take it back.
+* **Tenant** arguments narrow what is seen; None means all tenants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol, Self
+from uuid import UUID
+
+from windlass.model import (
+    Claim,
+    ClaimRequest,
+    Count,
+    Enqueued,
+    JobFilter,
+    JobRecord,
+    Lease,
+    NewJob,
+    Page,
+    Report,
+    Rescued,
+    Settlement,
+    State,
+    Stats,
+    TopicStats,
+    Verdict,
+)
+
+MAX_BATCH = 1000
+"""Most items a single call of a batch verb may carry, ``enqueue`` aside."""
+MAX_ENQUEUE_BATCH = 10_000
+"""Most jobs one ``enqueue`` call writes in one transaction."""
+COUNT_LIMIT = 10_000
+"""Counting stops here and says so."""
+SEARCH_SECONDS = 1.0
+"""How long a text filter may scan before it returns a partial page."""
+KEPT_ERRORS_FIRST = 10
+KEPT_ERRORS_LAST = 10
+"""Of a job's errors the first and the last ten are kept."""
+SUMMARY_LENGTH = 200
+"""``error_summary`` is cut to this many characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """Limits only the store can check, because they are about what is already there. 0 = unlimited."""
+
+    max_topics: int = 0
+    max_jobs_per_topic: int = 0  # pending and running ones
+
+
+class Wakeups(Protocol):
+    """A subscription to hints. A hint may come late, twice or never; polling underneath is the caller's."""
+
+    async def wait(self, timeout: float) -> bool:
+        """True once something relevant was hinted since the last call, False after ``timeout`` seconds."""
+
+    def nudge(self) -> None:
+        """Make the current or next ``wait`` return True. Safe from any thread."""
+
+
+class Store(Protocol):
+    """Where jobs live. Every method may raise ``StoreError``; then nothing of that call happened."""
+
+    url: str
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect. Does not migrate."""
+
+    async def close(self) -> None:
+        """Finish what was accepted, let go of every resource. Idempotent."""
+
+    def sibling(self) -> Self:
+        """Another handle on the same jobs with connections of its own, not yet open.
+
+        For another thread with another event loop: the lease keeper, the blocking twins.
+        """
+
+    async def migrate(self) -> list[str]:
+        """Bring the schema up to date under a lock; the names of the steps taken. Refuses a newer schema."""
+
+    async def check(self) -> list[str]:
+        """Problems found in the store itself: damage, broken invariants, counters that do not add up."""
+
+    async def now(self) -> int:
+        """The store's time."""
+
+    def describe(self) -> dict[str, str]:
+        """Names and versions for people: what runs underneath."""
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Write these jobs durably, all or none, and answer in their order.
+
+        A job whose key is taken is not written; its answer names the holder and says duplicate. That also
+        holds for two jobs of one call. With ``on_duplicate=REPLACE`` a holder that is pending with no counted
+        attempt takes over payload, format, priority, due time and expiry from the new job instead.
+        Raises ``LimitExceeded`` when a topic limit would be passed.
+        """
+
+    async def claim(self, request: ClaimRequest) -> Claim:
+        """Grant up to ``limit`` due jobs of these lanes to the worker, best first.
+
+        Before choosing, leases that ran out are rescued and expired jobs cancelled (as ``rescue`` does), so
+        no worker is told "empty" while an orphan waits. Paused topics are passed over. A job marked to be
+        granted alone is granted in a claim of its own: it is the only one when it comes first, and ends the
+        claim before it otherwise. A job's own ``lease_seconds`` overrides the request's.
+        """
+
+    async def start(self, leases: Sequence[Lease]) -> list[bool]:
+        """Record that these handlers have begun."""
+
+    async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
+        """Make each lease last ``lease_seconds`` from now."""
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """End each lease as told. False where the lease is no longer held; that job is left alone.
+
+        Retried and Released jobs with a cancel request end as cancelled. Errors are kept as attempts.
+        """
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        """Remember progress and checkpoints."""
+
+    async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Those among these held leases whose job somebody asked to cancel."""
+
+    # -- operating --------------------------------------------------------------------------------------
+
+    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        """Failed and cancelled jobs become pending, due now, attempts back to 0, history kept.
+
+        KEY_TAKEN when another job holds the job's key.
+        """
+
+    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        """Pending jobs end as cancelled (DONE); running ones get a request (REQUESTED)."""
+
+    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        """Remove jobs that are not running, with their key, body and history."""
+
+    async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+        """Deal with leases that have ended and pending jobs past ``expires_at`` (cancelled, ``expired``).
+
+        A lease that ended with a cancel request: cancelled (``canceled``). Otherwise, if the handler's start
+        was recorded or the job had been granted alone, the attempt counts: an error ``worker_lost`` is kept,
+        and the job fails when no attempt is left. If not counted, its next grant is alone. A job whose next
+        attempt would be its last is granted alone, too, so that it cannot take neighbours with it.
+        """
+
+    async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
+        """Remove up to ``limit`` finished jobs whose retention is over; how many of each state."""
+
+    async def pause(self, topic: str, until: int | None) -> None:
+        """Grant nothing of this topic until then (``FOREVER`` without an end); None resumes."""
+
+    async def topics(self) -> list[TopicStats]:
+        """Every topic that has jobs or is paused, by name."""
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
+        """One job with its bodies and attempts."""
+
+    async def states(self, job_ids: Sequence[UUID]) -> list[State | None]:
+        """Only the states, cheaply; for those who wait for results."""
+
+    async def list_jobs(
+        self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0
+    ) -> Page:
+        """Matching jobs, newest (highest number) first, without bodies."""
+
+    async def count(self, where: JobFilter) -> Count:
+        """How many match, exact up to ``COUNT_LIMIT``."""
+
+    async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
+        """Counts, times and series; cheap at a million rows."""
+
+    # -- hints ------------------------------------------------------------------------------------------
+
+    def wakeups(
+        self, *, topics: Collection[str] | None = (), finished: bool = False
+    ) -> AbstractAsyncContextManager[Wakeups]:
+        """Hints that jobs of ``topics`` (None = any) may be due, or, with ``finished``, that jobs ended."""

@@ -1,0 +1,161 @@
+"""Granting due jobs: look at the head of each lane, take the best, put a new fence on each."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import Counter
+from typing import Any
+
+from windlass.clock import MICROSECONDS, seconds_to_microseconds
+from windlass.ids import from_bytes
+from windlass.model import Claim, Claimed, ClaimRequest, Lease
+from windlass.stores.protocol import MAX_BATCH
+from windlass.stores.queries import Queries
+from windlass.stores.sqlite.enqueueing import FORMATS
+from windlass.stores.sqlite.rescuing import rescue
+from windlass.stores.sqlite.transaction import Code, Transaction
+
+_sql = Queries("windlass.stores.sqlite.sql", "claim.sql")
+
+PROMOTE_LIMIT = 10_000
+
+_Row = tuple[Any, ...]
+
+
+def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
+    rescue(transaction, MAX_BATCH)
+    promote(transaction)
+    connection, now = transaction.connection, transaction.now
+    paused: dict[str, int] = dict(connection.execute(_sql["paused"], (now,)).fetchall())
+    lanes = _lanes(transaction, request)
+    held_back = [lane for lane in lanes if lane[0] in paused]
+    chosen, more = _choose(transaction, request, [lane for lane in lanes if lane[0] not in paused])
+    next_due = 0.0 if more else _next_due_in(transaction, held_back, paused)
+    if not chosen:
+        return Claim((), next_due)
+    numbers = json.dumps([row[1] for row in chosen])
+    first_fence = transaction.take_numbers("fence", len(chosen))
+    lease_us = seconds_to_microseconds(request.lease_seconds)
+    connection.execute(
+        _sql["grant"],
+        {
+            "first_fence": first_fence,
+            "now": now,
+            "lease_us": lease_us,
+            "worker": request.worker,
+            "alone": len(chosen) == 1,
+            "numbers": numbers,
+        },
+    )
+    checkpoints: dict[int, bytes] = {}
+    # Only a job that was granted before can have left a checkpoint; most claims skip the look.
+    if any(row[21] for row in chosen):
+        checkpoints = dict(connection.execute(_sql["checkpoints"], (numbers,)).fetchall())
+    jobs = [
+        _claimed(row, fence, lease_us, checkpoints.get(row[1]))
+        for fence, row in enumerate(chosen, first_fence)
+    ]
+    for (tenant, topic, task), n in Counter((row[5], row[3], row[4]) for row in chosen).items():
+        transaction.tally.moved(tenant, topic, task, Code.READY, Code.RUNNING, n)
+    return Claim(tuple(jobs), next_due)
+
+
+def promote(transaction: Transaction) -> None:
+    rows = transaction.connection.execute(_sql["promote"], (transaction.now, PROMOTE_LIMIT)).fetchall()
+    for (tenant, topic, task), n in Counter(rows).items():
+        transaction.tally.moved(tenant, topic, task, Code.WAITING, Code.READY, n)
+
+
+def _lanes(transaction: Transaction, request: ClaimRequest) -> list[tuple[str, str]]:
+    """The request's lanes as (topic, task) pairs, each once; ``None`` becomes every task of its topic."""
+    connection = transaction.connection
+    lanes: dict[tuple[str, str], None] = {}
+    for lane in request.lanes:
+        if lane.task is not None:
+            lanes[lane.topic, lane.task] = None
+            continue
+        if connection.execute(_sql["has_empty_task"], (lane.topic,)).fetchone()[0]:
+            lanes[lane.topic, ""] = None
+        task = ""
+        while row := connection.execute(_sql["next_task_of_topic"], (lane.topic, task)).fetchone():
+            task = row[0]
+            lanes[lane.topic, task] = None
+    return list(lanes)
+
+
+def _choose(
+    transaction: Transaction, request: ClaimRequest, lanes: list[tuple[str, str]]
+) -> tuple[list[_Row], bool]:
+    """The best jobs across the lanes (highest priority, then lowest number); True when there may be more."""
+    connection = transaction.connection
+    room = dict(request.topic_limits)
+    cursors = [
+        connection.execute(
+            _sql["ready_of_lane"], (topic, task, min(request.limit, room.get(topic, request.limit)))
+        )
+        for topic, task in lanes
+        if room.get(topic, 1) > 0
+    ]
+    chosen: list[_Row] = []
+    for row in heapq.merge(*cursors) if len(cursors) != 1 else cursors[0]:
+        if room:
+            topic = row[3]
+            if room.get(topic, 1) <= 0:
+                continue
+            if topic in room:
+                room[topic] -= 1
+        if row[18] and chosen:  # suspect: it waits for a claim of its own
+            break
+        chosen.append(row)
+        if row[18] or len(chosen) >= request.limit:
+            break
+    else:
+        return chosen, False
+    for cursor in cursors:
+        cursor.close()
+    return chosen, True
+
+
+def _claimed(row: _Row, fence: int, lease_us: int, checkpoint: bytes | None) -> Claimed:
+    timeout_us, own_lease_us = row[8], row[10]
+    # By position: for a struct of this size keywords would double the cost, once per job.
+    return Claimed(
+        Lease(from_bytes(row[2]), fence),
+        row[3],  # topic
+        row[4],  # task
+        row[5],  # tenant
+        -row[0],  # priority
+        row[6] + 1,  # attempt
+        row[7],  # max_attempts
+        None if timeout_us is None else timeout_us / MICROSECONDS,
+        row[9],  # retry
+        (lease_us if own_lease_us is None else own_lease_us) / MICROSECONDS,
+        row[20],  # payload
+        FORMATS[row[19]],
+        checkpoint,
+        row[1],  # number
+        row[11],  # created_at
+        row[12],  # run_at
+        row[13],  # key
+        row[14],  # correlation_id
+        row[15],  # user_id
+        row[16],  # service_id
+        row[17],  # trace
+        bool(row[18]),  # alone
+    )
+
+
+def _next_due_in(
+    transaction: Transaction, held_back: list[tuple[str, str]], paused: dict[str, int]
+) -> float | None:
+    """Seconds until a claim may find more: a delayed job, a lease that ends, a pause that ends."""
+    execute = transaction.connection.execute
+    moments = [paused[lane[0]] for lane in held_back if execute(_sql["lane_has_ready"], lane).fetchone()[0]]
+    for name in ("next_waiting", "next_lease_end"):
+        row = execute(_sql[name]).fetchone()
+        if row is not None:
+            moments.append(row[0])
+    if not moments:
+        return None
+    return max(0.0, (min(moments) - transaction.now) / MICROSECONDS)

@@ -1,0 +1,104 @@
+"""One SQLite connection, set up the way every part of the store relies on."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+from typing import Final
+
+from windlass.errors import ConfigurationError, StoreError, StoreUnavailable
+from windlass.stores.sqlite.location import Location
+
+MINIMUM_VERSION: Final = (3, 37, 0)  # STRICT tables; RETURNING came in 3.35
+
+WRITER_CACHE_KIB: Final = 16 * 1024
+READER_CACHE_KIB: Final = 4 * 1024
+
+
+def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connection:
+    """A connection in autocommit mode; transactions are begun by hand.
+
+    ``wal_autocheckpoint`` is off: a checkpoint that races a commit can corrupt the file in every SQLite
+    before 3.51.3, so only ``checkpoint.py`` does it, with the write lock held.
+    """
+    if sqlite3.sqlite_version_info < MINIMUM_VERSION:
+        needed = ".".join(map(str, MINIMUM_VERSION))
+        raise ConfigurationError(
+            f"SQLite {sqlite3.sqlite_version} is too old; Windlass needs {needed} or newer. "
+            "It is part of your Python: use a newer Python or operating system"
+        )
+    try:
+        connection = sqlite3.connect(
+            location.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f"cannot open {location.path}: {error}") from error
+    try:
+        # A few statements below need a lock that another process may hold for a moment.
+        connection.execute(f"PRAGMA busy_timeout = {int(location.busy_seconds * 1000)}")
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise StoreError(
+                f"{location.path} cannot use write-ahead logging (journal mode is {mode!r}); "
+                "use a file on a local disk, or memory:// for an in-memory queue"
+            )
+        connection.execute(f"PRAGMA synchronous = {location.synchronous}")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB if read_only else WRITER_CACHE_KIB}")
+        if read_only:
+            connection.execute("PRAGMA query_only = ON")
+        else:
+            # From here on waiting is done by begin_immediate, which is fair where SQLite's own is not.
+            connection.execute("PRAGMA busy_timeout = 0")
+    except sqlite3.Error as error:
+        connection.close()
+        raise translate(error, location) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def begin_immediate(connection: sqlite3.Connection, location: Location) -> None:
+    """Take the write lock, waiting fairly.
+
+    Always IMMEDIATE: a deferred transaction that turns into a writer fails at once when somebody else wrote.
+    SQLite's own back-off sleeps longer and longer and starves (1.6 s seen); short random sleeps do not.
+    """
+    deadline = time.monotonic() + location.busy_seconds
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or time.monotonic() > deadline:
+                raise translate(error, location) from error
+            time.sleep(random.uniform(0.0005, 0.0015))  # noqa: S311 - spreads waiters, guards nothing
+        else:
+            return
+
+
+def translate(error: sqlite3.Error, location: Location) -> StoreError:
+    """A driver error in our words: what happened, to which file, and what helps."""
+    text = str(error)
+    name = getattr(error, "sqlite_errorname", "") or ""
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or "locked" in text:
+        return StoreUnavailable(
+            f"{location.path} stayed locked for {location.busy_seconds:g} s by another connection; "
+            "look for a process with a long write transaction"
+        )
+    if name.startswith("SQLITE_FULL"):
+        return StoreUnavailable(f"no space left for {location.path}: {text}")
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_PERM")):
+        return StoreUnavailable(f"{location.path} cannot be read or written: {text} ({name})")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return StoreError(f"{location.path} is damaged or not a database: {text}; restore it from a backup")
+    if "no such table: windlass_" in text:
+        return StoreError(
+            f"{location.path} has no Windlass tables yet; run `windlass migrate` or open the app"
+        )
+    return StoreError(f"{location.path}: {text} ({name or type(error).__name__})")
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return (getattr(error, "sqlite_errorname", "") or "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))

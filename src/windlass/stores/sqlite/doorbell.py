@@ -1,0 +1,160 @@
+"""Waking other processes on this machine: a datagram to a port on the loopback interface.
+
+A process that waits for jobs (a worker) or for results binds a port and writes it into
+``windlass_listeners``. Whoever commits something of interest sends a datagram there. It is a hint: it may get
+lost, and anybody on the machine may send one, so it only ever leads to another look at the database.
+Measured: under half a millisecond, and nothing at all while idle. inotify on the log fires before the commit
+is visible; polling ``data_version`` every millisecond costs 7 % of a core.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import sqlite3
+import threading
+from collections.abc import Callable, Collection
+from typing import Final
+
+from windlass.clock import MICROSECONDS
+from windlass.stores.queries import Queries
+from windlass.stores.wakeups import WakeupHub
+
+_sql = Queries("windlass.stores.sqlite.sql", "doorbell.sql")
+_log = logging.getLogger("windlass.sqlite")
+
+LOOPBACK: Final = "127.0.0.1"
+MAX_DATAGRAM: Final = 1400
+STALE_SECONDS: Final = 15 * 60
+REFRESH_SECONDS: Final = 5 * 60
+FINISHED: Final = "f"
+READY: Final = "r"
+
+Registration = tuple[int, bool, bool]
+"""A port, and whether it wants to hear of ready and of finished jobs."""
+
+
+class Doorbell:
+    """Rings at other processes, and hears them ring here once somebody subscribed."""
+
+    def __init__(self, hub: WakeupHub, refresh: Callable[[Registration], None]) -> None:
+        self._hub = hub
+        self._refresh = refresh
+        self._lock = threading.Lock()
+        self._inbox: socket.socket | None = None
+        self._outbox: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+        self._ready = False
+        self._finished = False
+
+    def listen(self, *, ready: bool, finished: bool) -> Registration | None:
+        """Make sure rings of these kinds are heard; what has to be written for that, if anything."""
+        with self._lock:
+            if self._inbox is None:
+                try:
+                    inbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                    inbox.bind((LOOPBACK, 0))
+                except OSError as error:
+                    # Without loopback sockets (some sandboxes) polling still finds every job, only later.
+                    _log.warning("no wake-up port on %s (%s); falling back to polling", LOOPBACK, error)
+                    return None
+                inbox.settimeout(REFRESH_SECONDS)
+                self._inbox = inbox
+                self._thread = threading.Thread(
+                    target=self._hear, args=(inbox,), name="windlass-doorbell", daemon=True
+                )
+                self._thread.start()
+            elif (self._ready or not ready) and (self._finished or not finished):
+                return None
+            self._ready |= ready
+            self._finished |= finished
+            return self._inbox.getsockname()[1], self._ready, self._finished
+
+    def ring(self, connection: sqlite3.Connection, topics: Collection[str], *, finished: bool) -> None:
+        """After a commit, on the writer's thread: tell whoever listens."""
+        if not topics and not finished:
+            return
+        if topics:
+            self._hub.ready(topics)
+        if finished:
+            self._hub.finished()
+        own = self._inbox.getsockname()[1] if self._inbox is not None else None
+        message = b""
+        for port, wants_ready, wants_finished in connection.execute(_sql["listeners"]):
+            if port == own or not ((wants_ready and topics) or (wants_finished and finished)):
+                continue
+            message = message or _message(topics, finished=finished)
+            self._send(message, port)
+
+    def close(self) -> int | None:
+        """Stop hearing; the port to take off the list."""
+        with self._lock:
+            inbox, self._inbox = self._inbox, None
+            outbox, self._outbox = self._outbox, None
+        port = None
+        if inbox is not None:
+            port = int(inbox.getsockname()[1])
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as goodbye:
+                goodbye.sendto(b"", (LOOPBACK, port))
+            if self._thread is not None:
+                self._thread.join(timeout=1.0)
+            inbox.close()
+        if outbox is not None:
+            outbox.close()
+        return port
+
+    def _send(self, message: bytes, port: int) -> None:
+        if self._outbox is None:
+            self._outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            self._outbox.setblocking(False)
+        try:
+            self._outbox.sendto(message, (LOOPBACK, port))
+        except OSError as error:
+            # A full buffer, or a port whose owner died. Listeners poll anyway, and stale ports are dropped.
+            _log.debug("wake-up to port %d not sent: %s", port, error)
+
+    def _hear(self, inbox: socket.socket) -> None:
+        while True:
+            try:
+                message = inbox.recv(MAX_DATAGRAM)
+            except TimeoutError:
+                # Others drop a registration nobody renews: its process is gone.
+                self._refresh((inbox.getsockname()[1], self._ready, self._finished))
+                continue
+            except OSError:
+                return  # closed
+            if not message and self._inbox is None:
+                return
+            topics, finished = _parse(message)
+            if topics is None or topics:
+                self._hub.ready(topics)
+            if finished:
+                self._hub.finished()
+
+
+def _message(topics: Collection[str], *, finished: bool) -> bytes:
+    message = json.dumps({READY: sorted(topics), FINISHED: finished}).encode()
+    # Too many names for a datagram: "something somewhere" is a good enough hint.
+    return message if len(message) <= MAX_DATAGRAM else json.dumps({READY: None, FINISHED: finished}).encode()
+
+
+def _parse(message: bytes) -> tuple[Collection[str] | None, bool]:
+    """Anybody may send anything: what is not understood counts as a hint about everything."""
+    try:
+        content = json.loads(message)
+        topics = content[READY]
+        if topics is not None:
+            topics = frozenset(str(topic) for topic in topics)
+        return topics, bool(content[FINISHED])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None, True
+
+
+def register(connection: sqlite3.Connection, listener: Registration, now: int) -> None:
+    connection.execute(_sql["register"], (*listener, now))
+    connection.execute(_sql["drop_stale"], (now - STALE_SECONDS * MICROSECONDS,))
+
+
+def unregister(connection: sqlite3.Connection, port: int) -> None:
+    connection.execute(_sql["unregister"], (port,))

@@ -1,0 +1,159 @@
+"""Writing new jobs: many callers' at once, keys checked row by row, limits call by call."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from uuid import UUID
+
+from windlass.clock import seconds_to_microseconds
+from windlass.errors import LimitExceeded, WindlassError
+from windlass.model import BodyFormat, Enqueued, KeyLifetime, NewJob, OnDuplicate
+from windlass.stores.queries import Queries
+from windlass.stores.sqlite.transaction import Code, Metric, Transaction
+
+_sql = Queries("windlass.stores.sqlite.sql", "enqueue.sql")
+
+_KEY_UNTIL = {KeyLifetime.PRUNED: 0, KeyLifetime.FINISHED: 1}
+UNTIL_FINISHED = _KEY_UNTIL[KeyLifetime.FINISHED]
+FORMAT_CODES = {BodyFormat.JSON: 0, BodyFormat.BYTES: 1}
+FORMATS = {code: name for name, code in FORMAT_CODES.items()}
+
+
+def enqueue(
+    transaction: Transaction, calls: Sequence[Sequence[NewJob]]
+) -> list[list[Enqueued] | WindlassError]:
+    """Every call's jobs, with one pair of statements for all of them."""
+    rows: list[tuple[object, ...]] = []
+    bodies: list[tuple[object, ...]] = []
+    number = transaction.take_numbers("number", sum(map(len, calls)))
+    answers: list[list[Enqueued] | WindlassError] = []
+    for jobs in calls:
+        if problem := _limit_problem(transaction, jobs, rows):
+            answers.append(problem)
+            continue
+        answer: list[Enqueued] = []
+        for job in jobs:
+            answer.append(_add(transaction, job, number, rows, bodies))
+            number += 1
+        answers.append(answer)
+    _insert(transaction, rows, bodies)
+    return answers
+
+
+def _insert(
+    transaction: Transaction, rows: list[tuple[object, ...]], bodies: list[tuple[object, ...]]
+) -> None:
+    transaction.connection.executemany(_sql["insert_job"], rows)
+    transaction.connection.executemany(_sql["insert_body"], bodies)
+    rows.clear()
+    bodies.clear()
+
+
+def _add(
+    transaction: Transaction,
+    job: NewJob,
+    number: int,
+    rows: list[tuple[object, ...]],
+    bodies: list[tuple[object, ...]],
+) -> Enqueued:
+    now = transaction.now
+    # A past run_at means now: nobody has waited for a job before it existed.
+    run_at = now + seconds_to_microseconds(job.delay) if job.run_at is None else max(job.run_at, now)
+    expires_at = job.expires_at
+    if expires_at is None and job.expires_in is not None:
+        expires_at = now + seconds_to_microseconds(job.expires_in)
+    state = Code.WAITING if run_at > now else Code.READY
+    if job.key is not None:
+        scope = job.task or job.topic
+        taken = (job.tenant, scope, job.key, number)
+        if transaction.connection.execute(_sql["take_key"], taken).fetchone() is None:
+            # The holder may be a job of this very transaction that is not written yet.
+            _insert(transaction, rows, bodies)
+            return _duplicate(transaction, job, run_at, expires_at)
+    rows.append(
+        (
+            number,
+            job.id.bytes,
+            state.value,
+            job.topic,
+            job.task,
+            job.tenant,
+            job.priority,
+            run_at,
+            now,
+            job.max_attempts,
+            _microseconds(job.timeout),
+            _microseconds(job.lease_seconds),
+            _microseconds(job.retention),
+            _microseconds(job.retention_failed),
+            expires_at,
+            job.retry,
+            job.key,
+            None if job.key is None else _KEY_UNTIL[job.key_until],
+            job.correlation_id,
+            job.user_id,
+            job.service_id,
+            job.trace,
+        )
+    )
+    bodies.append((number, FORMAT_CODES[job.format], job.payload))
+    transaction.tally.moved(job.tenant, job.topic, job.task, None, state)
+    transaction.tally.happened(now, job.topic, Metric.ENQUEUED)
+    # Also for delayed jobs: a sleeping worker has to learn when to get up.
+    transaction.ready_topics.add(job.topic)
+    return Enqueued(job.id, number, now, run_at)
+
+
+def _duplicate(transaction: Transaction, job: NewJob, run_at: int, expires_at: int | None) -> Enqueued:
+    connection = transaction.connection
+    holder = connection.execute(_sql["key_holder"], (job.tenant, job.task or job.topic, job.key)).fetchone()
+    number, id_bytes, state, created_at, held_run_at, attempt, tenant, topic, task, blocked = holder
+    held = UUID(bytes=id_bytes)
+    if job.on_duplicate is not OnDuplicate.REPLACE or state > Code.READY or attempt:
+        return Enqueued(held, number, created_at, held_run_at, duplicate=True)
+    new_state = Code.WAITING if run_at > transaction.now or blocked else Code.READY
+    connection.execute(_sql["replace_job"], (new_state.value, job.priority, run_at, expires_at, number))
+    connection.execute(_sql["replace_body"], (FORMAT_CODES[job.format], job.payload, number))
+    transaction.tally.moved(tenant, topic, task, state, new_state)
+    transaction.ready_topics.add(topic)
+    return Enqueued(held, number, created_at, run_at, duplicate=True, replaced=True)
+
+
+def _limit_problem(
+    transaction: Transaction, jobs: Sequence[NewJob], rows: list[tuple[object, ...]]
+) -> LimitExceeded | None:
+    """Whether these jobs would pass a topic limit, counting what this transaction wrote before them.
+
+    Duplicates are counted as new ones: refusing early is better than half a call.
+    """
+    limits = transaction.limits
+    if not limits.max_topics and not limits.max_jobs_per_topic:
+        return None
+    connection = transaction.connection
+    new = Counter(job.topic for job in jobs)
+    waiting = Counter(str(row[3]) for row in rows)
+    for topic, n in new.items():
+        if limits.max_jobs_per_topic:
+            there = connection.execute(_sql["count_active"], (topic,)).fetchone()[0] + waiting[topic]
+            if there + n > limits.max_jobs_per_topic:
+                return LimitExceeded(
+                    f"topic {topic!r} holds {there:,} unfinished jobs and {n:,} more would pass the limit of "
+                    f"{limits.max_jobs_per_topic:,} (max_jobs_per_topic); wait for workers or raise it"
+                )
+    if limits.max_topics:
+        exists = _sql["topic_exists"]
+        known = set(waiting)
+        fresh = [t for t in new if t not in known and not connection.execute(exists, (t,)).fetchone()[0]]
+        unwritten = [t for t in known if not connection.execute(exists, (t,)).fetchone()[0]]
+        there = connection.execute(_sql["count_topics"]).fetchone()[0] + len(unwritten)
+        if fresh and there + len(fresh) > limits.max_topics:
+            return LimitExceeded(
+                f"topic {fresh[0]!r} would be number {there + 1:,}; the limit is {limits.max_topics:,} "
+                "(max_topics); use an existing topic or raise it"
+            )
+    return None
+
+
+def _microseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else seconds_to_microseconds(seconds)

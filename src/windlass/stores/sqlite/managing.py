@@ -1,0 +1,86 @@
+"""What operators do to jobs and topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from windlass.model import Verdict
+from windlass.stores.endings import CANCELLED_ON_REQUEST
+from windlass.stores.queries import Queries
+from windlass.stores.sqlite.removing import remove
+from windlass.stores.sqlite.settling import Row, finish_cancelled, load_rows
+from windlass.stores.sqlite.transaction import Code, Transaction
+
+_sql = Queries("windlass.stores.sqlite.sql", "manage.sql")
+
+Selection = tuple[Sequence[UUID], str | None]
+"""Which jobs, and the tenant they must belong to (None = any)."""
+
+
+def requeue(transaction: Transaction, selection: Selection) -> list[Verdict]:
+    return _each(transaction, selection, _requeue)
+
+
+def cancel(transaction: Transaction, selection: Selection) -> list[Verdict]:
+    return _each(transaction, selection, _cancel)
+
+
+def delete(transaction: Transaction, selection: Selection) -> list[Verdict]:
+    return _each(transaction, selection, _delete)
+
+
+def _each(
+    transaction: Transaction, selection: Selection, act: Callable[[Transaction, Row], Verdict]
+) -> list[Verdict]:
+    job_ids, tenant = selection
+    verdicts = []
+    for job_id in job_ids:
+        # Loaded one by one: the same id may be named twice, and the first changes what the second finds.
+        row = load_rows(transaction, [job_id.bytes]).get(job_id.bytes)
+        found = row is not None and tenant in (None, row.tenant)
+        verdicts.append(act(transaction, row) if row is not None and found else Verdict.NOT_FOUND)
+    return verdicts
+
+
+def _requeue(transaction: Transaction, row: Row) -> Verdict:
+    if row.state not in (Code.FAILED, Code.CANCELLED):
+        return Verdict.WRONG_STATE
+    connection = transaction.connection
+    if row.key is not None:
+        key = (row.tenant, row.task or row.topic, row.key)
+        connection.execute(_sql["take_key_again"], (*key, row.number))
+        if connection.execute(_sql["key_number"], key).fetchone()[0] != row.number:
+            return Verdict.KEY_TAKEN
+    connection.execute(_sql["requeue"], {"now": transaction.now, "number": row.number})
+    connection.execute(_sql["forget_result"], (row.number,))
+    connection.execute(_sql["forget_progress"], (row.number,))
+    transaction.tally.moved(row.tenant, row.topic, row.task, row.state, Code.READY)
+    transaction.ready_topics.add(row.topic)
+    return Verdict.DONE
+
+
+def _cancel(transaction: Transaction, row: Row) -> Verdict:
+    if row.state > Code.RUNNING:
+        return Verdict.WRONG_STATE
+    if row.state == Code.RUNNING:
+        transaction.connection.execute(_sql["request_cancel"], (row.number,))
+        return Verdict.REQUESTED
+    finish_cancelled(transaction, row, CANCELLED_ON_REQUEST, None)
+    return Verdict.DONE
+
+
+def _delete(transaction: Transaction, row: Row) -> Verdict:
+    if row.state == Code.RUNNING:
+        return Verdict.WRONG_STATE
+    remove(transaction, [(row.number, row.state, row.tenant, row.topic, row.task, row.key)])
+    return Verdict.DONE
+
+
+def pause(transaction: Transaction, argument: tuple[str, int | None]) -> None:
+    topic, until = argument
+    if until is None:
+        transaction.connection.execute(_sql["resume"], (topic,))
+        transaction.ready_topics.add(topic)
+    else:
+        transaction.connection.execute(_sql["pause"], (topic, until))

@@ -1,0 +1,82 @@
+"""Bringing the schema up to date, one numbered file after another, under the write lock."""
+
+from __future__ import annotations
+
+import sqlite3
+from importlib.resources import files
+
+from windlass.errors import SchemaTooNew
+from windlass.stores.sqlite.connection import begin_immediate, translate
+from windlass.stores.sqlite.location import Location
+
+_VERSION_TABLE = """
+CREATE TABLE IF NOT EXISTS windlass_schema (
+    version    INTEGER PRIMARY KEY,
+    name       TEXT    NOT NULL,
+    applied_at INTEGER NOT NULL
+) STRICT
+"""
+
+
+def migrations() -> list[tuple[int, str, str]]:
+    """Every step as (version, name, SQL), in order."""
+    return sorted(
+        (int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text("utf-8"))
+        for file in files("windlass.stores.sqlite.migrations").iterdir()
+        if file.name.endswith(".sql")
+    )
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """0 before the first migration."""
+    exists = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'windlass_schema'").fetchone()
+    if exists is None:
+        return 0
+    return int(connection.execute("SELECT coalesce(max(version), 0) FROM windlass_schema").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, location: Location, now: int) -> list[str]:
+    """Run what is missing, all in one transaction: a crash leaves the old schema or the new one."""
+    steps = migrations()
+    newest = steps[-1][0]
+    # A look without the lock first: nearly always there is nothing to do, and many workers start at once.
+    version = schema_version(connection)
+    if version < newest:
+        begin_immediate(connection, location)
+        try:
+            version = schema_version(connection)
+            done = [_apply(connection, step, now) for step in steps if step[0] > version]
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise translate(error, location) from error
+        return done
+    if version > newest:
+        raise SchemaTooNew(
+            f"{location.path} has schema version {version}, this Windlass knows {newest}; upgrade Windlass"
+        )
+    return []
+
+
+def _apply(connection: sqlite3.Connection, step: tuple[int, str, str], now: int) -> str:
+    version, name, script = step
+    connection.execute(_VERSION_TABLE)
+    # Not executescript: that commits first, and a crash between two statements would leave half a schema.
+    for statement in split(script):
+        connection.execute(statement)
+    connection.execute(
+        "INSERT INTO windlass_schema (version, name, applied_at) VALUES (?, ?, ?)", (version, name, now)
+    )
+    return name
+
+
+def split(script: str) -> list[str]:
+    """The statements of a script. ``complete_statement`` knows about semicolons in comments and strings."""
+    statements, current = [], ""
+    for line in script.splitlines(keepends=True):
+        current += line
+        if sqlite3.complete_statement(current):
+            statements.append(current.strip())
+            current = ""
+    return statements

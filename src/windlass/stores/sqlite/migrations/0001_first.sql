@@ -1,0 +1,160 @@
+-- The first schema. docs/decisions/0002-schema.md says which part of the product needs which column.
+-- Times are microseconds since 1970. Durations end in _us. State codes:
+--   0 waiting (delayed or blocked)   1 ready   2 running   3 completed   4 failed   5 cancelled
+-- 0 and 1 are both shown as "pending": the difference only keeps delayed jobs out of the claim's way.
+
+CREATE TABLE windlass_jobs (
+    number              INTEGER PRIMARY KEY,
+    id                  BLOB    NOT NULL UNIQUE CHECK (length(id) = 16),
+    state               INTEGER NOT NULL CHECK (state BETWEEN 0 AND 5),
+    topic               TEXT    NOT NULL,
+    task                TEXT    NOT NULL,
+    tenant              TEXT    NOT NULL,
+    priority            INTEGER NOT NULL,
+    run_at              INTEGER NOT NULL,
+    created_at          INTEGER NOT NULL,
+    attempt             INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
+    max_attempts        INTEGER,
+    fence               INTEGER NOT NULL DEFAULT 0,
+    leased_until        INTEGER,
+    worker              TEXT,
+    claimed_at          INTEGER,
+    started_at          INTEGER,
+    finished_at         INTEGER,
+    prune_at            INTEGER,
+    suspect             INTEGER NOT NULL DEFAULT 0,
+    granted_alone       INTEGER NOT NULL DEFAULT 0,
+    cancel_requested    INTEGER NOT NULL DEFAULT 0,
+    blocked             INTEGER NOT NULL DEFAULT 0,
+    timeout_us          INTEGER,
+    lease_us            INTEGER,
+    retention_us        INTEGER,
+    retention_failed_us INTEGER,
+    expires_at          INTEGER,
+    retry               TEXT,
+    key                 TEXT,
+    key_until           INTEGER,
+    correlation_id      TEXT,
+    user_id             TEXT,
+    service_id          TEXT,
+    trace               TEXT,
+    error_summary       TEXT,
+    buried              INTEGER NOT NULL DEFAULT 0,
+    reserves            INTEGER NOT NULL DEFAULT 0,
+    timeouts            INTEGER NOT NULL DEFAULT 0,
+    releases            INTEGER NOT NULL DEFAULT 0,
+    buries              INTEGER NOT NULL DEFAULT 0,
+    kicks               INTEGER NOT NULL DEFAULT 0,
+    touches             INTEGER NOT NULL DEFAULT 0,
+    CHECK ((state = 2) = (leased_until IS NOT NULL)),
+    CHECK ((state > 2) = (finished_at IS NOT NULL))
+) STRICT;
+
+-- The claim reads this one from the left and nothing else: one lane after another, best job first.
+CREATE INDEX windlass_jobs_ready ON windlass_jobs (topic, task, priority DESC, number) WHERE state = 1;
+-- A million delayed jobs cost a claim one look at the left end of this.
+CREATE INDEX windlass_jobs_waiting ON windlass_jobs (run_at) WHERE state = 0 AND blocked = 0;
+CREATE INDEX windlass_jobs_leased ON windlass_jobs (leased_until) WHERE state = 2;
+CREATE INDEX windlass_jobs_expiring ON windlass_jobs (expires_at)
+    WHERE expires_at IS NOT NULL AND state < 2 AND attempt = 0;
+CREATE INDEX windlass_jobs_prunable ON windlass_jobs (prune_at) WHERE prune_at IS NOT NULL;
+-- For people: newest first by topic; the rare states by themselves.
+CREATE INDEX windlass_jobs_topic ON windlass_jobs (topic, number);
+CREATE INDEX windlass_jobs_ended_badly ON windlass_jobs (state, number) WHERE state > 3;
+CREATE INDEX windlass_jobs_retrying ON windlass_jobs (number) WHERE attempt > 0 AND state < 2;
+CREATE INDEX windlass_jobs_correlation ON windlass_jobs (correlation_id, number)
+    WHERE correlation_id IS NOT NULL;
+CREATE INDEX windlass_jobs_key ON windlass_jobs (key, number) WHERE key IS NOT NULL;
+-- Due jobs that were delayed once: with the lanes' heads this gives the longest wait without a scan.
+CREATE INDEX windlass_jobs_promoted ON windlass_jobs (run_at) WHERE run_at > created_at AND state = 1;
+
+-- Bodies live apart: an UPDATE of a row in SQLite rewrites all of it, and a claim must not rewrite 10 kB.
+CREATE TABLE windlass_bodies (
+    number  INTEGER PRIMARY KEY,
+    format  INTEGER NOT NULL CHECK (format IN (0, 1)), -- 0 json, 1 bytes
+    payload BLOB    NOT NULL
+) STRICT;
+
+CREATE TABLE windlass_results (
+    number INTEGER PRIMARY KEY,
+    result BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE windlass_progress (
+    number     INTEGER PRIMARY KEY,
+    percent    REAL,
+    message    TEXT,
+    stage      TEXT,
+    updated_at INTEGER,
+    checkpoint BLOB
+) STRICT;
+
+-- Attempts that did not complete. ordinal counts on across requeues, attempt starts again.
+CREATE TABLE windlass_attempts (
+    number     INTEGER NOT NULL,
+    ordinal    INTEGER NOT NULL,
+    attempt    INTEGER NOT NULL,
+    worker     TEXT,
+    started_at INTEGER,
+    ended_at   INTEGER NOT NULL,
+    error      TEXT    NOT NULL,
+    PRIMARY KEY (number, ordinal)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE windlass_keys (
+    tenant TEXT    NOT NULL,
+    scope  TEXT    NOT NULL, -- the task, or the topic of a job without one
+    key    TEXT    NOT NULL,
+    number INTEGER NOT NULL,
+    PRIMARY KEY (tenant, scope, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE windlass_topics (
+    topic        TEXT PRIMARY KEY,
+    paused_until INTEGER
+) STRICT, WITHOUT ROWID;
+
+-- Kept with every write, so that statistics never count rows.
+CREATE TABLE windlass_counts (
+    tenant TEXT    NOT NULL,
+    topic  TEXT    NOT NULL,
+    task   TEXT    NOT NULL,
+    state  INTEGER NOT NULL,
+    n      INTEGER NOT NULL,
+    PRIMARY KEY (tenant, topic, task, state)
+) STRICT, WITHOUT ROWID;
+
+-- What happened, by minute: counts (bucket 0) and durations (bucket = see stores/histogram.py).
+CREATE TABLE windlass_minutes (
+    minute INTEGER NOT NULL,
+    topic  TEXT    NOT NULL,
+    metric INTEGER NOT NULL,
+    bucket INTEGER NOT NULL,
+    n      INTEGER NOT NULL,
+    total  INTEGER NOT NULL,
+    PRIMARY KEY (minute, topic, metric, bucket)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE windlass_sequences (
+    name  TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO windlass_sequences (name, value) VALUES ('number', 0), ('fence', 0);
+
+CREATE TABLE windlass_workers (
+    name       TEXT PRIMARY KEY,
+    host       TEXT    NOT NULL,
+    pid        INTEGER NOT NULL,
+    version    TEXT    NOT NULL,
+    started_at INTEGER NOT NULL,
+    seen_at    INTEGER NOT NULL,
+    details    TEXT    NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Processes that want to be woken: a datagram to this port on the loopback interface.
+CREATE TABLE windlass_listeners (
+    port     INTEGER PRIMARY KEY,
+    ready    INTEGER NOT NULL,
+    finished INTEGER NOT NULL,
+    seen_at  INTEGER NOT NULL
+) STRICT;

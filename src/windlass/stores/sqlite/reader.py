@@ -1,0 +1,76 @@
+"""Reads on threads of their own, so that neither a long search nor a busy writer holds the others up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from windlass.errors import StoreError, UsedAfterFork
+from windlass.stores.sqlite.connection import connect, translate
+from windlass.stores.sqlite.location import Location
+
+R = TypeVar("R")
+
+THREADS = 4
+
+
+class Reader:
+    """A few threads, each with a read-only connection opened at its first use."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._pid = os.getpid()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="windlass-sqlite-reader")
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._connections: list[sqlite3.Connection] = []
+        self._closed = False
+
+    async def run(self, read: Callable[[sqlite3.Connection], R]) -> R:
+        """``read`` in one consistent snapshot."""
+        if os.getpid() != self._pid:
+            raise UsedAfterFork(
+                f"this store was opened in process {self._pid} and is used in process {os.getpid()}; "
+                "open a new Windlass after fork()"
+            )
+        if self._closed:
+            raise StoreError("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, read)
+
+    def close(self) -> None:
+        """Blocks until running reads have ended."""
+        if self._closed:
+            return
+        self._closed = True
+        if os.getpid() != self._pid:
+            return
+        self._threads.shutdown(wait=True)
+        for connection in self._connections:
+            connection.close()
+
+    def _read(self, read: Callable[[sqlite3.Connection], R]) -> R:
+        try:
+            connection = self._connection()
+            connection.execute("BEGIN")
+            try:
+                return read(connection)
+            finally:
+                # A read transaction left open would keep the log from being reset.
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise translate(error, self._location) from error
+
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = connect(self._location, read_only=True)
+            self._local.connection = connection
+            with self._lock:
+                self._connections.append(connection)
+        return connection

@@ -1,0 +1,145 @@
+"""Reads on a connection that cannot write. Lists never touch bodies, unless a text is searched."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from windlass.model import Count, JobFilter, JobRecord, Lease, Page, Shown, State
+from windlass.stores.protocol import COUNT_LIMIT, SEARCH_SECONDS
+from windlass.stores.queries import Queries
+from windlass.stores.sqlite.recording import COLUMN_COUNT, STATES, full_record, record
+
+_sql = Queries("windlass.stores.sqlite.sql", "read.sql")
+_settle_sql = Queries("windlass.stores.sqlite.sql", "settle.sql")
+
+# Written so that the planner recognises the partial indexes.
+_STATE_CONDITIONS = {
+    State.PENDING: "j.state IN (0, 1)",
+    State.RUNNING: "j.state = 2",
+    State.COMPLETED: "j.state = 3",
+    State.FAILED: "j.state = 4 AND j.state > 3",
+    State.CANCELLED: "j.state = 5 AND j.state > 3",
+    Shown.DELAYED: "j.state = 0 AND j.blocked = 0 AND j.run_at > :now",
+    Shown.RETRYING: "j.state < 2 AND j.attempt > 0",
+    Shown.BLOCKED: "j.state < 2 AND j.blocked > 0",
+    Shown.CLAIMED: "j.state = 2 AND j.started_at IS NULL",
+}
+
+
+def get(connection: sqlite3.Connection, job_id: UUID, tenant: str | None) -> JobRecord | None:
+    row = connection.execute(_sql["get"].format(columns=_sql["columns"]), (job_id.bytes,)).fetchone()
+    if row is None or tenant not in (None, row[2]):
+        return None
+    return full_record(row, connection.execute(_sql["attempts"], (row[1],)).fetchall())
+
+
+def states(connection: sqlite3.Connection, job_ids: Sequence[UUID]) -> list[State | None]:
+    answers: list[State | None] = []
+    for job_id in job_ids:
+        row = connection.execute(_sql["state"], (job_id.bytes,)).fetchone()
+        answers.append(None if row is None else STATES[row[0]])
+    return answers
+
+
+def cancel_requests(connection: sqlite3.Connection, leases: Sequence[Lease], now: int) -> list[Lease]:
+    asked = {(row[0], row[1]) for row in connection.execute(_settle_sql["cancelling"], (now,))}
+    return [lease for lease in leases if (lease.job_id.bytes, lease.fence) in asked] if asked else []
+
+
+def list_jobs(
+    connection: sqlite3.Connection, where: JobFilter, *, limit: int, cursor: int | None, offset: int, now: int
+) -> Page:
+    conditions, values = _conditions(connection, where, now)
+    if cursor is not None:
+        conditions += " AND j.number < ?"
+        values.append(cursor)
+    if where.text:
+        return _search(connection, conditions, values, where.text, limit=limit, offset=offset)
+    statement = _sql["page"].format(columns=_sql["columns"], conditions=conditions)
+    # One more than asked for, to know whether there is a next page.
+    rows = connection.execute(statement, (*values, limit + 1, offset)).fetchall()
+    items = tuple(record(row) for row in rows[:limit])
+    return Page(items, cursor=items[-1].number if len(rows) > limit else None)
+
+
+def _search(
+    connection: sqlite3.Connection,
+    conditions: str,
+    values: list[object],
+    text: str,
+    *,
+    limit: int,
+    offset: int,
+) -> Page:
+    """Look into payloads and errors, newest first, for at most a second."""
+    deadline = time.monotonic() + SEARCH_SECONDS
+    needle = text.encode()
+    items: list[JobRecord] = []
+    last: tuple[Any, ...] | None = None
+    rows = connection.execute(_sql["scan"].format(columns=_sql["columns"], conditions=conditions), values)
+    for position, row in enumerate(rows):
+        if needle in row[COLUMN_COUNT + 1] or text in (row[COLUMN_COUNT + 2] or ""):
+            if offset:
+                offset -= 1
+            elif len(items) == limit:
+                rows.close()
+                return Page(tuple(items), cursor=items[-1].number)
+            else:
+                items.append(record(row))
+        last = row
+        if position % 100 == 99 and time.monotonic() > deadline:
+            rows.close()
+            return Page(tuple(items), cursor=last[1], partial=True, searched_back_to=last[9])
+    return Page(tuple(items))
+
+
+def count(connection: sqlite3.Connection, where: JobFilter, now: int) -> Count:
+    if where.text:
+        page = list_jobs(connection, where, limit=COUNT_LIMIT, cursor=None, offset=0, now=now)
+        return Count(len(page.items), exact=page.cursor is None)
+    conditions, values = _conditions(connection, where, now)
+    total = connection.execute(
+        _sql["count"].format(conditions=conditions), (*values, COUNT_LIMIT + 1)
+    ).fetchone()[0]
+    return Count(min(total, COUNT_LIMIT), exact=total <= COUNT_LIMIT)
+
+
+def _conditions(connection: sqlite3.Connection, where: JobFilter, now: int) -> tuple[str, list[object]]:
+    """A filter as SQL. Every value is a parameter; only fixed text is put together."""
+    parts: list[str] = ["1"]
+    values: list[object] = []
+
+    def add(condition: str, value: object) -> None:
+        parts.append(condition)
+        values.append(value)
+
+    if where.state is not None:
+        condition = _STATE_CONDITIONS[where.state]
+        if ":now" in condition:
+            add(condition.replace(":now", "?"), now)
+        else:
+            parts.append(condition)
+    if where.topic is not None:
+        add("j.topic = ?", where.topic)
+    if where.task is not None:
+        add("j.task = ?", where.task)
+        if where.topic is None:
+            # A task nearly always lives in one topic, and topics are indexed.
+            topics = [row[0] for row in connection.execute(_sql["topics_of_task"], (where.task,))]
+            if len(topics) == 1:
+                add("j.topic = ?", topics[0])
+    if where.tenant is not None:
+        add("j.tenant = ?", where.tenant)
+    if where.key is not None:
+        add("j.key = ?", where.key)
+    if where.correlation_id is not None:
+        add("j.correlation_id = ?", where.correlation_id)
+    if where.created_after is not None:
+        add("j.created_at >= ?", where.created_after)
+    if where.created_before is not None:
+        add("j.created_at < ?", where.created_before)
+    return " AND ".join(parts), values

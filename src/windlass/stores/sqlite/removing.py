@@ -1,0 +1,26 @@
+"""Taking jobs out of the store, with everything that belongs to them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from windlass.stores.queries import Queries
+from windlass.stores.sqlite.transaction import Transaction
+
+_sql = Queries("windlass.stores.sqlite.sql", "remove.sql")
+
+
+def remove(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Rows of (number, state, tenant, topic, task, key)."""
+    if not rows:
+        return
+    connection = transaction.connection
+    numbers = json.dumps([row[0] for row in rows])
+    for part in ("jobs", "bodies", "results", "progress", "attempts"):
+        connection.execute(_sql[f"remove_{part}"], (numbers,))
+    for number, state, tenant, topic, task, key in rows:
+        if key is not None:
+            connection.execute(_sql["remove_key"], (tenant, task or topic, key, number))
+        transaction.tally.moved(tenant, topic, task, state, None)

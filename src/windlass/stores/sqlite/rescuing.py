@@ -1,0 +1,74 @@
+"""What nobody else takes care of: leases that ended, jobs that expired, finished jobs past their keep."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from windlass.clock import MICROSECONDS
+from windlass.model import Rescued, State
+from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
+from windlass.stores.queries import Queries
+from windlass.stores.sqlite.removing import remove
+from windlass.stores.sqlite.settling import Row, add_attempt, finish_cancelled, finish_failed, load_rows
+from windlass.stores.sqlite.transaction import Code, Transaction
+
+_sql = Queries("windlass.stores.sqlite.sql", "rescue.sql")
+
+MINUTES_KEPT = 48 * 3600 * MICROSECONDS
+
+_STATES = {Code.COMPLETED: State.COMPLETED, Code.FAILED: State.FAILED, Code.CANCELLED: State.CANCELLED}
+
+
+def rescue(transaction: Transaction, limit: int) -> Rescued:
+    connection, now = transaction.connection, transaction.now
+    done: Counter[str] = Counter()
+    ids = [row[0] for row in connection.execute(_sql["ended_leases"], (now, limit))]
+    rows = load_rows(transaction, ids)
+    for job_id in ids:
+        done[_rescue(transaction, rows[job_id])] += 1
+    ids = [row[0] for row in connection.execute(_sql["expired"], (now, limit))]
+    rows = load_rows(transaction, ids)
+    for job_id in ids:
+        finish_cancelled(transaction, rows[job_id], expired(rows[job_id].run_at), None)
+        done["expired"] += 1
+    return Rescued(**done)
+
+
+def _rescue(transaction: Transaction, row: Row) -> str:
+    """Decide what becomes of a job whose worker did not come back; the name of that."""
+    connection = transaction.connection
+    granted_alone, max_attempts = connection.execute(_sql["rescue_facts"], (row.number,)).fetchone()
+    counted = row.started_at is not None or granted_alone
+    attempt = row.attempt if counted else row.attempt - 1
+    error = worker_lost(row.worker, row.attempt)
+    if row.cancel_requested:
+        connection.execute(_sql["set_attempt"], (attempt, row.number))
+        finish_cancelled(transaction, row, CANCELLED_ON_REQUEST, row.started_at)
+        return "cancelled"
+    if counted:
+        add_attempt(transaction, row, row.started_at, error)
+        if max_attempts is not None and attempt >= max_attempts:
+            finish_failed(transaction, row, error)
+            return "failed"
+    last_chance = max_attempts is not None and attempt + 1 >= max_attempts
+    connection.execute(
+        _sql["put_back"],
+        {
+            "number": row.number,
+            "attempt": attempt,
+            "suspect": not counted or last_chance,
+            "summary": summarise_error(error) if counted else None,
+        },
+    )
+    transaction.tally.moved(row.tenant, row.topic, row.task, Code.RUNNING, Code.READY)
+    transaction.ready_topics.add(row.topic)
+    return "returned"
+
+
+def prune(transaction: Transaction, limit: int) -> dict[State, int]:
+    connection, now = transaction.connection, transaction.now
+    rows = connection.execute(_sql["prunable"], (now, limit)).fetchall()
+    remove(transaction, rows)
+    connection.execute(_sql["forget_minutes"], (now - MINUTES_KEPT,))
+    connection.execute(_sql["forget_counts"])
+    return dict(Counter(_STATES[Code(row[1])] for row in rows))

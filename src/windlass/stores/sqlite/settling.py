@@ -1,0 +1,250 @@
+"""Ending leases. Each is judged by its fence and its time; a stale one changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple, assert_never
+
+import msgspec
+
+from windlass.clock import seconds_to_microseconds
+from windlass.model import FailureOrigin, JobError, Lease, Report, Settlement
+from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
+from windlass.stores.endings import CANCELLED_ON_REQUEST, summarise_error
+from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST
+from windlass.stores.queries import Queries
+from windlass.stores.sqlite.enqueueing import UNTIL_FINISHED
+from windlass.stores.sqlite.transaction import Code, Metric, Transaction
+
+_sql = Queries("windlass.stores.sqlite.sql", "settle.sql")
+
+MAX_PARAMETERS = 500
+
+_METRICS = {Code.FAILED: Metric.FAILED, Code.CANCELLED: Metric.CANCELLED}
+
+
+class Row(NamedTuple):
+    """What has to be known of a job to move it to another state."""
+
+    number: int
+    state: int
+    fence: int
+    leased_until: int | None
+    topic: str
+    task: str
+    tenant: str
+    run_at: int
+    attempt: int
+    worker: str | None
+    started_at: int | None
+    cancel_requested: int
+    key: str | None
+    key_until: int | None
+    blocked: int
+
+
+def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[bool]:
+    held = load_rows(transaction, [settlement.lease.job_id.bytes for settlement in settlements])
+    completed: list[tuple[Row, int | None]] = []
+    answers = [_settle(transaction, held, settlement, completed) for settlement in settlements]
+    _complete(transaction, completed)
+    return answers
+
+
+def _complete(transaction: Transaction, completed: list[tuple[Row, int | None]]) -> None:
+    """By far the most common end: one statement for the whole batch."""
+    if not completed:
+        return
+    # {number: started_at}: one step of SQLite, during which other threads can run.
+    started = json.dumps({row.number: started_at for row, started_at in completed})
+    transaction.connection.execute(_sql["complete"], {"now": transaction.now, "started": started})
+    lanes: Counter[tuple[str, str, str]] = Counter()
+    for row, _ in completed:
+        lanes[row.tenant, row.topic, row.task] += 1
+        if row.key is not None and row.key_until == UNTIL_FINISHED:
+            release_key(transaction, row)
+    for (tenant, topic, task), n in lanes.items():
+        transaction.tally.moved(tenant, topic, task, Code.RUNNING, Code.COMPLETED, n)
+        transaction.tally.happened(transaction.now, topic, Metric.COMPLETED, n)
+    transaction.finished = True
+
+
+def load_rows(transaction: Transaction, wanted: Sequence[bytes]) -> dict[bytes, Row]:
+    rows: dict[bytes, Row] = {}
+    for start in range(0, len(wanted), MAX_PARAMETERS):
+        part = wanted[start : start + MAX_PARAMETERS]
+        statement = _sql["held"].format(ids=",".join("?" * len(part)))
+        for row in transaction.connection.execute(statement, part):
+            rows[row[0]] = Row._make(row[1:])
+    return rows
+
+
+def _settle(
+    transaction: Transaction,
+    held: dict[bytes, Row],
+    settlement: Settlement,
+    completed: list[tuple[Row, int | None]],
+) -> bool:
+    now, lease = transaction.now, settlement.lease
+    job_id = lease.job_id.bytes
+    row = held.get(job_id)
+    if (
+        row is None
+        or row.state != Code.RUNNING
+        or row.fence != lease.fence
+        or row.leased_until is None
+        or row.leased_until <= now
+    ):
+        return False
+    # A second settlement of the same lease in this batch finds nothing to settle.
+    del held[job_id]
+    started_at = row.started_at
+    if settlement.run_seconds is not None and started_at is None:
+        started_at = now - seconds_to_microseconds(settlement.run_seconds)
+    outcome = settlement.outcome
+    _measure(transaction, row, settlement, started_at)
+    match outcome:
+        case Completed(result):
+            completed.append((row, started_at))
+            if result is not None:
+                transaction.connection.execute(_sql["add_result"], (row.number, result))
+        case Failed(error, origin):
+            buried = origin is FailureOrigin.BURIED
+            add_attempt(transaction, row, started_at, error)
+            summary = {"summary": summarise_error(error), "buried": buried}
+            _finish(transaction, row, Code.FAILED, "fail", started_at, summary)
+        case Cancelled(error):
+            add_attempt(transaction, row, started_at, error)
+            finish_cancelled(transaction, row, error, started_at)
+        case Retried(delay, error):
+            add_attempt(transaction, row, started_at, error)
+            if row.cancel_requested:
+                finish_cancelled(transaction, row, CANCELLED_ON_REQUEST, started_at)
+            else:
+                _return(transaction, row, "retry", delay, {"summary": summarise_error(error)})
+                transaction.tally.happened(now, row.topic, Metric.RETRIED)
+        case Released(delay, priority):
+            if row.cancel_requested:
+                finish_cancelled(transaction, row, CANCELLED_ON_REQUEST, started_at)
+            else:
+                _return(transaction, row, "release", delay, {"priority": priority})
+        case _:
+            assert_never(outcome)
+    return True
+
+
+def finish_cancelled(transaction: Transaction, row: Row, error: JobError, started_at: int | None) -> None:
+    """To cancelled, from wherever the job is."""
+    _finish(transaction, row, Code.CANCELLED, "cancel", started_at, {"summary": summarise_error(error)})
+
+
+def finish_failed(transaction: Transaction, row: Row, error: JobError) -> None:
+    """To failed, for an attempt that nobody is left to settle."""
+    _finish(
+        transaction,
+        row,
+        Code.FAILED,
+        "fail",
+        row.started_at,
+        {"summary": summarise_error(error), "buried": False},
+    )
+
+
+def _finish(
+    transaction: Transaction,
+    row: Row,
+    state: Code,
+    statement: str,
+    started_at: int | None,
+    more: dict[str, Any] | None = None,
+) -> None:
+    parameters = {"now": transaction.now, "number": row.number, "started_at": started_at, **(more or {})}
+    transaction.connection.execute(_sql[statement], parameters)
+    if row.key is not None and row.key_until == UNTIL_FINISHED:
+        release_key(transaction, row)
+    transaction.tally.moved(row.tenant, row.topic, row.task, row.state, state)
+    transaction.tally.happened(transaction.now, row.topic, _METRICS[state])
+    transaction.finished = True
+
+
+def _return(transaction: Transaction, row: Row, statement: str, delay: float, more: dict[str, Any]) -> None:
+    """Back to pending, due in ``delay`` seconds."""
+    delay_us = seconds_to_microseconds(delay)
+    # Given back at once: the job has been due since it was, and its wait is measured from there.
+    run_at = transaction.now + delay_us if delay_us > 0 else min(row.run_at, transaction.now)
+    state = Code.WAITING if delay_us > 0 else Code.READY
+    parameters = {"number": row.number, "state": state.value, "run_at": run_at, **more}
+    transaction.connection.execute(_sql[statement], parameters)
+    transaction.tally.moved(row.tenant, row.topic, row.task, row.state, state)
+    transaction.ready_topics.add(row.topic)
+
+
+def _measure(transaction: Transaction, row: Row, settlement: Settlement, started_at: int | None) -> None:
+    if settlement.run_seconds is None or started_at is None:
+        return
+    now, tally = transaction.now, transaction.tally
+    tally.lasted(now, row.topic, Metric.WAIT_TIME, max(0, started_at - row.run_at))
+    if isinstance(settlement.outcome, Completed | Retried | Failed):
+        tally.lasted(now, row.topic, Metric.RUN_TIME, seconds_to_microseconds(settlement.run_seconds))
+
+
+def release_key(transaction: Transaction, row: Row) -> None:
+    parameters = (row.tenant, row.task or row.topic, row.key, row.number)
+    transaction.connection.execute(_sql["release_key"], parameters)
+
+
+def add_attempt(transaction: Transaction, row: Row, started_at: int | None, error: JobError) -> None:
+    """Keep this error; of many, the first and the last ones."""
+    connection = transaction.connection
+    ordinal = connection.execute(
+        _sql["add_attempt"],
+        {
+            "number": row.number,
+            "attempt": row.attempt,
+            "worker": row.worker,
+            "started_at": started_at,
+            "ended_at": transaction.now,
+            "error": msgspec.json.encode(error).decode(),
+        },
+    ).fetchone()[0]
+    if ordinal > KEPT_ERRORS_FIRST + KEPT_ERRORS_LAST:
+        connection.execute(_sql["drop_attempt"], (row.number, ordinal - KEPT_ERRORS_LAST))
+
+
+def extend(transaction: Transaction, argument: tuple[Sequence[Lease], float]) -> list[bool]:
+    leases, lease_seconds = argument
+    more = {"lease_us": seconds_to_microseconds(lease_seconds)}
+    return _under_leases(transaction, "extend", leases, more)
+
+
+def start(transaction: Transaction, leases: Sequence[Lease]) -> list[bool]:
+    return _under_leases(transaction, "start", leases, {})
+
+
+def _under_leases(
+    transaction: Transaction, statement: str, leases: Sequence[Lease], more: dict[str, Any]
+) -> list[bool]:
+    answers = []
+    for lease in leases:
+        parameters = {"now": transaction.now, "id": lease.job_id.bytes, "fence": lease.fence, **more}
+        answers.append(transaction.connection.execute(_sql[statement], parameters).rowcount == 1)
+    return answers
+
+
+def report(transaction: Transaction, reports: Sequence[Report]) -> list[bool]:
+    connection, now = transaction.connection, transaction.now
+    answers = []
+    for item in reports:
+        lease = item.lease
+        row = connection.execute(_sql["lease_number"], (lease.job_id.bytes, lease.fence, now)).fetchone()
+        answers.append(row is not None)
+        if row is None:
+            continue
+        if (progress := item.progress) is not None:
+            values = (row[0], progress.percent, progress.message, progress.stage, now)
+            connection.execute(_sql["set_progress"], values)
+        if item.checkpoint is not None:
+            connection.execute(_sql["set_checkpoint"], (row[0], item.checkpoint))
+    return answers

@@ -1,0 +1,52 @@
+-- name: promote
+-- Delayed jobs that have become due join the ready ones. Bounded, so that a million due at once
+-- are taken in by many short claims instead of one long one.
+UPDATE windlass_jobs SET state = 1
+WHERE number IN (
+    SELECT number FROM windlass_jobs
+    WHERE state = 0 AND blocked = 0 AND run_at <= ?
+    ORDER BY run_at LIMIT ?
+)
+RETURNING tenant, topic, task
+
+-- name: ready_of_lane
+-- Differs from PostgreSQL: no SKIP LOCKED, SQLite has one writer at a time.
+SELECT -j.priority, j.number, j.id, j.topic, j.task, j.tenant, j.attempt, j.max_attempts, j.timeout_us,
+       j.retry, j.lease_us, j.created_at, j.run_at, j.key, j.correlation_id, j.user_id, j.service_id, j.trace,
+       j.suspect, b.format, b.payload, j.reserves
+FROM windlass_jobs j JOIN windlass_bodies b ON b.number = j.number
+WHERE j.state = 1 AND j.topic = ? AND j.task = ?
+ORDER BY j.priority DESC, j.number
+LIMIT ?
+
+-- name: next_task_of_topic
+-- Skips from one task of a topic to the next without reading the jobs between.
+SELECT task FROM windlass_jobs WHERE state = 1 AND topic = ? AND task > ? ORDER BY task LIMIT 1
+
+-- name: has_empty_task
+SELECT EXISTS (SELECT 1 FROM windlass_jobs WHERE state = 1 AND topic = ? AND task = '')
+
+-- name: lane_has_ready
+SELECT EXISTS (SELECT 1 FROM windlass_jobs WHERE state = 1 AND topic = ? AND task = ?)
+
+-- name: paused
+SELECT topic, paused_until FROM windlass_topics WHERE paused_until > ?
+
+-- name: grant
+-- Leases start here: the fence is new in the whole store, so an older holder can write nothing from now on.
+UPDATE windlass_jobs
+SET state = 2, attempt = attempt + 1, fence = :first_fence + grants.key,
+    leased_until = :now + coalesce(lease_us, :lease_us), worker = :worker, claimed_at = :now,
+    started_at = NULL, granted_alone = :alone, reserves = reserves + 1
+FROM json_each(:numbers) AS grants
+WHERE windlass_jobs.number = grants.value
+
+-- name: checkpoints
+SELECT number, checkpoint FROM windlass_progress
+WHERE number IN (SELECT value FROM json_each(?)) AND checkpoint IS NOT NULL
+
+-- name: next_waiting
+SELECT run_at FROM windlass_jobs WHERE state = 0 AND blocked = 0 ORDER BY run_at LIMIT 1
+
+-- name: next_lease_end
+SELECT leased_until FROM windlass_jobs WHERE state = 2 ORDER BY leased_until LIMIT 1

@@ -1,0 +1,35 @@
+-- name: insert_job
+INSERT INTO windlass_jobs (
+    number, id, state, topic, task, tenant, priority, run_at, created_at, max_attempts, timeout_us, lease_us,
+    retention_us, retention_failed_us, expires_at, retry, key, key_until, correlation_id, user_id,
+    service_id, trace
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: insert_body
+INSERT INTO windlass_bodies (number, format, payload) VALUES (?, ?, ?)
+
+-- name: take_key
+-- No row comes back when the key is taken.
+INSERT INTO windlass_keys (tenant, scope, key, number) VALUES (?, ?, ?, ?)
+ON CONFLICT (tenant, scope, key) DO NOTHING
+RETURNING number
+
+-- name: key_holder
+SELECT j.number, j.id, j.state, j.created_at, j.run_at, j.attempt, j.tenant, j.topic, j.task, j.blocked
+FROM windlass_keys k JOIN windlass_jobs j ON j.number = k.number
+WHERE k.tenant = ? AND k.scope = ? AND k.key = ?
+
+-- name: replace_job
+UPDATE windlass_jobs SET state = ?, priority = ?, run_at = ?, expires_at = ? WHERE number = ?
+
+-- name: replace_body
+UPDATE windlass_bodies SET format = ?, payload = ? WHERE number = ?
+
+-- name: count_topics
+SELECT count(DISTINCT topic) FROM windlass_counts WHERE n > 0
+
+-- name: topic_exists
+SELECT EXISTS (SELECT 1 FROM windlass_counts WHERE topic = ? AND n > 0)
+
+-- name: count_active
+SELECT coalesce(sum(n), 0) FROM windlass_counts WHERE topic = ? AND state <= 2

@@ -1,0 +1,29 @@
+-- name: requeue
+UPDATE windlass_jobs
+SET state = 1, run_at = :now, attempt = 0, finished_at = NULL, prune_at = NULL, started_at = NULL,
+    claimed_at = NULL, worker = NULL, suspect = 0, granted_alone = 0, cancel_requested = 0, expires_at = NULL,
+    buried = 0, kicks = kicks + 1
+WHERE number = :number
+
+-- name: take_key_again
+INSERT INTO windlass_keys (tenant, scope, key, number) VALUES (?, ?, ?, ?)
+ON CONFLICT (tenant, scope, key) DO NOTHING
+
+-- name: key_number
+SELECT number FROM windlass_keys WHERE tenant = ? AND scope = ? AND key = ?
+
+-- name: forget_result
+DELETE FROM windlass_results WHERE number = ?
+
+-- name: forget_progress
+DELETE FROM windlass_progress WHERE number = ?
+
+-- name: request_cancel
+UPDATE windlass_jobs SET cancel_requested = 1 WHERE number = ?
+
+-- name: pause
+INSERT INTO windlass_topics (topic, paused_until) VALUES (?, ?)
+ON CONFLICT (topic) DO UPDATE SET paused_until = excluded.paused_until
+
+-- name: resume
+DELETE FROM windlass_topics WHERE topic = ?

@@ -1,0 +1,42 @@
+-- name: columns
+-- One list for every read; recording.py knows the order. Not a statement by itself.
+j.id, j.number, j.tenant, j.topic, j.task, j.state, j.priority, j.attempt, j.max_attempts, j.created_at,
+j.run_at, j.claimed_at, j.started_at, j.finished_at, j.leased_until, j.fence, j.worker, j.timeout_us, j.key,
+j.correlation_id, j.user_id, j.service_id, j.blocked, j.cancel_requested, j.error_summary, p.percent,
+p.message, p.stage, p.updated_at
+
+-- name: get
+SELECT {columns}, b.format, b.payload, r.result, p.checkpoint
+FROM windlass_jobs j
+JOIN windlass_bodies b ON b.number = j.number
+LEFT JOIN windlass_progress p ON p.number = j.number
+LEFT JOIN windlass_results r ON r.number = j.number
+WHERE j.id = ?
+
+-- name: attempts
+SELECT attempt, worker, started_at, ended_at, error FROM windlass_attempts WHERE number = ? ORDER BY ordinal
+
+-- name: state
+SELECT state FROM windlass_jobs WHERE id = ?
+
+-- name: page
+SELECT {columns}
+FROM windlass_jobs j LEFT JOIN windlass_progress p ON p.number = j.number
+WHERE {conditions}
+ORDER BY j.number DESC LIMIT ? OFFSET ?
+
+-- name: scan
+-- Bodies are read one row at a time and dropped; only matching rows are kept.
+SELECT {columns}, b.format, b.payload,
+       (SELECT group_concat(error, char(10)) FROM windlass_attempts a WHERE a.number = j.number)
+FROM windlass_jobs j
+JOIN windlass_bodies b ON b.number = j.number
+LEFT JOIN windlass_progress p ON p.number = j.number
+WHERE {conditions}
+ORDER BY j.number DESC
+
+-- name: count
+SELECT count(*) FROM (SELECT 1 FROM windlass_jobs j WHERE {conditions} LIMIT ?)
+
+-- name: topics_of_task
+SELECT DISTINCT topic FROM windlass_counts WHERE task = ?

@@ -1,0 +1,31 @@
+-- name: ended_leases
+-- '<=': at its end a lease no longer holds, and its holder is refused from the same instant.
+SELECT id FROM windlass_jobs WHERE state = 2 AND leased_until <= ? ORDER BY leased_until LIMIT ?
+
+-- name: rescue_facts
+SELECT granted_alone, max_attempts FROM windlass_jobs WHERE number = ?
+
+-- name: set_attempt
+UPDATE windlass_jobs SET attempt = ? WHERE number = ?
+
+-- name: put_back
+UPDATE windlass_jobs
+SET state = 1, attempt = :attempt, suspect = :suspect, granted_alone = 0, leased_until = NULL, worker = NULL,
+    claimed_at = NULL, started_at = NULL, error_summary = coalesce(:summary, error_summary),
+    timeouts = timeouts + 1
+WHERE number = :number
+
+-- name: expired
+SELECT id FROM windlass_jobs
+WHERE state < 2 AND attempt = 0 AND expires_at IS NOT NULL AND expires_at <= ?
+ORDER BY expires_at LIMIT ?
+
+-- name: prunable
+SELECT number, state, tenant, topic, task, key FROM windlass_jobs
+WHERE prune_at IS NOT NULL AND prune_at <= ? ORDER BY prune_at LIMIT ?
+
+-- name: forget_minutes
+DELETE FROM windlass_minutes WHERE minute < ?
+
+-- name: forget_counts
+DELETE FROM windlass_counts WHERE n = 0

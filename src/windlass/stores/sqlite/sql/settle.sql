@@ -1,0 +1,82 @@
+-- name: held
+-- The rows behind some leases. {ids} becomes as many parameters as there are leases. Fence, state and end are judged by the caller in the same transaction.
+SELECT id, number, state, fence, leased_until, topic, task, tenant, run_at, attempt, worker, started_at,
+       cancel_requested, key, key_until, blocked
+FROM windlass_jobs WHERE id IN ({ids})
+
+-- name: complete
+-- :started is {number: started_at, …}, so that a whole batch is one statement.
+UPDATE windlass_jobs
+SET state = 3, finished_at = :now, started_at = coalesce(started_at, done.value), leased_until = NULL,
+    prune_at = :now + retention_us, suspect = 0, cancel_requested = 0
+FROM json_each(:started) AS done
+WHERE windlass_jobs.number = CAST(done.key AS INTEGER)
+
+-- name: fail
+-- buried: put away by a verb; kept until somebody kicks it.
+UPDATE windlass_jobs
+SET state = 4, finished_at = :now, started_at = coalesce(started_at, :started_at), leased_until = NULL,
+    prune_at = CASE WHEN :buried THEN NULL ELSE :now + retention_failed_us END, suspect = 0,
+    cancel_requested = 0, error_summary = :summary, buried = :buried, buries = buries + :buried
+WHERE number = :number
+
+-- name: cancel
+UPDATE windlass_jobs
+SET state = 5, finished_at = :now, started_at = coalesce(started_at, :started_at), leased_until = NULL,
+    prune_at = :now + retention_us, suspect = 0, cancel_requested = 0, error_summary = :summary
+WHERE number = :number
+
+-- name: retry
+UPDATE windlass_jobs
+SET state = :state, run_at = :run_at, leased_until = NULL, worker = NULL, claimed_at = NULL,
+    started_at = NULL, suspect = 0, granted_alone = 0, error_summary = :summary
+WHERE number = :number
+
+-- name: release
+-- suspect stays: a job given back unstarted has proved nothing.
+UPDATE windlass_jobs
+SET state = :state, run_at = :run_at, priority = coalesce(:priority, priority), attempt = attempt - 1,
+    leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, granted_alone = 0,
+    releases = releases + 1
+WHERE number = :number
+
+-- name: add_result
+INSERT INTO windlass_results (number, result) VALUES (?, ?)
+
+-- name: release_key
+DELETE FROM windlass_keys WHERE tenant = ? AND scope = ? AND key = ? AND number = ?
+
+-- name: add_attempt
+INSERT INTO windlass_attempts (number, ordinal, attempt, worker, started_at, ended_at, error)
+VALUES (
+    :number, (SELECT coalesce(max(ordinal), 0) + 1 FROM windlass_attempts WHERE number = :number),
+    :attempt, :worker, :started_at, :ended_at, :error
+)
+RETURNING ordinal
+
+-- name: drop_attempt
+DELETE FROM windlass_attempts WHERE number = ? AND ordinal = ?
+
+-- name: extend
+UPDATE windlass_jobs SET leased_until = :now + :lease_us
+WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :now
+
+-- name: start
+UPDATE windlass_jobs SET started_at = :now
+WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :now
+
+-- name: lease_number
+SELECT number FROM windlass_jobs WHERE id = ? AND fence = ? AND state = 2 AND leased_until > ?
+
+-- name: set_progress
+INSERT INTO windlass_progress (number, percent, message, stage, updated_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (number) DO UPDATE
+SET percent = excluded.percent, message = excluded.message, stage = excluded.stage,
+    updated_at = excluded.updated_at
+
+-- name: set_checkpoint
+INSERT INTO windlass_progress (number, checkpoint) VALUES (?, ?)
+ON CONFLICT (number) DO UPDATE SET checkpoint = excluded.checkpoint
+
+-- name: cancelling
+SELECT id, fence FROM windlass_jobs WHERE state = 2 AND cancel_requested = 1 AND leased_until > ?

@@ -1,0 +1,235 @@
+"""The SQLite store: verbs on the outside, a writer thread and reader threads inside."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+from windlass.clock import Clock, SystemClock
+from windlass.errors import NotOpen
+from windlass.model import (
+    Claim,
+    ClaimRequest,
+    Count,
+    Enqueued,
+    JobFilter,
+    JobRecord,
+    Lease,
+    NewJob,
+    Page,
+    Report,
+    Rescued,
+    Settlement,
+    State,
+    Stats,
+    TopicStats,
+    Verdict,
+)
+from windlass.stores.protocol import MAX_BATCH, StoreLimits, Wakeups
+from windlass.stores.sqlite import claiming, doorbell, enqueueing, managing, reading, rescuing, settling
+from windlass.stores.sqlite.checking import check
+from windlass.stores.sqlite.connection import connect
+from windlass.stores.sqlite.doorbell import Doorbell, Registration
+from windlass.stores.sqlite.location import check_location, parse_url
+from windlass.stores.sqlite.migrating import migrate
+from windlass.stores.sqlite.reader import Reader
+from windlass.stores.sqlite.statistics import stats, topics
+from windlass.stores.sqlite.transaction import Transaction
+from windlass.stores.sqlite.writer import Writer, one_by_one
+from windlass.stores.wakeups import WakeupHub
+
+
+class SqliteStore:
+    """Jobs in one SQLite file. Several processes of one machine may share it."""
+
+    def __init__(self, url: str, *, clock: Clock | None = None, limits: StoreLimits | None = None) -> None:
+        self.url = url
+        self._location = parse_url(url)
+        self._clock = clock or SystemClock()
+        self._limits = limits or StoreLimits()
+        self._hub = WakeupHub()
+        self._doorbell = Doorbell(self._hub, self._refresh_registration)
+        self._open: tuple[Writer, Reader] | None = None
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._open is not None:
+            return
+        await asyncio.to_thread(check_location, self._location)
+        writer = await asyncio.to_thread(
+            Writer, self._location, self._clock, self._limits, self._after_commit
+        )
+        self._open = (writer, Reader(self._location))
+
+    async def close(self) -> None:
+        if self._open is None:
+            return
+        writer, reader = self._open
+        port = await asyncio.to_thread(self._doorbell.close)
+        if port is not None:
+            await writer.run(_unregister, port)
+        self._open = None
+        await asyncio.to_thread(reader.close)
+        await asyncio.to_thread(writer.close)
+
+    def sibling(self) -> SqliteStore:
+        return SqliteStore(self.url, clock=self._clock, limits=self._limits)
+
+    async def migrate(self) -> list[str]:
+        return await asyncio.to_thread(self._migrate)
+
+    async def check(self) -> list[str]:
+        return await self._reader.run(check)
+
+    async def now(self) -> int:
+        return self._clock.now()
+
+    def describe(self) -> dict[str, str]:
+        return {
+            "store": "sqlite",
+            "file": self._location.path,
+            "sqlite": sqlite3.sqlite_version,
+            "synchronous": self._location.synchronous.lower(),
+        }
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return await self._writer.run(enqueueing.enqueue, jobs) if jobs else []
+
+    async def claim(self, request: ClaimRequest) -> Claim:
+        return await self._writer.run(_claim, request)
+
+    async def start(self, leases: Sequence[Lease]) -> list[bool]:
+        return await self._writer.run(_start, leases) if leases else []
+
+    async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
+        return await self._writer.run(_extend, (leases, lease_seconds)) if leases else []
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        return await self._writer.run(_settle, settlements) if settlements else []
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        return await self._writer.run(_report, reports) if reports else []
+
+    async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: reading.cancel_requests(connection, leases, now))
+
+    # -- operating --------------------------------------------------------------------------------------
+
+    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        return await self._writer.run(_requeue, (job_ids, tenant)) if job_ids else []
+
+    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        return await self._writer.run(_cancel, (job_ids, tenant)) if job_ids else []
+
+    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        return await self._writer.run(_delete, (job_ids, tenant)) if job_ids else []
+
+    async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+        return await self._writer.run(_rescue, limit)
+
+    async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
+        return await self._writer.run(_prune, limit)
+
+    async def pause(self, topic: str, until: int | None) -> None:
+        await self._writer.run(_pause, (topic, until))
+
+    async def topics(self) -> list[TopicStats]:
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: topics(connection, now))
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
+        return await self._reader.run(lambda connection: reading.get(connection, job_id, tenant))
+
+    async def states(self, job_ids: Sequence[UUID]) -> list[State | None]:
+        return await self._reader.run(lambda connection: reading.states(connection, job_ids))
+
+    async def list_jobs(
+        self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0
+    ) -> Page:
+        now = self._clock.now()
+        return await self._reader.run(
+            lambda connection: reading.list_jobs(
+                connection, where, limit=limit, cursor=cursor, offset=offset, now=now
+            )
+        )
+
+    async def count(self, where: JobFilter) -> Count:
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: reading.count(connection, where, now))
+
+    async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: stats(connection, now, window_seconds, tenant))
+
+    # -- hints ------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def wakeups(
+        self, *, topics: Collection[str] | None = (), finished: bool = False
+    ) -> AsyncIterator[Wakeups]:
+        async with self._hub.subscribe(topics=topics, finished=finished) as subscription:
+            ready = topics is None or bool(topics)
+            registration = self._doorbell.listen(ready=ready, finished=finished)
+            if registration is not None:
+                await self._writer.run(_register, registration)
+            yield subscription
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    @property
+    def _writer(self) -> Writer:
+        if self._open is None:
+            raise NotOpen(f"the store {self.url} is not open")
+        return self._open[0]
+
+    @property
+    def _reader(self) -> Reader:
+        if self._open is None:
+            raise NotOpen(f"the store {self.url} is not open")
+        return self._open[1]
+
+    def _migrate(self) -> list[str]:
+        connection = connect(self._location)
+        try:
+            return migrate(connection, self._location, self._clock.now())
+        finally:
+            connection.close()
+
+    def _refresh_registration(self, registration: Registration) -> None:
+        if self._open is not None:
+            self._open[0].post(_register, registration)
+
+    def _after_commit(self, connection: sqlite3.Connection, ready: set[str], finished: bool) -> None:
+        self._doorbell.ring(connection, ready, finished=finished)
+
+
+def _register_listener(transaction: Transaction, listener: Registration) -> None:
+    doorbell.register(transaction.connection, listener, transaction.now)
+
+
+def _unregister_listener(transaction: Transaction, port: int) -> None:
+    doorbell.unregister(transaction.connection, port)
+
+
+_claim = one_by_one(claiming.claim)
+_start = one_by_one(settling.start)
+_extend = one_by_one(settling.extend)
+_settle = one_by_one(settling.settle)
+_report = one_by_one(settling.report)
+_requeue = one_by_one(managing.requeue)
+_cancel = one_by_one(managing.cancel)
+_delete = one_by_one(managing.delete)
+_rescue = one_by_one(rescuing.rescue)
+_prune = one_by_one(rescuing.prune)
+_pause = one_by_one(managing.pause)
+_register = one_by_one(_register_listener)
+_unregister = one_by_one(_unregister_listener)

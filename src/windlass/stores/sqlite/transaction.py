@@ -1,0 +1,94 @@
+"""What one write transaction carries besides its connection: the time, the counters, whom to wake."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from windlass.clock import MICROSECONDS
+from windlass.stores.histogram import bucket_of
+from windlass.stores.protocol import StoreLimits
+from windlass.stores.queries import Queries
+
+MINUTE = 60 * MICROSECONDS
+
+_sql = Queries("windlass.stores.sqlite.sql", "tally.sql")
+
+
+class Code(IntEnum):
+    """Stored state codes; waiting and ready are both shown as pending."""
+
+    WAITING = 0
+    READY = 1
+    RUNNING = 2
+    COMPLETED = 3
+    FAILED = 4
+    CANCELLED = 5
+
+
+class Metric(IntEnum):
+    """What ``windlass_minutes`` counts."""
+
+    ENQUEUED = 0
+    COMPLETED = 1
+    FAILED = 2
+    CANCELLED = 3
+    RETRIED = 4
+    RUN_TIME = 5
+    WAIT_TIME = 6
+
+
+class Tally:
+    """Changes of the counters, collected while rows change and written once per transaction."""
+
+    def __init__(self) -> None:
+        self._counts: defaultdict[tuple[str, str, str, int], int] = defaultdict(int)
+        self._minutes: defaultdict[tuple[int, str, int, int], list[int]] = defaultdict(lambda: [0, 0])
+
+    def moved(self, tenant: str, topic: str, task: str, old: int | None, new: int | None, n: int = 1) -> None:
+        """``n`` jobs went from one stored state to another; None means they came or went."""
+        if old is not None:
+            self._counts[tenant, topic, task, old] -= n
+        if new is not None:
+            self._counts[tenant, topic, task, new] += n
+
+    def happened(self, now: int, topic: str, metric: Metric, n: int = 1) -> None:
+        self._minutes[now - now % MINUTE, topic, metric, 0][0] += n
+
+    def lasted(self, now: int, topic: str, metric: Metric, microseconds: int) -> None:
+        entry = self._minutes[now - now % MINUTE, topic, metric, bucket_of(microseconds)]
+        entry[0] += 1
+        entry[1] += microseconds
+
+    def add(self, other: Tally) -> None:
+        for count_key, n in other._counts.items():
+            self._counts[count_key] += n
+        for minute_key, (n, total) in other._minutes.items():
+            entry = self._minutes[minute_key]
+            entry[0] += n
+            entry[1] += total
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        if changes := [(*key, n) for key, n in self._counts.items() if n]:
+            connection.executemany(_sql["add_counts"], changes)
+        if self._minutes:
+            connection.executemany(_sql["add_minutes"], [(*key, *v) for key, v in self._minutes.items()])
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Handed to every writing operation. ``now`` is read after the write lock was taken."""
+
+    connection: sqlite3.Connection
+    now: int
+    limits: StoreLimits
+    tally: Tally = field(default_factory=Tally)
+    ready_topics: set[str] = field(default_factory=set)
+    finished: bool = False
+
+    def take_numbers(self, name: str, n: int) -> int:
+        """Reserve ``n`` values of a store-wide sequence; the first of them."""
+        last = self.connection.execute(_sql["take_numbers"], (n, name)).fetchone()[0]
+        return int(last) - n + 1

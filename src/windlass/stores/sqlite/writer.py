@@ -1,0 +1,230 @@
+"""The one thread that writes, and the commits its callers share.
+
+Callers hand in operations and wait. The thread takes everything that has gathered, runs it in one
+transaction, commits once (one fsync) and answers everybody. While it commits, the next batch gathers. One
+caller alone pays nothing for it; a hundred concurrent ones pay a hundredth of an fsync each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, TypeVar, cast
+
+from windlass.clock import Clock
+from windlass.errors import StoreError, UsedAfterFork, WindlassError
+from windlass.stores.protocol import StoreLimits
+from windlass.stores.sqlite.checkpoint import Checkpointer
+from windlass.stores.sqlite.connection import begin_immediate, connect, translate
+from windlass.stores.sqlite.location import Location
+from windlass.stores.sqlite.transaction import Transaction
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+# Takes the arguments of several callers at once; answers each with a result, or an error of its own.
+Operation = Callable[[Transaction, Sequence[A]], "Sequence[R | WindlassError]"]
+
+MAX_GROUP = 2000
+"""Most operations in one transaction: bounds how long the first caller waits for the last one's work."""
+
+
+@dataclass(slots=True)
+class _Call:
+    operation: Operation[Any, Any]
+    argument: Any
+    loop: asyncio.AbstractEventLoop | None  # None: nobody waits for the answer
+    future: asyncio.Future[Any] | None
+    answer: Any = None
+    error: BaseException | None = None
+
+
+class Writer:
+    """Owns the writing connection and its thread."""
+
+    def __init__(
+        self,
+        location: Location,
+        clock: Clock,
+        limits: StoreLimits,
+        after_commit: Callable[[sqlite3.Connection, set[str], bool], None],
+    ) -> None:
+        self._location = location
+        self._clock = clock
+        self._limits = limits
+        self._after_commit = after_commit
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._pid = os.getpid()
+        self._closed = False
+        self._connection = connect(location)
+        self._checkpointer = Checkpointer(location, self._connection)
+        self._thread = threading.Thread(target=self._run, name="windlass-sqlite-writer", daemon=True)
+        self._thread.start()
+
+    async def run(self, operation: Operation[A, R], argument: A) -> R:
+        """Have ``operation`` done in the next transaction; returns once that is durable."""
+        if os.getpid() != self._pid:
+            raise UsedAfterFork(
+                f"this store was opened in process {self._pid} and is used in process {os.getpid()}; "
+                "open a new Windlass after fork()"
+            )
+        if self._closed:
+            raise StoreError("the store is closed")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        self._calls.put(_Call(operation, argument, loop, future))
+        return await future
+
+    def post(self, operation: Operation[A, Any], argument: A) -> None:
+        """Have it done without waiting, from any thread. For hints: nobody learns whether it failed."""
+        if os.getpid() == self._pid and not self._closed:
+            self._calls.put(_Call(operation, argument, None, None))
+
+    def close(self) -> None:
+        """Finish every accepted call, then let go of the connection. Blocks; call it off the event loop."""
+        if self._closed:
+            return
+        self._closed = True
+        if os.getpid() != self._pid:
+            return  # the thread and its connection belong to the parent
+        self._calls.put(None)
+        self._thread.join()
+
+    # -- on the writer's thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        closing = False
+        while not closing:
+            calls: list[_Call] = []
+            call = self._calls.get()
+            while True:
+                if call is None:
+                    closing = True
+                    break
+                # A caller that gave up before its turn gets nothing written.
+                if call.future is None or not call.future.cancelled():
+                    calls.append(call)
+                if len(calls) >= MAX_GROUP:
+                    break
+                try:
+                    call = self._calls.get_nowait()
+                except queue.Empty:
+                    break
+            if calls:
+                self._write(calls)
+                _answer(calls)
+        self._connection.close()
+
+    def _write(self, calls: list[_Call]) -> None:
+        """One transaction for all of them. What fails here fails for every caller, and left nothing."""
+        connection = self._connection
+        try:
+            begin_immediate(connection, self._location)
+            try:
+                transaction = Transaction(connection, self._clock.now(), self._limits)
+                groups = [list(group) for _, group in groupby(calls, key=lambda call: call.operation)]
+                for group in groups:
+                    self._run_group(transaction, group, guard=len(groups) > 1)
+                transaction.tally.write(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                # After some errors (a full disk) SQLite has rolled back by itself.
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            failure = translate(error, self._location)
+            for call in calls:
+                call.error = failure
+            return
+        except BaseException as error:
+            for call in calls:
+                call.error = error
+            return
+        try:
+            self._after_commit(connection, transaction.ready_topics, transaction.finished)
+            self._checkpointer.after_commit()
+        except sqlite3.Error as error:
+            # The work is durable; a failed hint or checkpoint is tried again after the next commit.
+            self._checkpointer.failed(error)
+
+    def _run_group(self, transaction: Transaction, group: list[_Call], *, guard: bool) -> None:
+        """Run one operation for several callers; if it raises, find out whose fault it was."""
+        alone = len(group) == 1
+        try:
+            self._run_guarded(transaction, group, guard=guard or not alone)
+        except sqlite3.OperationalError:
+            raise  # the database, not a caller: the whole transaction fails
+        except Exception as error:
+            if alone:
+                if not guard:
+                    raise  # the only call of this transaction: there are no neighbours to protect
+                group[0].error = (
+                    translate(error, self._location) if isinstance(error, sqlite3.Error) else error
+                )
+                return
+            for call in group:
+                self._run_group(transaction, [call], guard=True)
+
+    def _run_guarded(self, transaction: Transaction, group: list[_Call], *, guard: bool) -> None:
+        connection = transaction.connection
+        part = Transaction(connection, self._clock.now(), self._limits)
+        if guard:
+            connection.execute("SAVEPOINT windlass_group")
+        try:
+            answers = group[0].operation(part, [call.argument for call in group])
+        except BaseException:
+            if guard and connection.in_transaction:
+                connection.execute("ROLLBACK TO windlass_group")
+                connection.execute("RELEASE windlass_group")
+            raise
+        if guard:
+            connection.execute("RELEASE windlass_group")
+        transaction.tally.add(part.tally)
+        transaction.ready_topics |= part.ready_topics
+        transaction.finished |= part.finished
+        for call, answer in zip(group, answers, strict=True):
+            if isinstance(answer, WindlassError):
+                call.error = answer
+            else:
+                call.answer = answer
+
+
+def _answer(calls: list[_Call]) -> None:
+    """Wake the callers: one message per event loop, however many of them wait there."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
+    for call in calls:
+        if call.loop is not None:
+            by_loop.setdefault(call.loop, []).append(call)
+    for loop, theirs in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, theirs)
+        except RuntimeError:
+            # The caller's loop was closed while it waited: nobody is left to answer.
+            if not loop.is_closed():
+                raise
+
+
+def _resolve(calls: list[_Call]) -> None:
+    for call in calls:
+        if call.future is None or call.future.done():
+            continue
+        if call.error is not None:
+            call.future.set_exception(call.error)
+        else:
+            call.future.set_result(call.answer)
+
+
+def one_by_one(function: Callable[[Transaction, A], R]) -> Operation[A, R]:
+    """An operation that has nothing to gain from being merged: each argument in turn."""
+
+    def operation(transaction: Transaction, arguments: Sequence[A]) -> Sequence[R | WindlassError]:
+        return [function(transaction, argument) for argument in arguments]
+
+    return cast("Operation[A, R]", operation)

@@ -1,0 +1,104 @@
+"""Hints inside one process: told from any thread, heard on any event loop.
+
+A hint is a flag, not a message: several of them before a ``wait`` are one, and none carries a promise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+
+
+class LocalWakeups:
+    """One subscription. Any thread may hint; one caller at a time waits, on whatever loop it runs."""
+
+    def __init__(self, *, topics: Collection[str] | None = (), finished: bool = False) -> None:
+        self.topics = None if topics is None else frozenset(topics)
+        self.finished = finished
+        self._lock = threading.Lock()
+        self._hinted = False
+        self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
+
+    async def wait(self, timeout: float) -> bool:
+        """True once something relevant was hinted since the last call, False after ``timeout`` seconds."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._hinted:
+                self._hinted = False
+                return True
+            future = loop.create_future()
+            self._waiting = (loop, future)
+        try:
+            await asyncio.wait((future,), timeout=max(timeout, 0.0))
+        finally:
+            with self._lock:
+                self._waiting = None
+        # Taken only by a wait that was not cancelled: a hint that met a cancelled one is kept for the next.
+        with self._lock:
+            hinted, self._hinted = self._hinted, False
+        return hinted
+
+    def nudge(self) -> None:
+        """Make the current or next ``wait`` return True. Safe from any thread."""
+        with self._lock:
+            if self._hinted:
+                return
+            self._hinted = True
+            waiting = self._waiting
+        if waiting is not None:
+            loop, future = waiting
+            try:
+                loop.call_soon_threadsafe(_release, future)
+            except RuntimeError:
+                # The listener's loop was closed while it waited: nobody is left to hear this hint, and the
+                # one who gave it (an enqueue that already succeeded) must not suffer for it.
+                if not loop.is_closed():
+                    raise
+
+    def wants(self, topics: Collection[str] | None) -> bool:
+        """Whether jobs of these topics (None = unknown ones) concern this subscription."""
+        if self.topics is None:
+            return True
+        return bool(self.topics) if topics is None else not self.topics.isdisjoint(topics)
+
+
+class WakeupHub:
+    """Where the subscriptions of one process meet the writes that concern them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # Replaced, never changed in place, so that hints can walk it without the lock.
+        self._subscriptions: tuple[LocalWakeups, ...] = ()
+
+    @asynccontextmanager
+    async def subscribe(
+        self, *, topics: Collection[str] | None = (), finished: bool = False
+    ) -> AsyncIterator[LocalWakeups]:
+        """Hear that jobs of ``topics`` (None = any) may be due, or, with ``finished``, that jobs ended."""
+        subscription = LocalWakeups(topics=topics, finished=finished)
+        with self._lock:
+            self._subscriptions = (*self._subscriptions, subscription)
+        try:
+            yield subscription
+        finally:
+            with self._lock:
+                self._subscriptions = tuple(s for s in self._subscriptions if s is not subscription)
+
+    def ready(self, topics: Collection[str] | None = None) -> None:
+        """Jobs of these topics (None = it is not known which) may be due. From any thread."""
+        for subscription in self._subscriptions:
+            if subscription.wants(topics):
+                subscription.nudge()
+
+    def finished(self) -> None:
+        """Jobs ended. From any thread."""
+        for subscription in self._subscriptions:
+            if subscription.finished:
+                subscription.nudge()
+
+
+def _release(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

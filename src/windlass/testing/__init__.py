@@ -1,0 +1,1 @@
+"""What tests of Windlass itself and of programs that use it need."""

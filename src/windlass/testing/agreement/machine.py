@@ -1,0 +1,315 @@
+"""The machine: random verbs on every store, every answer compared, every lease ever granted tried again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec import structs
+
+from windlass.clock import seconds_to_microseconds
+from windlass.errors import WindlassError
+from windlass.model import (
+    FOREVER,
+    Claim,
+    ClaimRequest,
+    Enqueued,
+    JobFilter,
+    Lane,
+    Lease,
+    NewJob,
+    Page,
+    Progress,
+    Report,
+    Settlement,
+)
+from windlass.outcome import Outcome
+from windlass.stores.protocol import MAX_BATCH, Store
+from windlass.testing.agreement import strategies as say
+from windlass.testing.agreement.translation import Translator
+from windlass.testing.clock import FrozenClock
+
+Verb = Callable[[Store, Translator], Awaitable[Any]]
+
+
+class StoresAgree(RuleBasedStateMachine):
+    """Drives all stores of ``make_stores`` at once, on one frozen clock and one event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FrozenClock()
+        self.started_at = self.clock.now()
+        self.runner = asyncio.Runner()
+        self.stores = dict(self.make_stores(self.clock))
+        self.translators = {name: Translator() for name in self.stores}
+        self.job_ids: list[UUID] = []
+        self.leases: list[Lease] = []  # in common words; never forgotten
+        self.held: list[Lease] = []  # the ones nobody has settled yet, ended or not
+        self.cursors: tuple[dict[str, Any], dict[str, int]] | None = None
+        for store in self.stores.values():
+            self.runner.run(store.open())
+            self.runner.run(store.migrate())
+
+    def make_stores(self, clock: FrozenClock) -> Mapping[str, Store]:
+        """The stores to compare by name, the reference first, not yet open."""
+        raise NotImplementedError
+
+    def teardown(self) -> None:
+        try:
+            for job_id in self.job_ids:
+                self._look(job_id, None)
+        finally:
+            for store in self.stores.values():
+                self.runner.run(store.close())
+            self.runner.close()
+
+    def same(self, verb: Verb) -> Any:
+        """The answer all stores give, in common words; an error is an answer, too."""
+        answers = {}
+        for name, store in self.stores.items():
+            translator = self.translators[name]
+            try:
+                answer = self.runner.run(_run(verb, store, translator))
+            except WindlassError as error:
+                answers[name] = type(error)
+            else:
+                answers[name] = translator.answer(answer)
+        reference, *others = answers
+        for other in others:
+            assert answers[other] == answers[reference], f"{other} and {reference} differ"
+        return answers[reference]
+
+    # -- choosing -----------------------------------------------------------------------------------------
+
+    def some_jobs(self, data: st.DataObject, at_most: int = 3) -> list[UUID]:
+        """Known jobs, and now and then one that never was."""
+        known = st.sampled_from([*self.job_ids[-20:], UUID(int=1)])
+        return data.draw(st.lists(known, min_size=1, max_size=at_most), label="jobs")
+
+    def some_leases(self, data: st.DataObject, at_most: int = 3) -> list[Lease]:
+        """Mostly leases that may hold; also old ones, and one that was never granted."""
+        stale = st.sampled_from([*self.leases, Lease(self.job_ids[-1], len(self.leases) + 1)])
+        choice = (
+            st.one_of(st.sampled_from(self.held), st.sampled_from(self.held), stale) if self.held else stale
+        )
+        return data.draw(st.lists(choice, min_size=1, max_size=at_most), label="leases")
+
+    # -- writing ------------------------------------------------------------------------------------------
+
+    @rule(jobs=st.lists(st.tuples(say.new_jobs, say.due_offsets), min_size=1, max_size=4))
+    def enqueue(self, jobs: list[tuple[NewJob, float | None]]) -> None:
+        written: list[NewJob] = []
+        for new, offset in jobs:
+            job_id = UUID(int=(7 << 76) | (2 << 62) | (len(self.job_ids) + len(written) + 1))
+            run_at = None if offset is None else self.clock.now() + seconds_to_microseconds(offset)
+            written.append(structs.replace(new, id=job_id, run_at=run_at))
+        answers: list[Enqueued] = self.same(lambda store, _: store.enqueue(written))
+        assert len(answers) == len(written)
+        self.job_ids += [new.id for new in written]
+
+    @rule(data=st.data(), new=say.new_jobs)
+    @precondition(lambda self: self.job_ids)
+    def enqueue_a_taken_id(self, data: st.DataObject, new: NewJob) -> None:
+        job_id = data.draw(st.sampled_from(self.job_ids))
+        # Without a key: with one, whether the key or the id is found first would be anybody's choice.
+        self.same(lambda store, _: store.enqueue([structs.replace(new, id=job_id, key=None)]))
+
+    @rule(
+        worker=st.sampled_from(["anna", "bert"]),
+        lanes=st.lists(say.lanes, min_size=1, max_size=4),
+        limit=st.sampled_from([1, 2, 3, 10]),
+        lease_seconds=say.lease_lengths,
+        topic_limits=say.topic_limits,
+    )
+    def claim(
+        self, worker: str, lanes: list[Lane], limit: int, lease_seconds: float, topic_limits: dict[str, int]
+    ) -> None:
+        request = ClaimRequest(worker, tuple(lanes), limit, lease_seconds, topic_limits)
+        claim: Claim = self.same(lambda store, _: store.claim(request))
+        granted = [job.lease for job in claim.jobs]
+        self.leases += granted
+        self.held += granted
+
+    @rule(limit=st.sampled_from([1, 3, 10]))
+    def claim_anything(self, limit: int) -> None:
+        self.claim("carl", [Lane("a"), Lane("b"), Lane("c")], limit, 30.0, {})
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.leases)
+    def start(self, data: st.DataObject) -> None:
+        leases = self.some_leases(data)
+        self.same(lambda store, words: store.start([words.lease(lease) for lease in leases]))
+
+    @rule(data=st.data(), lease_seconds=say.lease_lengths)
+    @precondition(lambda self: self.leases)
+    def extend(self, data: st.DataObject, lease_seconds: float) -> None:
+        leases = self.some_leases(data)
+        self.same(lambda store, words: store.extend([words.lease(lease) for lease in leases], lease_seconds))
+
+    @rule(data=st.data(), how=st.lists(st.tuples(say.outcomes, say.run_times), min_size=3, max_size=3))
+    @precondition(lambda self: self.leases)
+    def settle(self, data: st.DataObject, how: list[tuple[Outcome, float | None]]) -> None:
+        leases = self.some_leases(data)
+        self._settle([(lease, *one) for lease, one in zip(leases, how, strict=False)])
+
+    @rule(how=say.outcomes, run_seconds=say.run_times)
+    @precondition(lambda self: self.held)
+    def settle_the_newest(self, how: Outcome, run_seconds: float | None) -> None:
+        self._settle([(self.held[-1], how, run_seconds)])
+
+    def _settle(self, settlements: Iterable[tuple[Lease, Outcome, float | None]]) -> None:
+        ended = list(settlements)
+        answers: list[bool] = self.same(
+            lambda store, words: store.settle(
+                [Settlement(words.lease(lease), outcome, run) for lease, outcome, run in ended]
+            )
+        )
+        for (lease, _, _), answer in zip(ended, answers, strict=True):
+            if answer:
+                self.held.remove(lease)
+
+    @rule(data=st.data(), progress=say.progresses, checkpoint=say.checkpoints)
+    @precondition(lambda self: self.leases)
+    def report(self, data: st.DataObject, progress: Progress | None, checkpoint: bytes | None) -> None:
+        leases = self.some_leases(data)
+        self.same(
+            lambda store, words: store.report(
+                [Report(words.lease(lease), progress, checkpoint) for lease in leases]
+            )
+        )
+
+    @rule()
+    @precondition(lambda self: self.leases)
+    def cancel_requests(self) -> None:
+        leases = self.leases[-MAX_BATCH:]
+        self.same(lambda store, words: store.cancel_requests([words.lease(lease) for lease in leases]))
+
+    # -- operating ----------------------------------------------------------------------------------------
+
+    @rule(data=st.data(), tenant=say.some_tenant)
+    @precondition(lambda self: self.job_ids)
+    def requeue(self, data: st.DataObject, tenant: str | None) -> None:
+        job_ids = self.some_jobs(data)
+        self.same(lambda store, _: store.requeue(job_ids, tenant=tenant))
+
+    @rule(tenant=say.some_tenant)
+    @precondition(lambda self: self.job_ids)
+    def requeue_everything(self, tenant: str | None) -> None:
+        job_ids = self.job_ids[-MAX_BATCH:]
+        self.same(lambda store, _: store.requeue(job_ids, tenant=tenant))
+
+    @rule(data=st.data(), tenant=say.some_tenant)
+    @precondition(lambda self: self.job_ids)
+    def cancel(self, data: st.DataObject, tenant: str | None) -> None:
+        job_ids = self.some_jobs(data)
+        self.same(lambda store, _: store.cancel(job_ids, tenant=tenant))
+
+    @rule()
+    @precondition(lambda self: self.held)
+    def cancel_a_running_job(self) -> None:
+        job_id = self.held[-1].job_id
+        self.same(lambda store, _: store.cancel([job_id]))
+
+    @rule(data=st.data(), tenant=say.some_tenant)
+    @precondition(lambda self: self.job_ids)
+    def delete(self, data: st.DataObject, tenant: str | None) -> None:
+        job_ids = self.some_jobs(data)
+        self.same(lambda store, _: store.delete(job_ids, tenant=tenant))
+
+    @rule(limit=say.limits)
+    def rescue(self, limit: int) -> None:
+        self.same(lambda store, _: store.rescue(limit))
+
+    @rule(limit=say.limits)
+    def prune(self, limit: int) -> None:
+        self.same(lambda store, _: store.prune(limit))
+
+    @rule(topic=say.topics, seconds=st.sampled_from([None, None, -1.0, 0.0, 30.0, 60.0, float("inf")]))
+    def pause(self, topic: str, seconds: float | None) -> None:
+        until = None
+        if seconds is not None:
+            until = FOREVER if seconds > 1e9 else self.clock.now() + seconds_to_microseconds(seconds)
+        self.same(lambda store, _: store.pause(topic, until))
+
+    @rule(seconds=say.passing_times)
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    # -- reading ------------------------------------------------------------------------------------------
+
+    @rule(data=st.data(), tenant=say.some_tenant)
+    @precondition(lambda self: self.job_ids)
+    def get(self, data: st.DataObject, tenant: str | None) -> None:
+        [job_id] = self.some_jobs(data, at_most=1)
+        self._look(job_id, tenant)
+
+    def _look(self, job_id: UUID, tenant: str | None) -> None:
+        self.same(lambda store, _: store.get(job_id, tenant=tenant))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.job_ids)
+    def states(self, data: st.DataObject) -> None:
+        job_ids = self.some_jobs(data)
+        self.same(lambda store, _: store.states(job_ids))
+
+    @rule(where=say.filters, limit=st.sampled_from([1, 2, 5]), offset=st.sampled_from([0, 0, 0, 1, 3]))
+    def list_jobs(self, where: dict[str, Any], limit: int, offset: int) -> None:
+        condition = self._filter(where)
+        page: Page = self.same(lambda store, _: store.list_jobs(condition, limit=limit, offset=offset))
+        self._remember(where, page)
+
+    @rule(limit=st.sampled_from([1, 2, 5]), offset=st.sampled_from([0, 0, 1]))
+    @precondition(lambda self: self.cursors)
+    def list_on(self, limit: int, offset: int) -> None:
+        """The next page, whatever happened since the last."""
+        assert self.cursors is not None
+        where, cursors = self.cursors
+        names = {id(store): name for name, store in self.stores.items()}
+        condition = self._filter(where)
+        page: Page = self.same(
+            lambda store, _: store.list_jobs(
+                condition, limit=limit, cursor=cursors[names[id(store)]], offset=offset
+            )
+        )
+        self._remember(where, page)
+
+    def _remember(self, where: dict[str, Any], page: Page) -> None:
+        cursors = {name: words.cursor for name, words in self.translators.items()}
+        known = {name: cursor for name, cursor in cursors.items() if cursor is not None}
+        self.cursors = (where, known) if page.cursor is not None else None
+
+    @rule(where=say.filters)
+    def count(self, where: dict[str, Any]) -> None:
+        condition = self._filter(where)
+        self.same(lambda store, _: store.count(condition))
+
+    @rule(window_seconds=say.windows, tenant=say.some_tenant)
+    def stats(self, window_seconds: float, tenant: str | None) -> None:
+        self.same(lambda store, _: store.stats(window_seconds=window_seconds, tenant=tenant))
+
+    def _filter(self, where: dict[str, Any]) -> JobFilter:
+        times: dict[str, Any] = {
+            name: self.started_at + seconds_to_microseconds(where[name])
+            for name in ("created_after", "created_before")
+            if name in where
+        }
+        return JobFilter(**(where | times))
+
+    # -- always -------------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_stores_hold_the_same(self) -> None:
+        self.same(lambda store, _: store.list_jobs(JobFilter(), limit=MAX_BATCH))
+        self.same(lambda store, _: store.topics())
+
+    @invariant()
+    def no_store_has_a_problem(self) -> None:
+        assert self.same(lambda store, _: store.check()) == []
+
+
+async def _run(verb: Verb, store: Store, translator: Translator) -> Any:
+    return await verb(store, translator)

@@ -1,0 +1,114 @@
+"""What the machine may say: few names and round times, so that jobs meet."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from hypothesis import strategies as st
+
+from windlass.model import (
+    BodyFormat,
+    FailureOrigin,
+    JobError,
+    KeyLifetime,
+    Lane,
+    NewJob,
+    OnDuplicate,
+    Progress,
+    Shown,
+    State,
+)
+from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
+
+topics = st.sampled_from(["a", "b", "c"])
+tasks = st.sampled_from(["", "", "x", "y", "a"])  # "a" is a topic, too: keys of both meet
+tenants = st.sampled_from(["root", "root", "other"])
+some_tenant = st.sampled_from([None, None, None, "root", "other", "nobody"])
+priorities = st.sampled_from([0, 0, 0, -1, 1, 5])
+keys = st.sampled_from([None, None, None, "k", "m"])
+delays = st.sampled_from([0.0, 0.0, 0.0, 1.0, 30.0, 60.0, 3600.0])
+lease_lengths = st.sampled_from([5.0, 30.0, 60.0])
+run_times = st.sampled_from([None, 0.0, 0.25, 7.5])
+payloads = st.sampled_from([b"{}", b'"hit"', b'{"name":"\xc3\xa9"}'])
+texts = st.sampled_from(["hit", "é", "boom", "worker_lost", "job_canceled: ", "expired", "nowhere"])
+windows = st.sampled_from([60.0, 3600.0, 72 * 3600.0])
+limits = st.sampled_from([1, 2, 1000])
+
+_nobody = UUID(int=0)
+
+new_jobs: st.SearchStrategy[NewJob] = st.builds(
+    NewJob,
+    id=st.just(_nobody),
+    topic=topics,
+    task=tasks,
+    payload=payloads,
+    format=st.sampled_from(BodyFormat),
+    tenant=tenants,
+    priority=priorities,
+    delay=delays,
+    max_attempts=st.sampled_from([1, 2, 3, None]),
+    timeout=st.sampled_from([None, 1.5]),
+    retry=st.sampled_from([None, '{"kind":"fixed"}']),
+    lease_seconds=st.sampled_from([None, None, 10.0]),
+    key=keys,
+    key_until=st.sampled_from(KeyLifetime),
+    on_duplicate=st.sampled_from(OnDuplicate),
+    expires_in=st.sampled_from([None, None, None, 0.0, 20.0, 60.0]),
+    retention=st.sampled_from([None, 0.0, 60.0, 3600.0]),
+    retention_failed=st.sampled_from([None, 0.0, 60.0]),
+    correlation_id=st.sampled_from([None, "c"]),
+    user_id=st.sampled_from([None, "u"]),
+    service_id=st.sampled_from([None, "s"]),
+    trace=st.sampled_from([None, "t"]),
+)
+due_offsets = st.sampled_from([None, None, None, -60.0, 0.0, 30.0])
+"""Seconds from now for ``run_at``; None leaves it to ``delay``."""
+
+lanes = st.builds(Lane, topics, st.sampled_from([None, None, "", "x", "y"]))
+topic_limits = st.dictionaries(topics, st.sampled_from([0, 1, 2]), max_size=2)
+
+errors = st.builds(
+    JobError,
+    code=st.sampled_from(["boom", "other"]),
+    message=st.sampled_from(["it broke", 'a "quoted"\nline', "hit " * 80]),
+    retryable=st.booleans(),
+    details=st.sampled_from([None, {"at": [1, 2.5, None]}]),
+    traceback=st.sampled_from([None, "line 1\nline 2"]),
+)
+outcomes = st.one_of(
+    st.builds(Completed, st.sampled_from([None, b"null", b'"done"'])),
+    st.builds(Retried, delays, errors),
+    st.builds(Retried, st.just(0.0), errors),
+    st.builds(Failed, errors, st.sampled_from(FailureOrigin)),
+    st.builds(Released, delays, st.sampled_from([None, None, 3])),
+    st.builds(Cancelled, errors),
+)
+progresses = st.one_of(
+    st.none(),
+    st.builds(
+        Progress,
+        st.sampled_from([0.0, 33.3, 100.0]),
+        st.sampled_from([None, "rendering"]),
+        st.sampled_from([None, "two"]),
+    ),
+)
+checkpoints = st.sampled_from([None, None, b"", b"page 3"])
+
+filters: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "topic": topics,
+        "task": st.sampled_from(["", "x", "y", "unknown"]),
+        "state": st.sampled_from([*State, *Shown]),
+        "tenant": tenants,
+        "key": st.sampled_from(["k", "m"]),
+        "correlation_id": st.just("c"),
+        "created_after": st.sampled_from([0.0, 30.0, 60.0, 90.0]),
+        "created_before": st.sampled_from([30.0, 60.0, 90.0, 3600.0]),
+        "text": texts,
+    },
+)
+"""Of ``JobFilter``; times are seconds since the machine was started."""
+
+passing_times = st.sampled_from([0.000001, 1.0, 4.999999, 5.0, 30.0, 60.0, 3600.0, 48 * 3600.0])

@@ -1,0 +1,115 @@
+"""From what a handler did to what the store is told: pure decisions, nothing is run or written here."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import Any
+
+from windlass.context import Released as ReleasedByHandler
+from windlass.errors import Cancel, Fail, InvalidPayload, RetryAfter, Snooze, WindlassError
+from windlass.model import Claimed, JobError
+from windlass.outcome import Cancelled, Failed, Outcome, Released, Retried
+from windlass.retry import DEFAULT_RETRY, MAX_DELAY, Retry
+from windlass.worker.held import Stop
+
+_log = logging.getLogger("windlass.worker")
+
+MAX_MESSAGE = 2000
+MAX_TRACEBACK = 16_000
+
+CANCELLED = JobError("job_canceled", "cancelled on request", retryable=False)
+
+
+def after_error(job: Claimed, policy: Retry | None, error: BaseException) -> Outcome:
+    """The handler raised."""
+    match error:
+        case ReleasedByHandler():
+            return Released(_sane(error.delay))
+        case Snooze():
+            return Released(_sane(error.delay))
+        case Cancel():
+            return Cancelled(JobError("job_canceled", _clean(error.reason, MAX_MESSAGE), retryable=False))
+        case Fail():
+            return Failed(
+                JobError(_clean(error.code, 100), _clean(error.reason, MAX_MESSAGE), retryable=False)
+            )
+        case RetryAfter():
+            reason = JobError("handler_error", _clean(error.reason, MAX_MESSAGE))
+            return Failed(reason) if job.last_attempt else Retried(_sane(error.delay), reason)
+        case InvalidPayload():
+            # What was stored does not fit the handler: trying again cannot help.
+            return Failed(JobError("invalid_input", _clean(str(error), MAX_MESSAGE), retryable=False))
+        case _:
+            return after_failure(job, policy, describe(error), error)
+
+
+def after_failure(job: Claimed, policy: Retry | None, error: JobError, cause: BaseException) -> Outcome:
+    """An attempt that errored: try again while there are attempts and the error allows it."""
+    if job.last_attempt or not error.retryable:
+        return Failed(error)
+    return Retried(_delay(job, policy, cause), error)
+
+
+def after_timeout(job: Claimed, policy: Retry | None) -> Outcome:
+    error = JobError("job_timeout", f"the handler ran longer than its timeout of {job.timeout:g} s")
+    return after_failure(job, policy, error, TimeoutError(error.message))
+
+
+def after_stop(job: Claimed, policy: Retry | None, stop: Stop) -> Outcome | None:
+    """The handler was stopped from outside; None when there is nothing left to tell the store."""
+    match stop:
+        case Stop.LOST:
+            return None
+        case Stop.CANCEL:
+            return Cancelled(CANCELLED)
+        case Stop.TIMEOUT:
+            return after_timeout(job, policy)
+        case Stop.SHUTDOWN:
+            return Released()
+
+
+def describe(error: BaseException) -> JobError:
+    """An exception as it is stored."""
+    if isinstance(error, WindlassError):
+        code = error.code
+    else:
+        code = "handler_error"
+    text = str(error)
+    name = type(error).__qualname__
+    module = type(error).__module__
+    name = name if module in ("builtins", "__main__") else f"{module}.{name}"
+    return JobError(
+        code=code,
+        message=_clean(f"{name}: {text}" if text else name, MAX_MESSAGE),
+        retryable=getattr(error, "retryable", True) is not False,
+        traceback=_clean("".join(traceback.format_exception(error))[-MAX_TRACEBACK:], MAX_TRACEBACK),
+    )
+
+
+def _delay(job: Claimed, policy: Retry | None, cause: BaseException) -> float:
+    try:
+        chosen = Retry.load(job.retry) if job.retry is not None else (policy or DEFAULT_RETRY)
+        return chosen.delay(job.attempt, cause)
+    except Exception:
+        # A broken policy must not cost the job its retry.
+        _log.exception(
+            "the retry policy of job %s (%s) failed; the default is used",
+            job.lease.job_id,
+            job.task or job.topic,
+        )
+        return DEFAULT_RETRY.delay(job.attempt, cause)
+
+
+def _sane(delay: Any) -> float:
+    """A delay some handler asked for; nonsense (NaN, negative, text) means now."""
+    try:
+        seconds = float(delay)
+    except (TypeError, ValueError):
+        return 0.0
+    return min(seconds, MAX_DELAY) if seconds > 0 else 0.0
+
+
+def _clean(text: str, limit: int) -> str:
+    """Text every store can keep: no NUL, no lone surrogates, not endless."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")[:limit]

@@ -1,0 +1,173 @@
+"""Keeping leases alive from a thread that no handler can starve.
+
+The keeper has an event loop and store connections of its own, so neither a handler that blocks the worker's
+loop nor a busy writer delays an extension. (Only a C call that never lets go of the interpreter does; tasks
+like that belong in a process of their own.)
+
+It is also the watchdog: a lease whose last accepted extension was *sent* longer than its length ago has ended
+for all we know, and its handler is told to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from windlass.clock import Clock
+from windlass.errors import StoreError, StoreUnavailable
+from windlass.stores.protocol import MAX_BATCH, Store
+from windlass.worker.held import Held, HeldJobs, Stop
+
+LONGEST_TICK = 0.5
+SHORTEST_TICK = 0.05
+START_AFTER = 0.25
+"""A handler that has run this long gets its start recorded; most are done before."""
+
+_log = logging.getLogger("windlass.worker")
+
+T = TypeVar("T")
+StopHandler = Callable[[Held, Stop], None]
+
+
+class Keeper:
+    """One thread per worker."""
+
+    def __init__(self, store: Store, held: HeldJobs, clock: Clock, stop_handler: StopHandler) -> None:
+        self._store = store.sibling()
+        self._held = held
+        self._clock = clock
+        self._stop_handler = stop_handler
+        self._thread = threading.Thread(target=self._run, name="windlass-keeper", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = threading.Event()
+        self._wake: asyncio.Event | None = None
+        self._failing = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Blocks until the thread has ended; call it off the event loop."""
+        self._stopped.set()
+        loop, wake = self._loop, self._wake
+        if loop is not None and wake is not None:
+            try:
+                loop.call_soon_threadsafe(wake.set)
+            except RuntimeError:
+                if not loop.is_closed():  # closed: the thread has already ended
+                    raise
+        self._thread.join()
+
+    # -- on the keeper's thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        opened = False
+        try:
+            while not self._stopped.is_set():
+                try:
+                    if not opened:
+                        await self._store.open()
+                        opened = True
+                    await self._tick()
+                    self._failing = False
+                except StoreError as error:
+                    if not self._failing:
+                        _log.error("leases cannot be extended; trying again until it works: %s", error)
+                    self._failing = True
+                self._watch()
+                await self._pause()
+        finally:
+            if opened:
+                await self._store.close()
+
+    async def _pause(self) -> None:
+        leases = [held.job.lease_seconds for held in self._held.snapshot()]
+        tick = max(SHORTEST_TICK, min(LONGEST_TICK, min(leases, default=60.0) / 8))
+        if self._wake is not None:
+            try:
+                await asyncio.wait_for(self._wake.wait(), tick)
+            except TimeoutError:
+                return
+
+    async def _tick(self) -> None:
+        all_held = self._held.snapshot()
+        if not all_held:
+            return
+        await self._extend(all_held)
+        await self._record_starts(all_held)
+        await self._pass_on_cancel_requests(all_held)
+
+    async def _extend(self, all_held: list[Held]) -> None:
+        now = self._clock.monotonic()
+        by_length: defaultdict[float, list[Held]] = defaultdict(list)
+        for held in all_held:
+            if now >= held.extend_at and held.stop is not Stop.LOST:
+                by_length[held.job.lease_seconds].append(held)
+        for lease_seconds, due in by_length.items():
+            for start in range(0, len(due), MAX_BATCH):
+                part = due[start : start + MAX_BATCH]
+                sent = self._clock.monotonic()
+                leases = [held.job.lease for held in part]
+                # Bounded: a store that hangs must not keep the watchdog from its round.
+                answers = await _within(lease_seconds / 4, self._store.extend(leases, lease_seconds))
+                for held, kept in zip(part, answers, strict=True):
+                    if kept:
+                        held.extended(sent)
+                    # While a settlement is on its way, its own answer says what became of the lease.
+                    elif not held.settling and held in self._held:
+                        self._stop_handler(held, Stop.LOST)
+
+    async def _record_starts(self, all_held: list[Held]) -> None:
+        """So that a crash counts as an attempt for the handlers that ran, and only for them."""
+        now = self._clock.monotonic()
+        running = [
+            held
+            for held in all_held
+            if held.started is not None
+            and not held.start_recorded
+            and not held.settling
+            and now - held.started >= START_AFTER
+        ]
+        for start in range(0, len(running), MAX_BATCH):
+            part = running[start : start + MAX_BATCH]
+            await _within(5.0, self._store.start([held.job.lease for held in part]))
+            for held in part:
+                held.start_recorded = True
+
+    async def _pass_on_cancel_requests(self, all_held: list[Held]) -> None:
+        running = {held.job.lease: held for held in all_held if not held.settling and held.stop is None}
+        if not running:
+            return
+        for lease in await _within(5.0, self._store.cancel_requests(list(running))):
+            self._stop_handler(running[lease], Stop.CANCEL)
+
+    def _watch(self) -> None:
+        now = self._clock.monotonic()
+        for held in self._held.snapshot():
+            if held.settling or held.stop is Stop.LOST:
+                continue
+            if now >= held.deadline:
+                self._stop_handler(held, Stop.LOST)
+            elif held.stop is None and _overdue(held, now):
+                self._stop_handler(held, Stop.TIMEOUT)
+
+
+def _overdue(held: Held, now: float) -> bool:
+    timeout, started = held.job.timeout, held.started
+    return timeout is not None and started is not None and now - started >= timeout
+
+
+async def _within(seconds: float, call: Awaitable[T]) -> T:
+    try:
+        return await asyncio.wait_for(call, seconds)
+    except TimeoutError:
+        raise StoreUnavailable(f"the store did not answer within {seconds:g} s") from None

@@ -1,0 +1,125 @@
+"""Outcomes on their way to the store, in batches.
+
+Whatever gathers while one batch is being written makes the next one. When the store cannot be reached the
+outcomes stay here, their leases are kept alive by the keeper if it gets through, and they are settled when
+the store is back. ``full`` is the back-pressure: no new handlers start while too much waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from windlass.errors import StoreError
+from windlass.model import Settlement
+from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
+from windlass.stores.protocol import MAX_BATCH, Store
+from windlass.worker.backoff import Backoff
+from windlass.worker.held import Held, HeldJobs
+
+FULL = 5 * MAX_BATCH
+
+_log = logging.getLogger("windlass.worker")
+
+
+@dataclass(slots=True)
+class Tally:
+    """What this worker has settled so far."""
+
+    completed: int = 0
+    retried: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    released: int = 0
+    lost: int = 0
+
+    @property
+    def ran(self) -> int:
+        """Attempts that were run and whose outcome was accepted."""
+        return self.completed + self.retried + self.failed + self.cancelled
+
+
+class Settler:
+    """Collects outcomes and writes them."""
+
+    def __init__(self, store: Store, held: HeldJobs, on_settled: Callable[[Held], None]) -> None:
+        self._store = store
+        self._held = held
+        self._on_settled = on_settled
+        self._waiting: deque[tuple[Held, Settlement]] = deque()
+        self._news = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._backoff = Backoff("settling finished jobs")
+        self.tally = Tally()
+
+    @property
+    def full(self) -> bool:
+        return len(self._waiting) >= FULL
+
+    @property
+    def idle(self) -> bool:
+        return self._empty.is_set()
+
+    def add(self, held: Held, settlement: Settlement) -> None:
+        held.settling = True
+        self._waiting.append((held, settlement))
+        self._empty.clear()
+        self._news.set()
+
+    async def run(self) -> None:
+        """Write outcomes until cancelled."""
+        while True:
+            if not self._waiting:
+                self._empty.set()
+                self._news.clear()
+                await self._news.wait()
+            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
+            try:
+                answers = await self._store.settle([settlement for _, settlement in batch])
+            except StoreError as error:
+                self._waiting.extendleft(reversed(batch))
+                await self._backoff.wait(error)
+            except asyncio.CancelledError:
+                self._waiting.extendleft(reversed(batch))
+                raise
+            else:
+                self._backoff.reset()
+                for (held, settlement), accepted in zip(batch, answers, strict=True):
+                    self._settled(held, settlement, accepted=accepted)
+
+    async def drain(self, timeout: float) -> int:
+        """Wait until everything is written; how many outcomes could not be, in that time."""
+        try:
+            await asyncio.wait_for(self._empty.wait(), timeout)
+        except TimeoutError:
+            return len(self._waiting)
+        return 0
+
+    def _settled(self, held: Held, settlement: Settlement, *, accepted: bool) -> None:
+        self._held.drop(held)
+        tally = self.tally
+        if not accepted:
+            tally.lost += 1
+            _log.warning(
+                "the outcome of job %s (%s, attempt %d) was refused: its lease had ended; the job runs again",
+                held.job.lease.job_id,
+                held.job.task or held.job.topic,
+                held.job.attempt,
+            )
+        else:
+            match settlement.outcome:
+                case Completed():
+                    tally.completed += 1
+                case Retried():
+                    tally.retried += 1
+                case Failed():
+                    tally.failed += 1
+                case Cancelled():
+                    tally.cancelled += 1
+                case Released():
+                    tally.released += 1
+        self._on_settled(held)

@@ -1,0 +1,80 @@
+"""Jobs waiting to start, and the slots they start in."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+
+from windlass.clock import Clock
+from windlass.worker.held import Held
+
+MOST_PREFETCHED = 1000
+PREFETCH_SECONDS = 0.15
+"""How much work to have at hand, measured by how fast jobs start: enough to bridge a claim, no hoarding."""
+
+
+class Slots:
+    """Counts what runs, keeps what waits, and says how many jobs to claim."""
+
+    def __init__(
+        self, concurrency: int, prefetch: int | None, topic_concurrency: Mapping[str, int], clock: Clock
+    ) -> None:
+        self.concurrency = concurrency
+        self.waiting: deque[Held] = deque()
+        self.running = 0
+        self._fixed_prefetch = prefetch
+        self._topic_concurrency = dict(topic_concurrency)
+        self._by_topic: Counter[str] = Counter()
+        self._clock = clock
+        self._rate = 0.0  # jobs started per second, smoothed
+        self._window_start = clock.monotonic()
+        self._window_started = 0
+
+    @property
+    def free(self) -> int:
+        return self.concurrency - self.running
+
+    def to_claim(self) -> int:
+        """How many jobs to ask for now; 0 when it is not worth a claim yet."""
+        prefetch = self._prefetch()
+        room = self.free + prefetch - len(self.waiting)
+        # Small claims cost as much as large ones: refill when half is gone, or at once when a slot is idle.
+        if room <= 0 or (len(self.waiting) > prefetch // 2 and self.free <= len(self.waiting)):
+            return 0
+        return min(room, MOST_PREFETCHED)
+
+    def topic_limits(self) -> dict[str, int]:
+        """How many more jobs of each limited topic may be taken."""
+        return {
+            topic: max(0, limit - self._by_topic[topic]) for topic, limit in self._topic_concurrency.items()
+        }
+
+    def take_in(self, held: Held) -> None:
+        """A claimed job waits for a slot; one that was granted alone goes first."""
+        self._by_topic[held.job.topic] += 1
+        if held.job.alone:
+            self.waiting.appendleft(held)
+        else:
+            self.waiting.append(held)
+
+    def started(self) -> None:
+        self.running += 1
+        self._window_started += 1
+
+    def ended(self) -> None:
+        self.running -= 1
+
+    def left(self, held: Held) -> None:
+        """The job is out of this worker's hands."""
+        self._by_topic[held.job.topic] -= 1
+
+    def _prefetch(self) -> int:
+        if self._fixed_prefetch is not None:
+            return self._fixed_prefetch
+        now = self._clock.monotonic()
+        elapsed = now - self._window_start
+        if elapsed >= 0.05:
+            rate = self._window_started / elapsed
+            self._rate = rate if rate > self._rate else 0.5 * self._rate + 0.5 * rate
+            self._window_start, self._window_started = now, 0
+        return min(MOST_PREFETCHED, int(self._rate * PREFETCH_SECONDS))

@@ -1,0 +1,384 @@
+"""A worker: slots for handlers, fed by claims, emptied by settlements, guarded by a keeper.
+
+::
+
+    store ──claim──▶ waiting ──▶ slot: attempt ──outcome──▶ settler ──settle──▶ store
+                        keeper (own thread): extends every lease above, stops handlers that lost theirs
+                        janitor: rescues dead workers' jobs, prunes old ones
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import socket
+from collections.abc import Collection, Coroutine, Mapping
+from typing import Any
+
+from windlass.clock import Clock, SystemClock
+from windlass.errors import ConfigurationError, StoreError
+from windlass.model import Claim, ClaimRequest, Settlement
+from windlass.outcome import Outcome, Released
+from windlass.registry import Registry
+from windlass.settings import Settings, override_settings
+from windlass.stores.protocol import Store, Wakeups
+from windlass.worker.attempt import Workplace
+from windlass.worker.backoff import Backoff
+from windlass.worker.held import Held, HeldJobs, Stop
+from windlass.worker.janitor import Janitor
+from windlass.worker.keeper import Keeper
+from windlass.worker.settler import Settler, Tally
+from windlass.worker.signals import stop_signals
+from windlass.worker.slots import Slots
+
+LAST_CHANCE_DELAY = 1.0
+"""Seconds until a job that may have killed its workers is offered again, while another such job runs here."""
+SETTLE_GRACE = 5.0
+"""Seconds to get the last outcomes written when the worker ends."""
+
+_log = logging.getLogger("windlass.worker")
+
+
+class Worker:
+    """Runs the jobs of an app's tasks until it is stopped."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        settings: Settings,
+        *,
+        name: str | None = None,
+        concurrency: int | None = None,
+        topics: Collection[str] | None = None,
+        exclude_topics: Collection[str] = (),
+        topic_concurrency: Mapping[str, int] | None = None,
+        lease: float | None = None,
+        prefetch: int | None = None,
+        handle_signals: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
+        given = {"concurrency": concurrency, "lease": lease, "prefetch": prefetch}
+        settings = override_settings(settings, given)
+        self.lanes = registry.lanes(topics, exclude_topics)
+        if not self.lanes:
+            raise ConfigurationError(
+                "this worker has nothing to run: no task is registered"
+                + (" on the topics it was given" if topics is not None or exclude_topics else "")
+            )
+        for topic, limit in (topic_concurrency or {}).items():
+            if limit < 1:
+                raise ConfigurationError(f"topic_concurrency of {topic!r} is {limit}; it must be at least 1")
+        self._store = store
+        self._registry = registry
+        self._settings = settings
+        self._handle_signals = handle_signals
+        self._clock = clock or SystemClock()
+        self._slots = Slots(settings.concurrency, settings.prefetch, topic_concurrency or {}, self._clock)
+        self._held = HeldJobs()
+        self._stopping = False
+        self._stop_now = False
+        self._events: _Events | None = None
+
+    # -- for callers --------------------------------------------------------------------------------------
+
+    @property
+    def tally(self) -> Tally:
+        """What was settled so far."""
+        return self._events.settler.tally if self._events is not None else Tally()
+
+    @property
+    def concurrency(self) -> int:
+        return self._slots.concurrency
+
+    async def run(self) -> None:
+        """Run jobs until ``stop`` or a signal."""
+        await self._run(until_idle=False)
+
+    async def run_until_idle(self) -> int:
+        """Run jobs until none is due; how many attempts that took."""
+        await self._run(until_idle=True)
+        return self.tally.ran
+
+    def stop(self, *, now: bool = False) -> None:
+        """Stop claiming, let running handlers finish, give the rest back. ``now``: release them at once.
+
+        Safe from any thread and from signal handlers; a second call means ``now``.
+        """
+        events = self._events
+        now = now or self._stopping
+        self._stopping = True
+        self._stop_now |= now
+        if events is not None:
+            events.loop.call_soon_threadsafe(events.wake)
+
+    # -- the main loop ------------------------------------------------------------------------------------
+
+    async def _run(self, *, until_idle: bool) -> None:
+        loop = asyncio.get_running_loop()
+        workplace = Workplace(self._store, self._settings, loop)
+        settler = Settler(self._store, self._held, self._settled)
+        events = self._events = _Events(loop, workplace, settler)
+        keeper = Keeper(self._store, self._held, self._clock, self._stop_from_keeper)
+        janitor = Janitor(self._store, self._settings.poll_interval)
+        topics = {lane.topic for lane in self.lanes}
+        keeper.start()
+        background = [_background(settler.run()), _background(janitor.run())]
+        try:
+            with stop_signals(self.stop, enabled=self._handle_signals):
+                async with self._store.wakeups(topics=topics) as wakeups:
+                    events.wakeups = wakeups
+                    await self._claim_until_stopped(events, janitor, until_idle=until_idle)
+                await self._finish(events)
+        finally:
+            workplace.shutting_down = True
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+            await asyncio.to_thread(keeper.stop)
+            workplace.threads.close()
+
+    async def _claim_until_stopped(self, events: _Events, janitor: Janitor, *, until_idle: bool) -> None:
+        backoff = Backoff("claiming jobs")
+        while not self._stopping:
+            limit = 0 if events.settler.full else self._slots.to_claim()
+            if limit == 0:
+                events.changed.clear()
+                await events.changed.wait()
+                continue
+            sent = self._clock.monotonic()
+            try:
+                claim = await self._store.claim(self._request(limit))
+            except StoreError as error:
+                await _first_of(backoff.wait(error), events.stopping.wait())
+                continue
+            backoff.reset()
+            janitor.claimed()
+            self._take_in(claim, sent)
+            self._start_waiting(events)
+            if claim.jobs:
+                continue
+            if until_idle and not self._held and events.settler.idle:
+                return
+            await self._rest(events, claim, until_idle=until_idle)
+
+    def _request(self, limit: int) -> ClaimRequest:
+        return ClaimRequest(
+            worker=self.name,
+            lanes=self.lanes,
+            limit=limit,
+            lease_seconds=self._settings.lease,
+            topic_limits=self._slots.topic_limits(),
+        )
+
+    async def _rest(self, events: _Events, claim: Claim, *, until_idle: bool) -> None:
+        """Nothing is due: sleep until a hint, the next due moment, or the poll underneath."""
+        # Jitter: a hundred idle workers must not ask in step.
+        longest = self._settings.poll_interval * random.uniform(0.75, 1.25)  # noqa: S311
+        if claim.next_due_in is not None:
+            longest = min(longest, claim.next_due_in + 0.001)
+        if until_idle and self._held:
+            # Jobs still run; when they end there may be more to do, or nothing any more.
+            events.changed.clear()
+            await _first_of(events.changed.wait(), asyncio.sleep(longest))
+        elif events.wakeups is not None:
+            await events.wakeups.wait(longest)
+
+    # -- jobs ---------------------------------------------------------------------------------------------
+
+    def _take_in(self, claim: Claim, sent: float) -> None:
+        for job in claim.jobs:
+            task = self._registry.resolve(job.topic, job.task)
+            if task is None:
+                # Cannot happen while lanes and resolve agree; if it does, the job is somebody else's.
+                raise ConfigurationError(f"job {job.lease.job_id} of {job.topic}/{job.task} has no task here")
+            held = Held(job, task, sent)
+            self._held.add(held)
+            self._slots.take_in(held)
+
+    def _start_waiting(self, events: _Events) -> None:
+        slots = self._slots
+        while slots.waiting and slots.running < slots.concurrency and not events.settler.full:
+            held = slots.waiting.popleft()
+            if held.stop is not None:
+                self._give_up(events, held)
+            elif held.job.alone and held.job.last_attempt and events.last_chance is not None:
+                # Two suspects side by side: whichever kills the worker would take the other's last attempt.
+                events.settler.add(held, Settlement(held.job.lease, Released(LAST_CHANCE_DELAY)))
+            else:
+                self._start(events, held)
+
+    def _start(self, events: _Events, held: Held) -> None:
+        self._slots.started()
+        if held.job.alone and held.job.last_attempt:
+            events.last_chance = held
+        held.handler = events.loop.create_task(self._run_job(events, held))
+
+    async def _run_job(self, events: _Events, held: Held) -> None:
+        """The life of one job in its slot."""
+        outcome: Outcome | None = None
+        try:
+            if await self._may_start(held):
+                held.started = self._clock.monotonic()
+                outcome = await events.workplace.attempt(held)
+        except asyncio.CancelledError:
+            # Stopped before the handler began.
+            outcome = Released() if held.stop is Stop.SHUTDOWN else None
+        finally:
+            if events.last_chance is held:
+                events.last_chance = None
+        if outcome is None or held.stop is Stop.LOST:
+            self._lose(events, held)
+        else:
+            run_seconds = None if held.started is None else self._clock.monotonic() - held.started
+            events.settler.add(held, Settlement(held.job.lease, outcome, run_seconds))
+        if held.thread is None or held.thread.done():
+            self._free_slot(events)
+        else:
+            _log.warning(
+                "job %s (%s) was stopped, but its function still runs on a thread and keeps its slot",
+                held.job.lease.job_id,
+                held.task.name,
+            )
+            held.thread.add_done_callback(lambda _: self._free_slot(events))
+
+    async def _may_start(self, held: Held) -> bool:
+        """Before a last attempt its start is recorded, so that a crash cannot repeat it for ever."""
+        if not held.job.last_attempt:
+            return True
+        backoff = Backoff("recording the start of a last attempt")
+        while held.stop is None:
+            try:
+                held.start_recorded = (await self._store.start([held.job.lease]))[0]
+            except StoreError as error:
+                await backoff.wait(error)
+            else:
+                return held.start_recorded
+        return False
+
+    def _free_slot(self, events: _Events) -> None:
+        self._slots.ended()
+        if not self._stopping:
+            self._start_waiting(events)
+        events.changed.set()
+
+    def _settled(self, held: Held) -> None:
+        """The settler got an answer for this job."""
+        self._slots.left(held)
+        if self._events is not None:
+            self._events.changed.set()
+
+    def _lose(self, events: _Events, held: Held) -> None:
+        """Nothing can be written for this job any more: whoever holds it now decides."""
+        self._held.drop(held)
+        self._slots.left(held)
+        events.settler.tally.lost += 1
+        events.changed.set()
+        _log.warning(
+            "job %s (%s, attempt %d) was taken from this worker: its lease ended",
+            held.job.lease.job_id,
+            held.task.name,
+            held.job.attempt,
+        )
+
+    def _give_up(self, events: _Events, held: Held) -> None:
+        """A waiting job that was stopped before it started."""
+        if held.stop is Stop.LOST:
+            self._lose(events, held)
+        else:
+            # The store turns a release into a cancellation when one was asked for.
+            events.settler.add(held, Settlement(held.job.lease, Released()))
+
+    # -- stopping -----------------------------------------------------------------------------------------
+
+    def _stop_from_keeper(self, held: Held, stop: Stop) -> None:
+        events = self._events
+        if events is not None:
+            events.loop.call_soon_threadsafe(self._stop_handler, held, stop)
+
+    def _stop_handler(self, held: Held, stop: Stop) -> None:
+        if held.settling or held.stop is stop or held.stop is Stop.LOST or held not in self._held:
+            return
+        held.stop = stop
+        if held.handler is not None:
+            held.handler.cancel()
+
+    async def _finish(self, events: _Events) -> None:
+        """After the last claim: give back what has not started, wait for what has."""
+        events.workplace.shutting_down = True
+        for held in self._slots.waiting:
+            events.settler.add(held, Settlement(held.job.lease, Released()))
+        self._slots.waiting.clear()
+        grace_ends = self._clock.monotonic() + self._settings.shutdown_grace
+        while self._running() and not self._stop_now:
+            left = grace_ends - self._clock.monotonic()
+            if left <= 0:
+                break
+            events.changed.clear()
+            await _first_of(events.changed.wait(), asyncio.sleep(left))
+        for held in self._running():
+            self._stop_handler(held, Stop.SHUTDOWN)
+        # Cancelled handlers get a moment to clean up; one that will not stop loses its lease by release.
+        patience = self._clock.monotonic() + 1.0
+        while (running := self._running()) and self._clock.monotonic() < patience:
+            events.changed.clear()
+            await _first_of(events.changed.wait(), asyncio.sleep(0.05))
+        for held in running:
+            _log.warning("job %s (%s) does not stop; it is given back", held.job.lease.job_id, held.task.name)
+            events.settler.add(held, Settlement(held.job.lease, Released()))
+        unsettled = await events.settler.drain(SETTLE_GRACE)
+        if unsettled:
+            _log.error(
+                "%d outcomes could not be written before the worker ended; their jobs run again when their "
+                "leases end",
+                unsettled,
+            )
+
+    def _running(self) -> list[Held]:
+        return [held for held in self._held.snapshot() if not held.settling and held.handler is not None]
+
+
+class _Events:
+    """What one run of a worker shares between its parts."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, workplace: Workplace, settler: Settler) -> None:
+        self.loop = loop
+        self.workplace = workplace
+        self.settler = settler
+        self.changed = asyncio.Event()  # a slot came free, a job was settled, or the worker is to stop
+        self.stopping = asyncio.Event()
+        self.wakeups: Wakeups | None = None
+        self.last_chance: Held | None = None
+
+    def wake(self) -> None:
+        """Something was asked of the worker from outside: let every wait look again."""
+        self.changed.set()
+        self.stopping.set()
+        if self.wakeups is not None:
+            self.wakeups.nudge()
+
+
+def _background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(_say_if_it_died)
+    return task
+
+
+def _say_if_it_died(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _log.critical("a part of the worker died; this is a bug", exc_info=task.exception())
+
+
+async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Wait for one of these, and let go of the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

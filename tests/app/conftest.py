@@ -1,0 +1,52 @@
+"""An app on each store, and a hand that finishes jobs without a worker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windlass import Job, Windlass
+from windlass.model import ClaimRequest, Lane, Settlement
+from windlass.outcome import Completed, Outcome
+from windlass.testing.clock import FrozenClock
+
+Finish = Callable[..., Awaitable[None]]
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Every store an app can be given here."""
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
+@pytest.fixture
+async def app(url: str, clock: FrozenClock) -> AsyncIterator[Windlass]:
+    """An open app whose time stands still."""
+    async with Windlass(url, clock=clock, poll_interval=0.05) as app:
+        yield app
+
+
+@pytest.fixture
+def finish() -> Finish:
+    """Claims a job as a worker would and ends it with an outcome (completed with null unless told)."""
+
+    async def finish(app: Windlass, job: Job[Any], outcome: Outcome | None = None) -> None:
+        (claimed,) = (
+            await app.store.claim(
+                ClaimRequest("test", (Lane(job.topic, job.task),), limit=1, lease_seconds=60)
+            )
+        ).jobs
+        assert claimed.lease.job_id == job.id
+        await app.store.start([claimed.lease])
+        settled = await app.store.settle([Settlement(claimed.lease, outcome or Completed(), 0.5)])
+        assert settled == [True]
+
+    return finish

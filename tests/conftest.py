@@ -1,0 +1,11 @@
+"""Hypothesis: the same examples on every run; ``--hypothesis-profile=long`` searches on for hours."""
+
+from hypothesis import HealthCheck, settings
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+settings.register_profile("windlass", derandomize=True, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile(
+    "long", max_examples=10_000, stateful_step_count=100, deadline=None, suppress_health_check=_SLOW
+)
+settings.load_profile("windlass")

@@ -1,0 +1,50 @@
+"""Every test here runs on every store. A new one is a line in ``STORES``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from windlass.stores import create_store
+from windlass.stores.protocol import Store, StoreLimits
+from windlass.testing.clock import FrozenClock
+
+# Before the suite is imported: its assertions then say what was compared, like those of any test module.
+pytest.register_assert_rewrite("windlass.testing.conformance", "windlass.testing.agreement")
+
+STORES: dict[str, Callable[[Path], str]] = {
+    "memory": lambda _: "memory://",
+    "sqlite": lambda directory: f"sqlite:///{directory / 'jobs.db'}",
+}
+
+MakeStore = Callable[[StoreLimits], Awaitable[Store]]
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture(params=STORES)
+async def make_store(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: FrozenClock
+) -> AsyncIterator[MakeStore]:
+    """An open, migrated store with these limits, closed after the test."""
+    async with AsyncExitStack() as stack:
+
+        async def make(limits: StoreLimits) -> Store:
+            store = create_store(STORES[request.param](tmp_path), clock=clock, limits=limits)
+            await store.open()
+            stack.push_async_callback(store.close)
+            await store.migrate()
+            return store
+
+        yield make
+
+
+@pytest.fixture
+async def store(make_store: MakeStore) -> Store:
+    return await make_store(StoreLimits())
