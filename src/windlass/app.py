@@ -23,6 +23,7 @@ from windlass.names import check_topic, check_wire_topic, shorten, suggest
 from windlass.options import (
     EnqueueOptions,
     TaskOptions,
+    WorkerOptions,
     check_integer,
     check_seconds,
     make_template,
@@ -348,19 +349,19 @@ class Windlass:
 
     # -- running ----------------------------------------------------------------------------------------
 
-    def worker(self, **options: Any) -> Worker:
+    def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """A worker for this app's tasks on the running event loop's store. See ``windlass.worker.Worker``."""
         from windlass.worker import Worker
 
         return Worker(self.store, self.registry, self.settings, clock=self.clock, **options)
 
-    async def run_worker(self, **options: Any) -> None:
+    async def run_worker(self, **options: Unpack[WorkerOptions]) -> None:
         """Run jobs until stopped."""
         await self.worker(**options).run()
 
-    async def run_until_idle(self, **options: Any) -> None:
-        """Run jobs until none is due: for tests and scripts."""
-        await self.worker(**options).run_until_idle()
+    async def run_until_idle(self, **options: Unpack[WorkerOptions]) -> int:
+        """Run jobs until none is due, for tests and scripts; how many attempts that took."""
+        return await self.worker(**options).run_until_idle()
 
     def _result_of(self, record: JobRecord) -> Any:
         error = record.attempts[-1].error if record.attempts else None

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures
+import concurrent.futures.thread
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -17,6 +18,8 @@ from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from windlass.errors import NotOpen, WindlassError
+
+logger = logging.getLogger(__name__)
 
 Q = ParamSpec("Q")
 T = TypeVar("T")
@@ -59,7 +62,7 @@ class Portal:
         with self._lock:
             running, self._running = self._running, None
         if running is not None:
-            atexit.unregister(self.close)
+            _portals.discard(self)
             running.stop(self._app.close)
 
     def _start(self) -> _Running:
@@ -78,7 +81,7 @@ class Portal:
                     started.stop(None)
                     raise
                 self._running = started
-                atexit.register(self.close)
+                _portals.add(self)
             return self._running
 
 
@@ -147,6 +150,23 @@ class _Running:
 def _wait(done: concurrent.futures.Future[Any]) -> None:
     while not done.done():
         concurrent.futures.wait((done,), timeout=_INTERRUPTIBLE_WAIT)
+
+
+_portals: set[Portal] = set()
+"""The portals that run; an app that used ``.sync`` lives until it is closed or the program ends."""
+
+
+def _close_all() -> None:
+    for portal in list(_portals):
+        try:
+            portal.close()
+        except Exception:  # the other portals still have to close, and nobody is left to catch this
+            logger.exception("a store behind .sync could not be closed")
+
+
+# A store needs its threads to close, and ordinary exit handlers run when thread pools are already shut down.
+# Handlers of the threading module run before, in reverse order: ours is registered after the pools' own.
+getattr(threading, "_register_atexit", atexit.register)(_close_all)
 
 
 class Twin(Generic[T]):

@@ -12,7 +12,7 @@ from windlass.blocking import AppTwin, Twin
 from windlass.filters import JobFilters
 from windlass.job import Attempt, Job, JobPage
 from windlass.model import Count, JobError, JobRecord, Progress, State, Stats, TopicStats
-from windlass.options import EnqueueOptions
+from windlass.options import EnqueueOptions, WorkerOptions
 from windlass.task import BoundTask, Task
 
 P = ParamSpec("P")
@@ -343,10 +343,10 @@ class BlockingWindlass(AppTwin[Windlass]):
         """What the store finds wrong with itself; empty when all is well."""
         return self._portal.run(self._inner.check)
 
-    def run_worker(self, **options: Any) -> None:
+    def run_worker(self, **options: Unpack[WorkerOptions]) -> None:
         """Run jobs until stopped."""
         self._portal.run(self._inner.run_worker, **options)
 
-    def run_until_idle(self, **options: Any) -> None:
-        """Run jobs until none is due: for tests and scripts."""
-        self._portal.run(self._inner.run_until_idle, **options)
+    def run_until_idle(self, **options: Unpack[WorkerOptions]) -> int:
+        """Run jobs until none is due, for tests and scripts; how many attempts that took."""
+        return self._portal.run(self._inner.run_until_idle, **options)

@@ -7,7 +7,7 @@ the nearest wins: the call's options, the task's defaults, the app's settings.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
@@ -74,6 +74,19 @@ class EnqueueOptions(TypedDict, total=False):
     retention: float | timedelta | None
     retention_failed: float | timedelta | None
     topic: str | None
+
+
+class WorkerOptions(TypedDict, total=False):
+    """What may be said about one worker; a test keeps it equal to the worker's own keywords."""
+
+    name: str | None
+    concurrency: int | None
+    topics: Collection[str] | None
+    exclude_topics: Collection[str]
+    topic_concurrency: Mapping[str, int] | None
+    lease: float | None
+    prefetch: int | None
+    handle_signals: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,8 @@ class Registry:
             lanes[Lane(task.topic, name)] = None
             if is_topic(name):
                 lanes[Lane(name, "")] = None
+                # Jobs enqueued before a rename wait in the topic of the old name, under the old name.
+                lanes[Lane(name, name)] = None
         for topic, tasks in self._by_topic.items():
             if len(tasks) == 1:
                 lanes[Lane(topic, "")] = None

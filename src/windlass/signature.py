@@ -17,7 +17,6 @@ from windlass.annotations import UnresolvedContext, hints_of, parameters_of
 from windlass.context import Context
 from windlass.errors import ConfigurationError
 from windlass.model import BodyFormat
-from windlass.names import check_text
 from windlass.shapes import (
     EMPTY,
     Arguments,
@@ -35,7 +34,6 @@ class Signature:
     """How one task's payload is checked, written, read, and handed to its function."""
 
     def __init__(self, fn: Callable[..., Any], task: str) -> None:
-        check_text("task name", task)
         self._task = task
         self._fn = fn
         self.is_async = _is_async(fn, task)

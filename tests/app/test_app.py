@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -10,6 +11,7 @@ import pytest
 from tests.app.conftest import Finish
 from windlass import (
     BY_PAYLOAD,
+    Context,
     HandlerNotFound,
     InvalidInput,
     InvalidPayload,
@@ -22,8 +24,10 @@ from windlass import (
 )
 from windlass.clock import to_datetime
 from windlass.model import FOREVER
+from windlass.options import WorkerOptions
 from windlass.outcome import Failed
 from windlass.testing.clock import FrozenClock
+from windlass.worker import Worker
 
 FAILED = Failed(JobError("boom", "it broke"))
 
@@ -91,14 +95,24 @@ async def test_unknown_names_are_topics_unless_tasks_are_strict(app: Windlass, u
     def known() -> None: ...
 
     async with strict:
-        with pytest.raises(HandlerNotFound, match=r"no task 'knwon' \(did you mean known\?\); the tasks are known"):
+        with pytest.raises(
+            HandlerNotFound, match=r"no task 'knwon' \(did you mean known\?\); the tasks are known"
+        ):
             await strict.enqueue("knwon")
 
 
 async def test_a_handle_shows_what_was_written(app: Windlass, clock: FrozenClock) -> None:
     """The handle of an enqueue equals what the store says, without asking it."""
     job = await app.enqueue(
-        "t", {"a": 1}, delay=60, priority=3, key="k", correlation_id="c", user_id="u", service_id="s", timeout=9
+        "t",
+        {"a": 1},
+        delay=60,
+        priority=3,
+        key="k",
+        correlation_id="c",
+        user_id="u",
+        service_id="s",
+        timeout=9,
     )
     assert job.created_at == to_datetime(clock.now())
     assert job.run_at == job.created_at + timedelta(seconds=60)
@@ -222,17 +236,20 @@ async def test_every_filter_narrows(app: Windlass, clock: FrozenClock, finish: F
         ({"topic": "a", "state": "failed"}, []),
         ({"topic": None}, [third, second, first]),
     ):
-        page = await app.jobs(**filters)  # type: ignore[arg-type]
+        page = await app.jobs(**filters)
         assert list(page) == expected, filters
         assert page.total == len(expected)
         if "text" not in filters:
-            assert (await app.count(**filters)).total == len(expected)  # type: ignore[arg-type]
+            assert (await app.count(**filters)).total == len(expected)
 
 
 @pytest.mark.parametrize(
     ("filters", "message"),
     [
-        ({"state": "faild"}, r"state is 'faild' \(did you mean failed\?\); the states are pending, .*, claimed"),
+        (
+            {"state": "faild"},
+            r"state is 'faild' \(did you mean failed\?\); the states are pending, .*, claimed",
+        ),
         ({"state": 3}, "state is 3; the states are"),
         ({"topic": "a b"}, "topic is 'a b'"),
         ({"tenant": ""}, "tenant is ''"),
@@ -256,7 +273,7 @@ async def test_bad_filters_are_refused(app: Windlass, filters: dict[str, Any], m
 async def test_one_job_is_requeued_cancelled_and_deleted(app: Windlass, finish: Finish) -> None:
     """The operator's verbs, and what they refuse."""
     job = await app.enqueue("t")
-    with pytest.raises(WrongState, match="is pending and cannot be requeued; .* failed or cancelled"):
+    with pytest.raises(WrongState, match=r"is pending and cannot be requeued; .* failed or cancelled"):
         await app.requeue(job.id)
     assert await app.cancel(job.id) is True
     with pytest.raises(WrongState, match="is cancelled and cannot be cancelled"):
@@ -303,6 +320,31 @@ async def test_bulk_verbs_want_a_filter(app: Windlass) -> None:
         with pytest.raises(InvalidInput, match="without a filter"):
             await verb(topic=None)
     assert (await app.count()).total == 1
+
+
+async def test_jobs_run_until_none_is_due(url: str) -> None:
+    """The whole walk of a job, by task and by name, with a typed result at its end."""
+    app = Windlass(url)
+
+    @app.task
+    async def add(ctx: Context, a: int, b: int = 1) -> int:
+        return a + b
+
+    @app.task
+    def double(n: int) -> int:
+        return 2 * n
+
+    async with app:
+        jobs = [await add.enqueue(1), await double.enqueue(n=4), await app.enqueue("add", {"a": 1, "b": 2})]
+        assert await app.run_until_idle(concurrency=2) == 3
+        assert [await job.result(timeout=10) for job in jobs] == [2, 8, 3]
+
+
+def test_worker_options_are_the_workers_own() -> None:
+    """The typed keywords and the worker's parameters are one list."""
+    parameters = inspect.signature(Worker).parameters.values()
+    keywords = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    assert set(WorkerOptions.__annotations__) == keywords - {"clock"}
 
 
 async def test_topics_are_listed_paused_and_resumed(app: Windlass, clock: FrozenClock) -> None:
@@ -353,7 +395,10 @@ def test_the_schema_of_all_tasks_is_a_union_told_apart_by_name() -> None:
     def two() -> None: ...
 
     schema = app.json_schema()
-    assert [choice["properties"]["task"] for choice in schema["oneOf"]] == [{"const": "one"}, {"const": "b/c {d}~"}]
+    assert [choice["properties"]["task"] for choice in schema["oneOf"]] == [
+        {"const": "one"},
+        {"const": "b/c {d}~"},
+    ]
     assert schema["oneOf"][1]["properties"]["payload"] == {"$ref": "#/$defs/b~1c%20%7Bd%7D~0"}
     assert schema["$defs"]["one"]["properties"] == {"a": {"type": "integer"}}
 

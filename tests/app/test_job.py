@@ -22,6 +22,7 @@ from windlass import (
     WrongState,
 )
 from windlass.outcome import Completed, Failed, Retried
+from windlass.stores.wakeups import WakeupHub
 from windlass.testing.clock import FrozenClock
 
 BOOM = JobError("boom", "it broke", details={"n": 1})
@@ -79,9 +80,7 @@ async def test_a_result_arrives_without_any_hint(
     app: Windlass, finish: Finish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hints may be lost; the poll underneath finds the result all the same."""
-    from windlass.stores.wakeups import WakeupHub
-
-    monkeypatch.setattr(WakeupHub, "finished", lambda self: None)
+    monkeypatch.setattr(WakeupHub, "finished", lambda _: None)
     job = await app.enqueue("t")
     waiting = asyncio.create_task(job.result(timeout=30))
     await asyncio.sleep(0)
@@ -117,18 +116,17 @@ async def test_a_job_requeued_while_awaited_is_awaited_on(
     """A final state that has been undone is no result."""
     job = await app.enqueue("t")
     await finish(app, job, Failed(BOOM))
-    real_get, requeued = app.store.get, []
+    real_get, requeued = app.store.get, asyncio.Event()
 
     async def get(job_id: Any, **kwargs: Any) -> Any:
-        if not requeued:
-            requeued.append(True)
+        if not requeued.is_set():
             await app.store.requeue([job_id])
+            requeued.set()
         return await real_get(job_id, **kwargs)
 
     monkeypatch.setattr(app.store, "get", get)
     waiting = asyncio.create_task(job.result(timeout=30))
-    while not requeued:
-        await asyncio.sleep(0.001)
+    await requeued.wait()
     await finish(app, job, Completed(b"1"))
     assert await waiting == 1
 
@@ -139,16 +137,17 @@ async def test_a_thousand_waiting_results_share_one_question(
     """Waiting costs one query a round, however many wait."""
     jobs = await app.enqueue_many("t", [None] * 1000)
     asked: list[int] = []
+    first = asyncio.Event()
     real_states = app.store.states
 
     async def states(job_ids: Any) -> Any:
         asked.append(len(job_ids))
+        first.set()
         return await real_states(job_ids)
 
     monkeypatch.setattr(app.store, "states", states)
     waiting = [asyncio.create_task(job.result(timeout=60)) for job in jobs]
-    while not asked:
-        await asyncio.sleep(0.001)
+    await first.wait()
     assert len(asked) < 10
     assert await app.cancel_all(topic="t") == 1000
     ended = await asyncio.gather(*waiting, return_exceptions=True)

@@ -81,7 +81,11 @@ def test_lanes_are_narrowed_by_topic(app: Windlass) -> None:
     """``--topics`` and ``--exclude-topics`` speak of topics."""
     assert {lane.topic for lane in app.registry.lanes(["mail"])} == {"mail"}
     assert {lane.topic for lane in app.registry.lanes(["mail", "alone"], ["mail"])} == {"alone"}
-    assert {lane.topic for lane in app.registry.lanes(exclude=["mail", "send"])} == {"alone", "bounce", "billing"}
+    assert {lane.topic for lane in app.registry.lanes(exclude=["mail", "send"])} == {
+        "alone",
+        "bounce",
+        "billing",
+    }
 
 
 def test_a_topic_without_residents_takes_routed_jobs_of_every_task(app: Windlass) -> None:

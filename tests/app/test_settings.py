@@ -15,14 +15,14 @@ def load(given: dict[str, Any], environment: dict[str, str], directory: Path) ->
     return load_settings(given, environment=environment, directory=directory)
 
 
-def test_a_keyword_beats_the_environment_which_beats_pyproject_which_beats_the_default(tmp_path: Path) -> None:
+def test_a_keyword_beats_the_environment_which_beats_pyproject_which_beats_the_default(
+    tmp_path: Path,
+) -> None:
     """Four places, one order."""
     (tmp_path / "pyproject.toml").write_text(
         "[tool.windlass]\nlease = 11\nconcurrency = 12\ntimeout = 13\n", "utf-8"
     )
-    settings = load(
-        {"lease": 31}, {"WINDLASS_LEASE": "21", "WINDLASS_CONCURRENCY": "22"}, tmp_path
-    )
+    settings = load({"lease": 31}, {"WINDLASS_LEASE": "21", "WINDLASS_CONCURRENCY": "22"}, tmp_path)
     assert (settings.lease, settings.concurrency, settings.timeout, settings.poll_interval) == (31, 22, 13, 1)
 
 
@@ -80,7 +80,11 @@ def test_durations_may_be_given_as_timedelta(tmp_path: Path) -> None:
         ({"tenant": "a b"}, {}, ["tenant is 'a b'", "200"]),
         ({"leese": 60}, {}, ["'leese'", "did you mean lease?"]),
         ({"zzz": 1}, {}, ["'zzz'", "the settings are url, lease"]),
-        ({}, {"WINDLASS_CONCURRENCY": "many"}, ["concurrency is 'many'", "WINDLASS_CONCURRENCY", "1 to 10,000"]),
+        (
+            {},
+            {"WINDLASS_CONCURRENCY": "many"},
+            ["concurrency is 'many'", "WINDLASS_CONCURRENCY", "1 to 10,000"],
+        ),
         ({}, {"WINDLASS_MIGRATE": "perhaps"}, ["migrate is 'perhaps'", "true or false"]),
     ],
 )

@@ -60,7 +60,7 @@ def round_trip(fn: Any, *args: Any, **kwargs: Any) -> Any:
 def test_every_supported_type_arrives_as_it_was_sent() -> None:
     """What was enqueued is what the handler gets, in the types it asked for."""
 
-    def handler(
+    def handler(  # type: ignore[no-untyped-def]
         text: str,
         number: int,
         ratio: float,
@@ -75,7 +75,7 @@ def test_every_supported_type_arrives_as_it_was_sent() -> None:
         parcel: Parcel,
         invoice: Invoice,
         anything: Any,
-        plain=None,  # type: ignore[no-untyped-def]
+        plain=None,
     ):
         return locals()
 
@@ -173,7 +173,9 @@ def test_a_type_that_cannot_be_found_is_named() -> None:
 
     def handler(x: Hidden, y: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
-    with pytest.raises(ConfigurationError, match=r"the type .* of parameter \w cannot be found .*TYPE_CHECKING"):
+    with pytest.raises(
+        ConfigurationError, match=r"the type .* of parameter \w cannot be found .*TYPE_CHECKING"
+    ):
         Signature(handler, "t")
 
 
@@ -276,7 +278,10 @@ def test_a_handler_without_parameters_takes_an_empty_payload_only() -> None:
         ({"number": 95.0, "lines": []}, r"number: .*\(95.0\); a number with a decimal point is no integer"),
         ({"number": 1, "lines": [{"sku": "a"}, {"sku": 2}]}, r"lines\[1\].sku: expected str, got int \(2\)"),
         ({"number": 1, "lines": [{}]}, r"lines\[0\].sku is missing"),
-        ({"number": 1, "lines": [], "placed": "soon"}, r"placed: invalid RFC3339 encoded datetime \('soon'\)"),
+        (
+            {"number": 1, "lines": [], "placed": "soon"},
+            r"placed: invalid RFC3339 encoded datetime \('soon'\)",
+        ),
         ([1], r"the payload: expected object, got array \(\[1\]\)"),
     ],
 )

@@ -17,6 +17,10 @@ def app() -> Windlass:
     return Windlass("memory://")
 
 
+def wait_for(attempt: int, error: BaseException) -> float:
+    return 1.0
+
+
 def written(bound: BoundTask[Any, Any] | Task[Any, Any], **kwargs: Any) -> NewJob:
     """The job this call would write."""
     task = bound if isinstance(bound, Task) else bound._task
@@ -141,7 +145,7 @@ def test_a_jobs_own_retry_policy_is_stored_with_it(app: Windlass) -> None:
     assert stored is not None
     assert Retry.load(stored) == Retry.sequence([1, 2])
     with pytest.raises(InvalidInput, match="cannot be stored"):
-        task.options(retry=Retry.call(lambda attempt, error: 1.0))
+        task.options(retry=Retry.call(wait_for))
 
 
 def test_calling_a_task_calls_the_function(app: Windlass) -> None:

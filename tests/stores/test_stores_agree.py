@@ -37,4 +37,4 @@ class OurStoresAgree(StoresAgree):
 
 TestStoresAgree = OurStoresAgree.TestCase
 if settings.get_current_profile_name() == "windlass":
-    TestStoresAgree.settings = settings(max_examples=60, stateful_step_count=60)
+    TestStoresAgree.settings = settings(max_examples=110, stateful_step_count=60)

@@ -72,12 +72,14 @@ class Root(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        width = max(map(len, COMMANDS))
         sections: dict[str, list[tuple[str, str]]] = {}
         for name, entry in COMMANDS.items():
-            sections.setdefault(entry.section, []).append((name, entry.help))
+            # Padded by hand: each section would otherwise align by its own longest name.
+            sections.setdefault(entry.section, []).append((f"{name:{width}}", entry.help))
         for section, rows in sections.items():
             with formatter.section(section):
-                formatter.write_dl(rows, col_max=12, col_spacing=4)
+                formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -90,7 +92,7 @@ class Root(click.Group):
             failures.forget_stdout()
             ctx.exit(failures.BROKEN_PIPE)
 
-    def main(  # type: ignore[override]  # click's overloads tell apart a flag that is always on here
+    def main(
         self,
         args: Sequence[str] | None = None,
         prog_name: str | None = None,
@@ -102,7 +104,14 @@ class Root(click.Group):
         """Run a command line and exit with its code. See ``failures`` for the codes."""
         del standalone_mode  # this group is the program: it always exits
         try:
-            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+            code = super().main(
+                args,
+                prog_name,
+                complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
+            )
             sys.stdout.flush()
         except click.ClickException as error:
             failures.say_click(error)

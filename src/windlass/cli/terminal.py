@@ -69,6 +69,11 @@ def progress_bar() -> Progress:
     )
 
 
+def examples(*lines: str) -> str:
+    """The end of a command's help: lines to copy. The control character keeps click from joining them."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
 def json_option(command: F) -> F:
     """``--json``, the same everywhere."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
@@ -86,7 +91,7 @@ def dump_json(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. ``plain=False`` leaves it out of piped output, ``width`` out of narrow terminals."""
+    """A column of a table."""
 
     title: str
     justify: Literal["left", "right"] = "left"

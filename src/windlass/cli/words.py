@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from windlass.clock import MICROSECONDS, to_datetime
 from windlass.model import FOREVER
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # no generic in older releases of click
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _duration = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?", re.IGNORECASE)
@@ -67,7 +72,7 @@ def jobs(number: int) -> str:
     return f"{number:,} job" if number == 1 else f"{number:,} jobs"
 
 
-class Duration(click.ParamType[float]):
+class Duration(ParamType):
     """Seconds, or a number with a unit: 90, 90s, 5m, 2h, 1d."""
 
     name = "duration"
@@ -89,7 +94,7 @@ class Duration(click.ParamType[float]):
         return float(match[1]) * _UNITS[match[2] or "s"]
 
 
-class NumberOrNone(click.ParamType[int]):
+class NumberOrNone(ParamType):
     """A whole number, or ``none``."""
 
     name = "number"
@@ -105,7 +110,7 @@ class NumberOrNone(click.ParamType[int]):
             self.fail(f"{value!r} is no whole number and not none", param, ctx)
 
 
-class Moment(click.ParamType[datetime]):
+class Moment(ParamType):
     """An ISO 8601 time with a zone; with ``ago`` also a duration before now."""
 
     name = "time"

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from windlass.clock import Clock
@@ -113,8 +113,7 @@ class Keeper:
             if now >= held.extend_at and held.stop is not Stop.LOST:
                 by_length[held.job.lease_seconds].append(held)
         for lease_seconds, due in by_length.items():
-            for start in range(0, len(due), MAX_BATCH):
-                part = due[start : start + MAX_BATCH]
+            for part in _batches(due):
                 sent = self._clock.monotonic()
                 leases = [held.job.lease for held in part]
                 # Bounded: a store that hangs must not keep the watchdog from its round.
@@ -137,18 +136,16 @@ class Keeper:
             and not held.settling
             and now - held.started >= START_AFTER
         ]
-        for start in range(0, len(running), MAX_BATCH):
-            part = running[start : start + MAX_BATCH]
+        for part in _batches(running):
             await _within(5.0, self._store.start([held.job.lease for held in part]))
             for held in part:
                 held.start_recorded = True
 
     async def _pass_on_cancel_requests(self, all_held: list[Held]) -> None:
         running = {held.job.lease: held for held in all_held if not held.settling and held.stop is None}
-        if not running:
-            return
-        for lease in await _within(5.0, self._store.cancel_requests(list(running))):
-            self._stop_handler(running[lease], Stop.CANCEL)
+        for leases in _batches(list(running)):
+            for lease in await _within(5.0, self._store.cancel_requests(leases)):
+                self._stop_handler(running[lease], Stop.CANCEL)
 
     def _watch(self) -> None:
         now = self._clock.monotonic()
@@ -159,6 +156,10 @@ class Keeper:
                 self._stop_handler(held, Stop.LOST)
             elif held.stop is None and _overdue(held, now):
                 self._stop_handler(held, Stop.TIMEOUT)
+
+
+def _batches(items: list[T]) -> Iterator[list[T]]:
+    return (items[start : start + MAX_BATCH] for start in range(0, len(items), MAX_BATCH))
 
 
 def _overdue(held: Held, now: float) -> bool:

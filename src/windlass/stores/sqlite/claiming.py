@@ -9,7 +9,7 @@ from typing import Any
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
 from windlass.ids import from_bytes
-from windlass.model import Claim, Claimed, ClaimRequest, Lease
+from windlass.model import FOREVER, Claim, Claimed, ClaimRequest, Lease
 from windlass.stores.protocol import MAX_BATCH
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite.enqueueing import FORMATS
@@ -151,7 +151,11 @@ def _next_due_in(
 ) -> float | None:
     """Seconds until a claim may find more: a delayed job, a lease that ends, a pause that ends."""
     execute = transaction.connection.execute
-    moments = [paused[lane[0]] for lane in held_back if execute(_sql["lane_has_ready"], lane).fetchone()[0]]
+    moments = [
+        paused[lane[0]]
+        for lane in held_back
+        if paused[lane[0]] < FOREVER and execute(_sql["lane_has_ready"], lane).fetchone()[0]
+    ]
     for name in ("next_waiting", "next_lease_end"):
         row = execute(_sql[name]).fetchone()
         if row is not None:

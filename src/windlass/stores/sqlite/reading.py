@@ -82,7 +82,8 @@ def _search(
     last: tuple[Any, ...] | None = None
     rows = connection.execute(_sql["scan"].format(columns=_sql["columns"], conditions=conditions), values)
     for position, row in enumerate(rows):
-        if needle in row[COLUMN_COUNT + 1] or text in (row[COLUMN_COUNT + 2] or ""):
+        errors = (row[24], row[COLUMN_COUNT + 2])
+        if needle in row[COLUMN_COUNT + 1] or any(error is not None and text in error for error in errors):
             if offset:
                 offset -= 1
             elif len(items) == limit:

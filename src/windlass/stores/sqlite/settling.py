@@ -127,6 +127,7 @@ def _settle(
                 transaction.tally.happened(now, row.topic, Metric.RETRIED)
         case Released(delay, priority):
             if row.cancel_requested:
+                transaction.connection.execute(_sql["uncount"], (row.number,))
                 finish_cancelled(transaction, row, CANCELLED_ON_REQUEST, started_at)
             else:
                 _return(transaction, row, "release", delay, {"priority": priority})

@@ -28,7 +28,8 @@ from windlass.model import (
     TopicStats,
     Verdict,
 )
-from windlass.stores.protocol import MAX_BATCH, StoreLimits, Wakeups
+from windlass.stores.endings import check_batch
+from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, StoreLimits, Wakeups
 from windlass.stores.sqlite import claiming, doorbell, enqueueing, managing, reading, rescuing, settling
 from windlass.stores.sqlite.checking import check
 from windlass.stores.sqlite.connection import connect
@@ -99,36 +100,45 @@ class SqliteStore:
     # -- writing ----------------------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
         return await self._writer.run(enqueueing.enqueue, jobs) if jobs else []
 
     async def claim(self, request: ClaimRequest) -> Claim:
         return await self._writer.run(_claim, request)
 
     async def start(self, leases: Sequence[Lease]) -> list[bool]:
+        check_batch("leases", len(leases), MAX_BATCH)
         return await self._writer.run(_start, leases) if leases else []
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
+        check_batch("leases", len(leases), MAX_BATCH)
         return await self._writer.run(_extend, (leases, lease_seconds)) if leases else []
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        check_batch("settlements", len(settlements), MAX_BATCH)
         return await self._writer.run(_settle, settlements) if settlements else []
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
+        check_batch("reports", len(reports), MAX_BATCH)
         return await self._writer.run(_report, reports) if reports else []
 
     async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
+        check_batch("leases", len(leases), MAX_BATCH)
         now = self._clock.now()
         return await self._reader.run(lambda connection: reading.cancel_requests(connection, leases, now))
 
     # -- operating --------------------------------------------------------------------------------------
 
     async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
         return await self._writer.run(_requeue, (job_ids, tenant)) if job_ids else []
 
     async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
         return await self._writer.run(_cancel, (job_ids, tenant)) if job_ids else []
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
         return await self._writer.run(_delete, (job_ids, tenant)) if job_ids else []
 
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
@@ -150,6 +160,7 @@ class SqliteStore:
         return await self._reader.run(lambda connection: reading.get(connection, job_id, tenant))
 
     async def states(self, job_ids: Sequence[UUID]) -> list[State | None]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
         return await self._reader.run(lambda connection: reading.states(connection, job_ids))
 
     async def list_jobs(

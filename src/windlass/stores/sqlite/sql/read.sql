@@ -28,7 +28,8 @@ ORDER BY j.number DESC LIMIT ? OFFSET ?
 -- name: scan
 -- Bodies are read one row at a time and dropped; only matching rows are kept.
 SELECT {columns}, b.format, b.payload,
-       (SELECT group_concat(error, char(10)) FROM windlass_attempts a WHERE a.number = j.number)
+       (SELECT group_concat(json_extract(error, '$.code') || ': ' || json_extract(error, '$.message'), char(31))
+        FROM windlass_attempts a WHERE a.number = j.number)
 FROM windlass_jobs j
 JOIN windlass_bodies b ON b.number = j.number
 LEFT JOIN windlass_progress p ON p.number = j.number

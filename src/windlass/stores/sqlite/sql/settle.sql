@@ -20,6 +20,10 @@ SET state = 4, finished_at = :now, started_at = coalesce(started_at, :started_at
     cancel_requested = 0, error_summary = :summary, buried = :buried, buries = buries + :buried
 WHERE number = :number
 
+-- name: uncount
+-- A run that was given back is not an attempt, also when the job ends with it.
+UPDATE windlass_jobs SET attempt = attempt - 1 WHERE number = ?
+
 -- name: cancel
 UPDATE windlass_jobs
 SET state = 5, finished_at = :now, started_at = coalesce(started_at, :started_at), leased_until = NULL,
@@ -62,7 +66,7 @@ UPDATE windlass_jobs SET leased_until = :now + :lease_us
 WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :now
 
 -- name: start
-UPDATE windlass_jobs SET started_at = :now
+UPDATE windlass_jobs SET started_at = coalesce(started_at, :now)
 WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :now
 
 -- name: lease_number

@@ -1,0 +1,215 @@
+"""``windlass enqueue``: jobs from the command line, one or a file full."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import click
+
+from windlass.app import Windlass
+from windlass.cli import failures, words
+from windlass.cli.enqueue_many import Tally, enqueue_file
+from windlass.cli.jobs.shape import result_of
+from windlass.cli.target import Target, target_options
+from windlass.cli.terminal import dump_json, examples, json_option, print_json
+from windlass.job import Job
+from windlass.options import BY_PAYLOAD, EnqueueOptions
+
+_OPTIONS: Final = (
+    click.option(
+        "--delay",
+        type=words.Duration(),
+        metavar="DURATION",
+        help="Run it this much later: seconds, or 90s, 5m, 2h, 1d.",
+    ),
+    click.option(
+        "--run-at",
+        type=words.Moment(),
+        metavar="TIME",
+        help="Run it at this time: ISO 8601 with a zone, for example 2030-01-31T09:00Z.",
+    ),
+    click.option("--priority", type=int, metavar="NUMBER", help="Higher runs first; the default is 0."),
+    click.option(
+        "--key",
+        metavar="KEY",
+        help="Idempotency key: while a job of this task has it, another is a duplicate.",
+    ),
+    click.option("--key-by-payload", is_flag=True, help="Make the payload the key: equal ones are one job."),
+    click.option(
+        "--until",
+        type=click.Choice(["pruned", "finished"]),
+        help="How long the key keeps others out: as long as the job is kept (default), or until it is done.",
+    ),
+    click.option(
+        "--on-duplicate",
+        type=click.Choice(["keep", "replace"]),
+        help="What happens to a waiting job with this key: it stays (default), or it takes the new payload.",
+    ),
+    click.option(
+        "--max-attempts",
+        type=words.NumberOrNone(),
+        metavar="NUMBER",
+        help="Attempts it gets before it fails; none is unlimited.",
+    ),
+    click.option(
+        "--timeout",
+        type=words.Duration(none=True),
+        metavar="DURATION",
+        help="How long one attempt may run; none is no timeout.",
+    ),
+    click.option(
+        "--expires",
+        type=words.Duration(),
+        metavar="DURATION",
+        help="Cancel it when it has not started after this long.",
+    ),
+    click.option("--tenant", metavar="NAME", help="Whom it belongs to."),
+    click.option("--correlation-id", metavar="ID", help="What it belongs together with."),
+    click.option("--user-id", metavar="ID", help="On whose behalf it runs."),
+    click.option("--service-id", metavar="ID", help="Which service asks for it."),
+    click.option(
+        "--topic",
+        metavar="NAME",
+        help="Put a task's job into another topic than the task's own; needs --app, which knows the task.",
+    ),
+)
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog=examples(
+        """windlass enqueue send_digest '{"user_id": "42"}'""",
+        """windlass enqueue send_digest '{"user_id": "42"}' --delay 5m --key 42""",
+        "jq -c '.[]' users.json | windlass enqueue send_digest --many - --app myproject.jobs:app",
+    )
+)
+@click.argument("name")
+@click.argument("payload", metavar="[JSON]", required=False)
+@_options
+@click.option(
+    "--many",
+    type=click.File("r", encoding="utf-8"),
+    metavar="FILE",
+    help="Make a job of each line of this file of JSON lines; - is stdin.",
+)
+@click.option(
+    "--wait",
+    type=words.Duration(),
+    metavar="DURATION",
+    help="Wait up to this long for the job to finish, and print its result; exits 1 when it fails.",
+)
+@json_option
+@target_options
+def enqueue(
+    target: Target,
+    name: str,
+    payload: str | None,
+    many: Any,
+    wait: float | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Make a job, or many from a file.
+
+    NAME is a task's name, or a topic. JSON is the payload, {} when left out; - reads it from stdin. Prints
+    the id of the job, and whether it is a duplicate: a job with the same key that was there before.
+    """
+    context = click.get_current_context()
+    if many is not None and payload is not None:
+        raise click.UsageError("a payload and --many are both given; the file has the payloads", context)
+    if many is not None and wait is not None:
+        raise click.UsageError("--wait is for one job; it cannot wait for --many", context)
+    if many is not None and given["key"] is not None:
+        raise click.UsageError(
+            "--key would make all jobs of --many one job; use --key-by-payload, or no key", context
+        )
+    options = _enqueue_options(given, context)
+    if many is not None:
+        tally = target.run(
+            _checked(name, options, lambda app: enqueue_file(app, name, many, options)), create=True
+        )
+        _print_tally(tally, as_json=as_json)
+        return
+    body = _payload(payload, context)
+
+    async def work(app: Windlass) -> None:
+        job = await app.enqueue(name, body, **options)
+        if wait is None:
+            _print_job(job, as_json=as_json)
+            return
+        if not as_json:
+            _print_job(job, as_json=False)
+        await job.result(timeout=wait)
+        await job.refresh()
+        if as_json:
+            print_json({"id": str(job.id), "duplicate": job.duplicate, "result": result_of(job)})
+        else:
+            click.echo(dump_json(result_of(job)))
+
+    target.run(_checked(name, options, work), create=True)
+
+
+def _checked(
+    name: str, options: EnqueueOptions, work: Callable[[Windlass], Any]
+) -> Callable[[Windlass], Any]:
+    """What can only be said once the app is known."""
+
+    async def checked(app: Windlass) -> Any:
+        if "topic" in options and app.registry.resolve(name, "") is None:
+            raise click.UsageError(
+                f"--topic moves a task's job to another topic, but no task {name!r} is known here; "
+                "give --app, or enqueue to the topic by its name",
+                click.get_current_context(),
+            )
+        if app.settings.url.startswith("memory:"):
+            failures.warn("memory:// lives in this process alone; the job is gone when this command ends")
+        return await work(app)
+
+    return checked
+
+
+def _enqueue_options(given: dict[str, Any], context: click.Context) -> EnqueueOptions:
+    by_payload = given.pop("key_by_payload")
+    if by_payload and given["key"] is not None:
+        raise click.UsageError("--key and --key-by-payload are both given; a job has one key", context)
+    options: dict[str, Any] = {
+        name: words.value_of(value) for name, value in given.items() if value is not None
+    }
+    if by_payload:
+        options["key"] = BY_PAYLOAD
+    return cast("EnqueueOptions", options)  # the app checks every value
+
+
+def _payload(text: str | None, context: click.Context) -> Any:
+    if text is None:
+        return None
+    try:
+        return json.loads(sys.stdin.read() if text == "-" else text)
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the payload on stdin is not UTF-8: {error}", context) from None
+    except (ValueError, RecursionError) as error:
+        quoted = "" if text == "-" or text.lstrip()[:1] in '[{"' else "; text needs its own quotes: '\"…\"'"
+        raise click.UsageError(f"the payload is not JSON: {error}{quoted}", context) from None
+
+
+def _print_job(job: Job[Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"id": str(job.id), "duplicate": job.duplicate, "replaced": job.replaced})
+    else:
+        click.echo(f"{job.id}{' duplicate' if job.duplicate else ''}{', replaced' if job.replaced else ''}")
+
+
+def _print_tally(tally: Tally, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"enqueued": tally.enqueued, "duplicates": tally.duplicates, "ids": tally.ids})
+    else:
+        also = f", {tally.duplicates:,} duplicates" if tally.duplicates else ""
+        click.echo(f"enqueued {words.jobs(tally.enqueued)}{also}")

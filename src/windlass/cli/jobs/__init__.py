@@ -1,0 +1,1 @@
+"""``windlass jobs``: looking at jobs and acting on them."""

@@ -1,0 +1,150 @@
+"""``windlass jobs list``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from windlass.app import DEFAULT_PAGE, LARGEST_PAGE, Windlass
+from windlass.cli import words
+from windlass.cli.jobs import shape
+from windlass.cli.jobs.filtering import filter_options
+from windlass.cli.target import Target, target_options
+from windlass.cli.terminal import (
+    STATE_STYLES,
+    Cell,
+    Column,
+    console,
+    examples,
+    is_terminal,
+    json_option,
+    print_json,
+    print_table,
+)
+from windlass.clock import MICROSECONDS
+from windlass.filters import JobFilters
+from windlass.job import Job, JobPage
+
+WIDE = 110
+"""From this many columns on a terminal the table has room for the topic and for what is going on."""
+
+
+@click.command(
+    "list",
+    epilog=examples(
+        "windlass jobs list --state failed --topic mail",
+        "windlass jobs list --created-after 2h --json",
+        "windlass jobs list --state failed -q | xargs windlass jobs requeue",
+    ),
+)
+@filter_options
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=DEFAULT_PAGE,
+    show_default=True,
+    help=f"At most this many jobs; {LARGEST_PAGE} is the most a page has.",
+)
+@click.option("--cursor", type=click.IntRange(0), help="Continue where an earlier page said it ended.")
+@click.option(
+    "--offset", type=click.IntRange(0), default=0, show_default=True, help="Skip this many jobs first."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print only ids, one on a line: for xargs.")
+@json_option
+@target_options
+def list_jobs(
+    target: Target,
+    filters: JobFilters,
+    limit: int,
+    cursor: int | None,
+    offset: int,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """List jobs, newest first."""
+
+    async def look(app: Windlass) -> tuple[JobPage[Job[Any]], int]:
+        return await app.jobs(limit=limit, offset=offset, cursor=cursor, **filters), app.clock.now()
+
+    page, now = target.run(look)
+    if as_json:
+        print_json(
+            {
+                "items": [shape.listed(job) for job in page],
+                "total": page.total,
+                "total_exact": page.total_exact,
+                "limit": page.limit,
+                "offset": page.offset,
+                "cursor": page.cursor,
+                "partial": page.partial,
+                "searched_back_to": page.searched_back_to and page.searched_back_to.isoformat(),
+            }
+        )
+    elif quiet:
+        for job in page:
+            click.echo(str(job.id))
+    else:
+        _print_page(page, now)
+
+
+def _print_page(page: JobPage[Job[Any]], now: int) -> None:
+    wide = not is_terminal() or console().width >= WIDE
+    columns = [Column("id", keep=True), Column("state"), Column("task" if wide else "task or topic")]
+    columns += [Column("topic")] if wide else []
+    columns += [Column("tries", "right"), Column("age", "right")]
+    columns += [Column("detail")] if wide else []
+    print_table(columns, (list(_cells(job, now, wide=wide)) for job in page), empty="no jobs match")
+    # To stderr: a pipe gets jobs only, the person at the terminal hears that there is more.
+    if page.partial and page.searched_back_to is not None:
+        click.echo(
+            f"searched back to {page.searched_back_to.isoformat()}; go on with --cursor {page.cursor}",
+            err=True,
+        )
+    elif page.cursor is not None:
+        total = f"{page.total:,}" if page.total_exact else f"more than {page.total:,}"
+        click.echo(f"{len(page):,} of {total}; the next page: --cursor {page.cursor}", err=True)
+
+
+def _cells(job: Job[Any], now: int, *, wide: bool) -> Iterator[Cell]:
+    record = job.record
+    state = str(record.shown_state(now))
+    yield Cell(str(job.id))
+    yield Cell(state, style=STATE_STYLES.get(state, ""))
+    yield Cell(job.task) if wide else Cell(job.task or job.topic)
+    if wide:
+        yield Cell(job.topic)
+    yield Cell(tries(job))
+    yield Cell(words.age(record.created_at, now), plain=words.moment(record.created_at))
+    if wide:
+        yield _detail(job, state, now)
+
+
+def tries(job: Job[Any]) -> str:
+    """Attempts counted, of those it gets."""
+    return f"{job.attempt}/{job.max_attempts}" if job.max_attempts is not None else str(job.attempt)
+
+
+def _detail(job: Job[Any], state: str, now: int) -> Cell:
+    """What is worth knowing of a job in this state."""
+    record = job.record
+    due = words.age(record.run_at, now)
+    match state:
+        case "failed" | "cancelled":
+            return Cell(job.error_summary or "", style="red" if state == "failed" else "")
+        case "delayed":
+            return Cell(f"due {due}", plain=f"due {words.moment(record.run_at)}")
+        case "retrying":
+            again = f"again {due}" if record.run_at > now else "due"
+            plain = f"again {words.moment(record.run_at)}"
+            error = f": {job.error_summary}" if job.error_summary else ""
+            return Cell(again + error, plain=plain + error)
+        case "running" if job.progress is not None:
+            message = f" {job.progress.message}" if job.progress.message else ""
+            return Cell(f"{job.progress.percent:g} %{message}")
+        case "completed" if record.started_at is not None and record.finished_at is not None:
+            seconds = (record.finished_at - record.started_at) / MICROSECONDS
+            return Cell(f"took {words.duration(seconds)}")
+        case _:
+            return Cell("")

@@ -1,0 +1,95 @@
+"""A job as JSON for programs. Keys are only ever added; they are the names of the Python API."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from typing import Any
+
+from windlass.job import Attempt, Job
+from windlass.model import BodyFormat, JobError
+
+
+def listed(job: Job[Any]) -> dict[str, Any]:
+    """What a list knows of a job."""
+    progress = job.progress
+    return {
+        "id": str(job.id),
+        "number": job.number,
+        "tenant": job.tenant,
+        "topic": job.topic,
+        "task": job.task,
+        "state": str(job.state),
+        "shown_state": job.shown_state,
+        "priority": job.priority,
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "timeout": job.timeout,
+        "key": job.key,
+        "correlation_id": job.correlation_id,
+        "user_id": job.user_id,
+        "service_id": job.service_id,
+        "worker": job.worker,
+        "cancel_requested": job.cancel_requested,
+        "created_at": _iso(job.created_at),
+        "run_at": _iso(job.run_at),
+        "claimed_at": _iso(job.claimed_at),
+        "started_at": _iso(job.started_at),
+        "finished_at": _iso(job.finished_at),
+        "leased_until": _iso(job.leased_until),
+        "progress": progress
+        and {"percent": progress.percent, "message": progress.message, "stage": progress.stage},
+        "error_summary": job.error_summary,
+    }
+
+
+def full(job: Job[Any]) -> dict[str, Any]:
+    """A job with its bodies and errors. A payload of bytes is base64, as ``format`` says."""
+    return {
+        **listed(job),
+        "format": str(job.record.format),
+        "payload": payload_of(job),
+        "result": result_of(job),
+        "checkpoint": job.checkpoint,
+        "error": job.error and _error(job.error),
+        "attempts": [_attempt(attempt) for attempt in job.attempts],
+    }
+
+
+def payload_of(job: Job[Any]) -> Any:
+    """The payload as JSON can carry it."""
+    payload = job.payload
+    if job.record.format is BodyFormat.BYTES and payload is not None:
+        return base64.b64encode(payload).decode("ascii")
+    return payload
+
+
+def result_of(job: Job[Any]) -> Any:
+    """The stored result, plain: JSON whatever type the task's signature makes of it."""
+    from windlass import payload
+
+    return None if job.record.result is None else payload.decode(job.record.result)
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "attempt": attempt.attempt,
+        "worker": attempt.worker,
+        "started_at": _iso(attempt.started_at),
+        "ended_at": _iso(attempt.ended_at),
+        "error": _error(attempt.error),
+    }
+
+
+def _error(error: JobError) -> dict[str, Any]:
+    return {
+        "code": error.code,
+        "message": error.message,
+        "retryable": error.retryable,
+        "details": None if error.details is None else dict(error.details),
+        "traceback": error.traceback,
+    }
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

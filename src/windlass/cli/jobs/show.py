@@ -1,0 +1,143 @@
+"""``windlass jobs show``: everything there is to know about one job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import click
+
+from windlass.app import Windlass
+from windlass.cli import words
+from windlass.cli.jobs import shape
+from windlass.cli.jobs.listing import tries
+from windlass.cli.target import Target, target_options
+from windlass.cli.terminal import STATE_STYLES, dump_json, json_option, print_json
+from windlass.clock import MICROSECONDS
+from windlass.job import Job
+from windlass.model import BodyFormat
+
+LABEL = 13
+"""Width of the column of names."""
+
+
+@click.command
+@click.argument("job_id", metavar="ID", type=click.UUID)
+@json_option
+@target_options
+def show(target: Target, job_id: UUID, as_json: bool) -> None:
+    """Show one job: its course, its errors, payload, result and checkpoint."""
+
+    async def look(app: Windlass) -> tuple[Job[Any], int]:
+        return await app.get(job_id), app.clock.now()
+
+    job, now = target.run(look)
+    if as_json:
+        print_json(shape.full(job))
+        return
+    state = str(job.record.shown_state(now))
+    click.echo(
+        click.style(str(job.id), bold=True) + "  " + click.style(state, fg=_color(STATE_STYLES.get(state)))
+    )
+    for name, value in _facts(job):
+        click.echo(f"{name:{LABEL}}{value}")
+    _heading("course")
+    for at, what in _course(job):
+        click.echo(f"{words.moment(at):34}{words.age(at, now):>8}  {what}")
+    if job.attempts:
+        _heading("errors")
+        for attempt in job.attempts:
+            error = attempt.error
+            by = f", {attempt.worker}" if attempt.worker else ""
+            click.echo(
+                f"attempt {attempt.attempt}{by}: " + click.style(f"{error.code}: {error.message}", fg="red")
+            )
+            if error.details:
+                click.echo(_indented(dump_json(dict(error.details))))
+            if error.traceback:
+                click.echo(click.style(_indented(error.traceback.rstrip()), dim=True))
+    for name, value in _bodies(job):
+        _heading(name)
+        click.echo(value)
+
+
+def _facts(job: Job[Any]) -> Iterator[tuple[str, str]]:
+    yield "task", job.task or "- (enqueued by a bare topic)"
+    yield "topic", job.topic
+    yield "attempts", tries(job) if job.max_attempts is not None else f"{job.attempt} (unlimited)"
+    yield "priority", str(job.priority)
+    yield "timeout", "none" if job.timeout is None else words.duration(job.timeout)
+    yield "tenant", job.tenant
+    for name, value in (
+        ("key", job.key),
+        ("correlation", job.correlation_id),
+        ("user", job.user_id),
+        ("service", job.service_id),
+        ("worker", job.worker),
+    ):
+        if value is not None:
+            yield name, value
+    yield "number", str(job.number)
+    if job.record.fence:
+        yield "fence", str(job.record.fence)
+    progress = job.progress
+    if progress is not None:
+        stage = f"{progress.stage}: " if progress.stage else ""
+        yield "progress", f"{progress.percent:g} %  {stage}{progress.message or ''}".rstrip()
+    if job.cancel_requested:
+        yield "cancel", "requested; its worker has been asked to stop"
+    if job.record.blocked:
+        yield "blocked by", words.jobs(job.record.blocked)
+
+
+def _course(job: Job[Any]) -> list[tuple[int, str]]:
+    """What happened when, oldest first."""
+    record = job.record
+    events: list[tuple[int, str]] = [(record.created_at, "enqueued")]
+    for kept in record.attempts:
+        if kept.started_at is not None and kept.started_at != record.started_at:
+            events.append((kept.started_at, f"attempt {kept.attempt} started"))
+        ran = (
+            f" after {words.duration((kept.ended_at - kept.started_at) / MICROSECONDS)}"
+            if kept.started_at is not None
+            else ""
+        )
+        events.append((kept.ended_at, f"attempt {kept.attempt} errored{ran}: {kept.error.code}"))
+    if record.claimed_at is not None:
+        events.append((record.claimed_at, f"claimed by {record.worker or 'a worker'}"))
+    if record.started_at is not None:
+        events.append((record.started_at, f"attempt {record.attempt} started"))
+    if record.finished_at is not None:
+        events.append((record.finished_at, str(record.state)))
+    else:
+        if record.leased_until is not None:
+            events.append((record.leased_until, "lease ends, unless extended"))
+        if record.run_at != record.created_at and record.leased_until is None:
+            events.append((record.run_at, "due"))
+    return sorted(events, key=lambda event: event[0])
+
+
+def _bodies(job: Job[Any]) -> Iterator[tuple[str, str]]:
+    as_bytes = job.record.format is BodyFormat.BYTES
+    yield (
+        ("payload (bytes, base64)" if as_bytes else "payload"),
+        (shape.payload_of(job) if as_bytes else dump_json(job.payload)),
+    )
+    if job.record.result is not None:
+        yield "result", dump_json(shape.result_of(job))
+    if job.record.checkpoint is not None:
+        yield "checkpoint", dump_json(job.checkpoint)
+
+
+def _heading(name: str) -> None:
+    click.echo()
+    click.secho(name, bold=True)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _color(style: str | None) -> str | None:
+    return None if style is None else style.replace("bright_black", "white")

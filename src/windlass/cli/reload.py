@@ -1,0 +1,227 @@
+"""``--reload``: a parent that starts the worker anew whenever a source file of the project changes.
+
+The parent imports nothing of the project, so nothing there can be stale. The child gets a process group of
+its own: Ctrl-C reaches the parent alone, which passes it on once, and the child stops gracefully.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import click
+
+POLL_SECONDS: Final = 0.25
+"""How often files are looked at."""
+GRACE_SECONDS: Final = 3.0
+"""How long running jobs may finish before a reload; then they are given back."""
+KILL_SECONDS: Final = 5.0
+"""How long a child that was told twice may still take."""
+MAX_FILES: Final = 20_000
+"""More files than this are not watched: the working directory is then hardly a project's."""
+
+_SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages", "dist-packages"})
+
+
+def supervise(app_reference: str) -> int:
+    """Run the worker in a child, again after every change, until told to stop; the exit code."""
+    files = Files(project_roots(app_reference))
+    command = [sys.executable, "-m", "windlass.cli", *_child_arguments(sys.argv[1:])]
+    _say(f"watching .py files in {', '.join(map(str, files.roots))}")
+    with _stop_requests() as stop:
+        while True:
+            child = _start(command)
+            changed = _wait(files, stop, child)
+            if stop.asked():
+                return _pass_on(stop, child)
+            if not changed:
+                code = child.wait()
+                if code == 0:
+                    return 0
+                _say(f"the worker ended with exit code {code}; it starts again when a file changes")
+                changed = _wait(files, stop, None)
+                if stop.asked():
+                    return code
+            _say(f"{changed} changed: starting anew")
+            _end(child)
+
+
+def _wait(files: Files, stop: StopRequests, child: subprocess.Popen[bytes] | None) -> str:
+    """Until a file changes (which one), a signal asks to stop, or the child has ended (nothing)."""
+    while not stop.asked() and (child is None or child.poll() is None):
+        stop.sleep(POLL_SECONDS)
+        changed = files.changed()
+        if changed:
+            return changed
+    return ""
+
+
+def project_roots(app_reference: str) -> list[Path]:
+    """Directories to watch: the working directory, and the app's package when it lies elsewhere."""
+    here = Path.cwd()
+    roots = [here]
+    top = app_reference.partition(":")[0].partition(".")[0]
+    if str(here) not in sys.path:
+        sys.path.insert(0, str(here))
+    try:
+        spec = importlib.util.find_spec(top) if top else None
+    except (ImportError, ValueError):
+        spec = None  # the child says what is wrong with the name
+    if spec is not None:
+        places = list(spec.submodule_search_locations or [])
+        if not places and spec.origin is not None and spec.has_location:
+            places = [str(Path(spec.origin).parent)]
+        roots += [Path(place) for place in places if not Path(place).is_relative_to(here)]
+    return roots
+
+
+def end_with_parent() -> None:
+    """In the child: stop when the parent is gone, however it went. Its end of our stdin closes with it."""
+
+    def watch() -> None:
+        while sys.stdin.buffer.read(4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="windlass-parent", daemon=True).start()
+
+
+class Files:
+    """The source files below some directories, and which of them changed since the last look."""
+
+    def __init__(self, roots: list[Path]) -> None:
+        self.roots = roots
+        self._seen = self._look()
+
+    def changed(self) -> str:
+        """A file that is new, gone or different since the last call; empty when there is none."""
+        before, self._seen = self._seen, self._look()
+        for path in sorted(before.keys() | self._seen.keys()):
+            if before.get(path) != self._seen.get(path):
+                return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path
+        return ""
+
+    def _look(self) -> dict[str, tuple[int, int]]:
+        """Every file with its time of change and its size."""
+        found: dict[str, tuple[int, int]] = {}
+        for path in itertools.islice(_source_files(self.roots), MAX_FILES):
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue  # gone since it was listed; the next look misses it
+            found[path] = (status.st_mtime_ns, status.st_size)
+        return found
+
+
+def _source_files(roots: list[Path]) -> Iterator[str]:
+    for root in roots:
+        for directory, names, files in os.walk(root):
+            names[:] = [name for name in names if _may_hold_sources(directory, name)]
+            for file in files:
+                if file.endswith(".py"):
+                    yield os.path.join(directory, file)
+
+
+def _may_hold_sources(directory: str, name: str) -> bool:
+    if name in _SKIPPED or name.startswith("."):
+        return False
+    return not os.path.exists(os.path.join(directory, name, "pyvenv.cfg"))  # a virtual environment
+
+
+def _child_arguments(arguments: list[str]) -> list[str]:
+    """Our own command line, for the child. Only the flag itself is taken out, never a value that looks so."""
+    index = arguments.index("--reload")
+    return [*arguments[:index], "--supervised", *arguments[index + 1 :]]
+
+
+def _start(command: list[str]) -> subprocess.Popen[bytes]:
+    # Without byte code: two edits within a second and of one length would run the older one again.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    options: dict[str, Any] = {"process_group": 0}
+    if sys.platform == "win32":
+        options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, **options)  # noqa: S603
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Before a reload: a moment to finish, then give back, then no more patience."""
+    for patience in (GRACE_SECONDS, KILL_SECONDS):
+        if child.poll() is not None:
+            break
+        _tell(child, signal.SIGTERM)
+        try:
+            child.wait(patience)
+        except subprocess.TimeoutExpired:
+            continue
+    if child.poll() is None:
+        child.kill()
+    child.wait()
+    if child.stdin is not None:
+        child.stdin.close()
+
+
+def _pass_on(stop: StopRequests, child: subprocess.Popen[bytes]) -> int:
+    """Give the child every signal we get, and wait for it to finish as it sees fit; its exit code."""
+    passed = 0
+    while child.poll() is None:
+        while passed < len(stop.signals):
+            _tell(child, stop.signals[passed])
+            passed += 1
+        try:
+            child.wait(POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+def _tell(child: subprocess.Popen[bytes], number: int) -> None:
+    if sys.platform == "win32":
+        child.send_signal(signal.CTRL_BREAK_EVENT)
+    else:
+        child.send_signal(number)
+
+
+def _say(message: str) -> None:
+    click.secho(f"reload: {message}", fg="blue", err=True)
+
+
+class StopRequests:
+    """Signals to stop, in the order they came."""
+
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+
+    def asked(self) -> bool:
+        return bool(self.signals)
+
+    def add(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature signal wants
+        self.signals.append(number)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, at most a moment longer than until the next signal (Python resumes sleeps after those)."""
+        deadline = time.monotonic() + seconds
+        while not self.signals and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, 0.05))
+
+
+@contextlib.contextmanager
+def _stop_requests() -> Iterator[StopRequests]:
+    """While inside, signals to stop are kept instead of ending the process."""
+    stop = StopRequests()
+    before = {number: signal.signal(number, stop.add) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

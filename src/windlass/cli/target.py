@@ -1,0 +1,131 @@
+"""Which queue a command means: ``--url``, ``--app``, or what the settings say."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar, Unpack
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import click
+
+from windlass.app import Windlass
+from windlass.cli import failures
+from windlass.cli.loading import load_app
+from windlass.errors import StoreUnavailable
+from windlass.settings import SettingOptions
+
+T = TypeVar("T")
+
+_URL: Final = "windlass.url"
+_APP: Final = "windlass.app"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The queue a command works on, not yet opened."""
+
+    url: str | None = None
+    app: str | None = None
+
+    def load(self, **settings: Unpack[SettingOptions]) -> Windlass:
+        """The user's app, or one without tasks (and with these settings) on the given or configured store."""
+        if self.app is not None:
+            return load_app(self.app)
+        return Windlass(self.url, **settings)
+
+    def run(
+        self,
+        work: Callable[[Windlass], Awaitable[T]],
+        *,
+        create: bool = False,
+        **settings: Unpack[SettingOptions],
+    ) -> T:
+        """Open the queue, do ``work``, close it.
+
+        Unless told to ``create``, a database file that does not exist is an error: who asks in the wrong
+        directory wants to hear so, and no empty file left behind.
+        """
+        app = self.load(**settings)
+        if not create:
+            _refuse_missing_file(app.settings.url)
+
+        async def opened() -> T:
+            async with app:
+                return await work(app)
+
+        return asyncio.run(opened())
+
+
+def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--url``, ``--app`` and ``--traceback``; the command gets a ``target``.
+
+    Options of a group reach its commands: ``windlass topics --url … list`` means what it says.
+    """
+
+    @click.option(
+        "--url",
+        metavar="URL",
+        expose_value=False,
+        callback=functools.partial(_remember, _URL),
+        help="The store, for example sqlite:///jobs.db. Default: $WINDLASS_URL, [tool.windlass] in "
+        "pyproject.toml, or sqlite:///windlass.db.",
+    )
+    @click.option(
+        "--app",
+        metavar="MODULE:APP",
+        expose_value=False,
+        callback=functools.partial(_remember, _APP),
+        help="Use this app's store, settings and tasks, for example myproject.jobs:app.",
+    )
+    @traceback_option
+    @click.pass_context
+    @functools.wraps(command)
+    def with_target(ctx: click.Context, /, *args: Any, **kwargs: Any) -> Any:
+        target = Target(ctx.meta.get(_URL), ctx.meta.get(_APP))
+        if target.url is not None and target.app is not None:
+            raise click.UsageError("--url and --app both name a store; give one of them", ctx)
+        return ctx.invoke(command, *args, target=target, **kwargs)
+
+    return with_target
+
+
+def traceback_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--traceback``, for commands that import the user's code."""
+    return click.option(
+        "--traceback",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=failures.remember_traceback,
+        help="Show where an error came from. WINDLASS_DEBUG=1 does the same for every command.",
+    )(command)
+
+
+def shown_url(url: str) -> str:
+    """A URL as it may be shown: without its password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    user, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}"))
+
+
+def _remember(name: str, ctx: click.Context, param: click.Parameter, value: str | None) -> None:  # noqa: ARG001
+    if value is not None:
+        ctx.meta[name] = value
+
+
+def _refuse_missing_file(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme != "sqlite" or parts.netloc:
+        return  # whatever is wrong with such a URL, the store says it better
+    path = unquote(parts.path).removeprefix("/")
+    if path and not Path(path).exists():
+        raise StoreUnavailable(
+            f"there is no database {Path(path).absolute()} yet; enqueue a job or run `windlass migrate` to "
+            "make it, or say where it is with --url or --app"
+        )

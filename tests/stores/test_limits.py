@@ -1,0 +1,98 @@
+"""Limits only a store can check, because they are about what is already there (Q7)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from windlass.errors import LimitExceeded
+from windlass.model import JobFilter, Verdict
+from windlass.outcome import Completed
+from windlass.stores.protocol import Store, StoreLimits
+from windlass.testing.conformance.building import claim_one, completed, end, job, put, put_many
+
+MakeStore = Callable[[StoreLimits], Awaitable[Store]]
+
+
+async def _total(store: Store) -> int:
+    return (await store.count(JobFilter())).total
+
+
+async def test_a_full_topic_refuses_more(make_store: MakeStore) -> None:
+    """Up to the limit, not one beyond it; other topics are not concerned."""
+    store = await make_store(StoreLimits(max_jobs_per_topic=3))
+    await put_many(store, 3)
+    with pytest.raises(LimitExceeded, match=r"mail.*3.*max_jobs_per_topic"):
+        await put(store)
+    await put(store, "other")
+    assert await _total(store) == 4
+
+
+async def test_a_batch_that_would_pass_the_limit_leaves_nothing(make_store: MakeStore) -> None:
+    """All or none, jobs of other topics included."""
+    store = await make_store(StoreLimits(max_jobs_per_topic=3))
+    await put_many(store, 2)
+    with pytest.raises(LimitExceeded):
+        await store.enqueue([job("other"), job(), job()])
+    assert await _total(store) == 2
+    assert await store.check() == []
+
+
+async def test_pending_and_running_jobs_count_finished_ones_do_not(make_store: MakeStore) -> None:
+    """The limit is about outstanding work."""
+    store = await make_store(StoreLimits(max_jobs_per_topic=2))
+    await completed(store)
+    await put(store, delay=60)
+    await put(store)
+    claimed = await claim_one(store)
+    with pytest.raises(LimitExceeded):
+        await put(store)
+    await end(store, claimed.lease, Completed())
+    await put(store)
+
+
+async def test_a_duplicate_is_answered_even_when_the_topic_is_full(make_store: MakeStore) -> None:
+    """It adds nothing, so it passes no limit."""
+    store = await make_store(StoreLimits(max_topics=1, max_jobs_per_topic=1))
+    holder = await put(store, task="send", key="k")
+    answers = await store.enqueue([job(task="send", key="k"), job("other", task="send", key="k")])
+    assert [(answer.duplicate, answer.job_id) for answer in answers] == [(True, holder)] * 2
+
+
+async def test_a_requeue_is_not_refused_by_a_full_topic(make_store: MakeStore) -> None:
+    """The job was accepted once; an operator brings it back."""
+    store = await make_store(StoreLimits(max_jobs_per_topic=1))
+    old = await put(store)
+    await store.cancel([old])
+    await put(store)
+    assert await store.requeue([old]) == [Verdict.DONE]
+
+
+async def test_a_new_topic_beyond_the_limit_is_refused(make_store: MakeStore) -> None:
+    """Known topics go on; a topic is known as long as it has jobs."""
+    store = await make_store(StoreLimits(max_topics=2))
+    await put(store, "a")
+    last = await put(store, "b")
+    with pytest.raises(LimitExceeded, match=r"2.*max_topics"):
+        await store.enqueue([job("a"), job("c")])
+    await put(store, "a")
+    assert await _total(store) == 3
+    await store.delete([last])
+    await put(store, "c")
+
+
+async def test_several_new_topics_at_once_are_counted_together(make_store: MakeStore) -> None:
+    """Two that would fit one by one may be too many together."""
+    store = await make_store(StoreLimits(max_topics=2))
+    await put(store, "a")
+    with pytest.raises(LimitExceeded):
+        await store.enqueue([job("b"), job("c")])
+    assert await _total(store) == 1
+
+
+async def test_without_limits_nothing_is_refused(make_store: MakeStore) -> None:
+    """Zero is unlimited, the default."""
+    store = await make_store(StoreLimits())
+    await store.enqueue([job(f"topic-{number}") for number in range(50)])
+    assert len(await store.topics()) == 50

@@ -1,0 +1,180 @@
+"""User code under a strict type checker: the types it sees, and the mistakes it is told about."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+# Each line with a "reveals:" comment is a reveal_type whose answer must contain that text; each line with
+# "refused:" must be an error of that code; no other line may have one.
+USER_CODE = """
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from windlass import BY_PAYLOAD, Context, Job, Retry, Windlass
+
+app = Windlass("memory://", lease=30, timeout=None)
+Windlass("memory://", leese=30)  # refused: call-arg
+
+
+@dataclass
+class Order:
+    number: int
+
+
+@app.task
+async def plain_async(user_id: str, count: int = 1) -> int:
+    return count
+
+
+@app.task
+def plain_sync(user_id: str) -> list[str]:
+    return []
+
+
+@app.task
+async def with_context(ctx: Context, user_id: str) -> None: ...
+
+
+@app.task
+def sync_with_context(ctx: Context, order: Order) -> Order:
+    return order
+
+
+@app.task(max_attempts=5, timeout=60, retry=Retry.fixed(3), key=BY_PAYLOAD)
+async def options_async(ctx: Context, user_id: str) -> dict[str, int]:
+    return {}
+
+
+@app.task(name="other", topic="t", aliases=["old"])
+def options_sync(*, user_id: str) -> str:
+    return user_id
+
+
+@app.task()
+def empty() -> bytes:
+    return b""
+
+
+@app.task
+def loose(payload: Any) -> int:
+    return 1
+
+
+@app.task(max_attempt=5)  # refused: call-overload
+def misspelt() -> None: ...
+
+
+async def main() -> None:
+    reveal_type(plain_async)  # reveals: Task[[user_id: str, count: int =], int]
+    reveal_type(plain_sync)  # reveals: Task[[user_id: str], list[str]]
+    reveal_type(with_context)  # reveals: Task[[user_id: str], None]
+    reveal_type(sync_with_context)  # reveals: Task[[order: Order], Order]
+    reveal_type(options_async)  # reveals: Task[[user_id: str], dict[str, int]]
+    reveal_type(options_sync)  # reveals: Task[[*, user_id: str], str]
+    reveal_type(empty)  # reveals: Task[[], bytes]
+
+    job = await plain_async.enqueue(user_id="42")
+    reveal_type(job)  # reveals: Job[int]
+    reveal_type(await job.result(timeout=10))  # reveals: int
+    reveal_type(job.created_at)  # reveals: datetime
+    await plain_async.enqueue("42", 2)
+    await plain_async.enqueue(user_id=42)  # refused: arg-type
+    await plain_async.enqueue()  # refused: call-arg
+    await plain_async.enqueue(user="42")  # refused: call-arg
+    await with_context.enqueue(user_id="42")
+    await with_context.enqueue(user_id=42)  # refused: arg-type
+    await sync_with_context.enqueue(Order(1))
+    await sync_with_context.enqueue("order")  # refused: arg-type
+    await options_sync.enqueue("42")  # refused: call-arg|misc
+    await empty.enqueue(1)  # refused: call-arg
+    await loose.enqueue(payload=1)
+
+    bound = options_async.options(delay=60, priority=150, key="42")
+    reveal_type(bound)  # reveals: BoundTask[[user_id: str], dict[str, int]]
+    reveal_type(await bound.enqueue(user_id="42"))  # reveals: Job[dict[str, int]]
+    await bound.enqueue(user_id=42)  # refused: arg-type
+    options_async.options(dealy=60)  # refused: call-arg
+    options_async.options(delay="60")  # refused: typeddict-item|arg-type
+    options_async.options(until="never")  # refused: arg-type
+    options_async.options(run_at=datetime.now(UTC), timeout=None, key=BY_PAYLOAD)
+    many = await options_async.enqueue_many([{"user_id": "1"}])
+    reveal_type(many)  # reveals: list[windlass.job.Job[dict[str, int]]]
+
+    named = await app.enqueue("plain_async", {"user_id": "42"}, run_at=datetime.now(UTC))
+    reveal_type(named)  # reveals: Job[Any]
+    await app.enqueue(plain_async, {"user_id": "42"}, priority=1)
+    await app.enqueue("plain_async", {}, prioritty=1)  # refused: call-arg
+    page = await app.jobs(state="failed", topic="mail", limit=50)
+    reveal_type(page)  # reveals: JobPage[windlass.job.Job[Any]]
+    for listed in page:
+        reveal_type(listed)  # reveals: Job[Any]
+    await app.jobs(sate="failed")  # refused: call-arg
+    reveal_type((await app.stats()).pending)  # reveals: int
+    reveal_type(await app.cancel(job.id))  # reveals: bool
+    await app.run_worker(concurrency=10, topics=["mail"])
+    await app.run_worker(concurency=10)  # refused: call-arg
+
+
+def blocking() -> None:
+    job = plain_async.sync.enqueue(user_id="42")
+    reveal_type(job)  # reveals: BlockingJob[int]
+    reveal_type(job.result(timeout=10))  # reveals: int
+    plain_async.sync.enqueue(user_id=42)  # refused: arg-type
+    reveal_type(plain_async.sync.options(delay=3).enqueue("42"))  # reveals: BlockingJob[int]
+    reveal_type(plain_async.options(delay=3).sync.enqueue("42"))  # reveals: BlockingJob[int]
+    reveal_type(app.sync.get(job.id))  # reveals: BlockingJob[Any]
+    reveal_type(app.sync.jobs(state="failed"))  # reveals: JobPage[windlass.blocking_twins.BlockingJob[Any]]
+    app.sync.jobs(sate="failed")  # refused: call-arg
+    with app.sync as queue:
+        reveal_type(queue.count(topic="t").total)  # reveals: int
+"""
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[str]]:
+    """What mypy says about each line."""
+    directory = tmp_path_factory.mktemp("typing")
+    path = directory / "user_code.py"
+    path.write_text(USER_CODE, "utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context"]
+    ran = subprocess.run(
+        [*command, "--config-file=", f"--cache-dir={directory / 'cache'}", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        cwd=directory,
+    )
+    assert not ran.stderr
+    said: dict[int, list[str]] = {}
+    for line in ran.stdout.splitlines():
+        match = re.search(r"user_code\.py:(\d+): (error|note): (.*)", line)
+        assert match, line
+        said.setdefault(int(match[1]), []).append(f"{match[2]}: {match[3]}")
+    return said
+
+
+def test_a_type_checker_knows_payloads_and_results(checked: dict[int, list[str]]) -> None:
+    """Handlers with and without context, sync and async, bare and with options keep their types."""
+    for number, line in enumerate(USER_CODE.splitlines(), 1):
+        if "# reveals: " in line:
+            expected = line.split("# reveals: ")[1]
+            answers = " ".join(checked.get(number, [])).replace("builtins.", "").replace("user_code.", "")
+            assert expected in answers, f"line {number}: {line.strip()} answered {answers}"
+
+
+def test_a_type_checker_refuses_wrong_payloads_and_options(checked: dict[int, list[str]]) -> None:
+    """A mistake is found before the program runs, and correct code is left in peace."""
+    for number, line in enumerate(USER_CODE.splitlines(), 1):
+        errors = [said for said in checked.get(number, []) if said.startswith("error")]
+        if "# refused: " in line:
+            codes = line.split("# refused: ")[1].split("|")
+            assert any(f"[{code}]" in error for error in errors for code in codes), f"line {number}: {errors}"
+        else:
+            assert not errors, f"line {number}: {line.strip()}: {errors}"

@@ -1,0 +1,22 @@
+"""Apps whose tasks the worker tests run, on every store a single process can use."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from windlass import Windlass
+
+URLS: dict[str, Callable[[Path], str]] = {
+    "memory": lambda _: "memory://",
+    "sqlite": lambda directory: f"sqlite:///{directory / 'jobs.db'}",
+}
+
+
+@pytest.fixture(params=URLS)
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Windlass]:
+    """An open app with no tasks yet."""
+    async with Windlass(URLS[request.param](tmp_path), lease=2, poll_interval=0.05) as app:
+        yield app

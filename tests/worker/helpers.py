@@ -1,0 +1,43 @@
+"""A worker beside the test, on the same event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from windlass import Job, Windlass
+from windlass.worker import Worker
+
+PATIENCE = 20.0
+"""Seconds after which a condition that should come true is a failure."""
+
+
+@asynccontextmanager
+async def working(app: Windlass, **options: Any) -> AsyncIterator[Worker]:
+    """A worker that runs while the block does, and is stopped at its end."""
+    worker = app.worker(handle_signals=False, **options)
+    run = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        await asyncio.wait_for(run, PATIENCE)
+
+
+async def until(condition: Callable[[], bool | Awaitable[bool]], *, patience: float = PATIENCE) -> None:
+    """Wait for something that has no signal of its own."""
+    async with asyncio.timeout(patience):
+        while True:
+            answer = condition()
+            if not isinstance(answer, bool):
+                answer = await answer
+            if answer:
+                return
+            await asyncio.sleep(0.005)
+
+
+async def state_is(job: Job[Any], state: str) -> bool:
+    await job.refresh()
+    return job.state == state
