@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures.thread
+import concurrent.futures.thread  # noqa: F401 - its own exit handler has to be registered before ours
 import logging
 import os
 import threading
@@ -25,7 +25,9 @@ Q = ParamSpec("Q")
 T = TypeVar("T")
 
 # On Windows a blocked wait does not notice Ctrl-C; waiting in short pieces lets it through.
-_INTERRUPTIBLE_WAIT: Final = 0.2 if os.name == "nt" else None
+_INTERRUPTIBLE_WAIT: Final = 0.2 if os.name == "nt" else -1
+_TIDY_UP_WAIT: Final = 0.2
+"""After an interrupt waiting is done in pieces, because the interrupt may have eaten the one release."""
 _CLOSE_SECONDS: Final = 10.0
 """How long the end of the program waits for the store to finish what it accepted."""
 
@@ -96,31 +98,41 @@ class _Running:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        done: concurrent.futures.Future[T] = concurrent.futures.Future()
+        answer: _Answer[T] = _Answer()
         tasks: list[asyncio.Task[None]] = []
 
         async def carry() -> None:
             try:
-                done.set_result(await coroutine)
+                answer.give(await coroutine, None)
             except BaseException as error:  # all of them belong to the caller, cancellation included
-                done.set_exception(error)
+                answer.give(None, error)
+
+        def start() -> None:
+            task = self._loop.create_task(carry())
+            task.add_done_callback(ended)
+            tasks.append(task)
+
+        def ended(_: asyncio.Task[None]) -> None:
+            if not answer.given:  # cancelled before its first step, so that carry never ran
+                coroutine.close()
+                answer.give(None, asyncio.CancelledError())
 
         try:
             if threading.current_thread() is self._thread:
                 raise WindlassError("a blocking call on the thread that serves them would never return")
             # The callback runs in the caller's context variables, and the task it creates inherits them.
-            self._schedule(lambda: tasks.append(self._loop.create_task(carry())))
+            self._schedule(start)
         except BaseException:
             coroutine.close()
             raise
         try:
-            _wait(done)
+            answer.wait(_INTERRUPTIBLE_WAIT)
         except BaseException:  # Ctrl-C: stop the work too, and let it tidy up; a second Ctrl-C does not wait
             self._schedule(lambda: [task.cancel() for task in tasks])
-            _wait(done)
+            answer.wait(_TIDY_UP_WAIT)
             raise
         try:
-            return done.result()
+            return answer.take()
         except asyncio.CancelledError:
             raise NotOpen("the app was closed while this blocking call was running") from None
 
@@ -147,9 +159,33 @@ class _Running:
             runner.get_loop().run_forever()
 
 
-def _wait(done: concurrent.futures.Future[Any]) -> None:
-    while not done.done():
-        concurrent.futures.wait((done,), timeout=_INTERRUPTIBLE_WAIT)
+class _Answer(Generic[T]):
+    """One value or error, handed from the loop's thread to a caller who may be interrupted at any point.
+
+    Futures and events of the standard library guard themselves with locks in Python code; a Ctrl-C between
+    two of its lines leaves such a lock taken, and the loop's thread stands still at it. Here the only lock is
+    one the loop's thread releases and never waits for.
+    """
+
+    def __init__(self) -> None:
+        self.given: list[tuple[T | None, BaseException | None]] = []
+        self._closed = threading.Lock()
+        self._closed.acquire()
+
+    def give(self, value: T | None, error: BaseException | None) -> None:
+        self.given.append((value, error))
+        self._closed.release()
+
+    def wait(self, seconds: float) -> None:
+        # What is given is looked at first: an interrupt may strike right after the lock was obtained.
+        while not self.given:
+            self._closed.acquire(timeout=seconds)
+
+    def take(self) -> T:
+        ((value, error),) = self.given
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]  # without an error it is what the coroutine returned
 
 
 _portals: set[Portal] = set()

@@ -245,8 +245,7 @@ class AttemptRecord:
     error: JobError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRecord:
+class JobRecord(Struct, frozen=True, kw_only=True):
     """A job as a store shows it. Lists leave the last block empty; ``get`` fills it."""
 
     id: UUID

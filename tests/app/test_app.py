@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -340,6 +341,22 @@ async def test_jobs_run_until_none_is_due(url: str) -> None:
         assert [await job.result(timeout=10) for job in jobs] == [2, 8, 3]
 
 
+async def test_a_rename_with_an_alias_does_not_strand_waiting_jobs(tmp_path: Path) -> None:
+    """Jobs enqueued under the old name, in the topic of that name, are run by the renamed task."""
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    before, after = Windlass(url), Windlass(url)
+    async with before:
+        old = await before.task(name="notify")(lambda: 1).enqueue()
+
+    @after.task(aliases=["notify"])
+    def send_notice() -> int:
+        return 2
+
+    async with after:
+        assert await after.run_until_idle() == 1
+        assert await after.result(old.id, timeout=10) == 2
+
+
 def test_worker_options_are_the_workers_own() -> None:
     """The typed keywords and the worker's parameters are one list."""
     parameters = inspect.signature(Worker).parameters.values()
@@ -378,7 +395,7 @@ async def test_the_store_can_be_migrated_and_checked(app: Windlass) -> None:
     assert await app.check() == []
 
 
-async def test_opening_without_migration_leaves_the_schema_alone(tmp_path: Any) -> None:
+async def test_opening_without_migration_leaves_the_schema_alone(tmp_path: Path) -> None:
     """Those who run DDL by hand get what they asked for."""
     async with Windlass(f"sqlite:///{tmp_path / 'jobs.db'}", migrate=False) as app:
         assert await app.migrate() != []

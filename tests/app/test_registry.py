@@ -13,7 +13,7 @@ def app() -> Windlass:
     @app.task
     def alone() -> None: ...
 
-    @app.task(topic="mail", aliases=["old.send"])
+    @app.task(topic="mail", aliases=["old.send", "post"])
     def send() -> None: ...
 
     @app.task(topic="mail")
@@ -34,6 +34,7 @@ def app() -> Windlass:
         ("mail", "old.send", "send"),
         ("elsewhere", "send", "send"),
         ("send", "", "send"),
+        ("post", "post", "send"),
         ("billing", "", "billing.charge"),
         ("mail", "", None),
         ("mail", "unknown", None),
@@ -67,9 +68,14 @@ def test_lanes_cover_every_job_the_registry_resolves(app: Windlass) -> None:
         Lane("alone", ""),
         Lane("mail", "send"),
         Lane("mail", "old.send"),
+        Lane("mail", "post"),
         Lane("mail", "bounce"),
         Lane("send", ""),
+        Lane("send", "send"),
+        Lane("post", ""),
+        Lane("post", "post"),
         Lane("bounce", ""),
+        Lane("bounce", "bounce"),
         Lane("billing", "billing.charge"),
         Lane("billing", ""),
     }
@@ -81,7 +87,7 @@ def test_lanes_are_narrowed_by_topic(app: Windlass) -> None:
     """``--topics`` and ``--exclude-topics`` speak of topics."""
     assert {lane.topic for lane in app.registry.lanes(["mail"])} == {"mail"}
     assert {lane.topic for lane in app.registry.lanes(["mail", "alone"], ["mail"])} == {"alone"}
-    assert {lane.topic for lane in app.registry.lanes(exclude=["mail", "send"])} == {
+    assert {lane.topic for lane in app.registry.lanes(exclude=["mail", "send", "post"])} == {
         "alone",
         "bounce",
         "billing",
@@ -91,7 +97,7 @@ def test_lanes_are_narrowed_by_topic(app: Windlass) -> None:
 def test_a_topic_without_residents_takes_routed_jobs_of_every_task(app: Windlass) -> None:
     """That is how ``options(topic="slow")`` finds a worker started with ``--topics slow``."""
     lanes = set(app.registry.lanes(["slow"]))
-    assert {lane.task for lane in lanes} == {"alone", "send", "old.send", "bounce", "billing.charge"}
+    assert {lane.task for lane in lanes} == {"alone", "send", "old.send", "post", "bounce", "billing.charge"}
     assert {lane.topic for lane in lanes} == {"slow"}
 
 

@@ -13,9 +13,8 @@ from windlass.app import Windlass
 from windlass.cli import failures, words
 from windlass.cli.enqueue_many import Tally, enqueue_file
 from windlass.cli.jobs.shape import result_of
-from windlass.cli.target import Target, target_options
+from windlass.cli.target import Target, run_with, target_options
 from windlass.cli.terminal import dump_json, examples, json_option, print_json
-from windlass.job import Job
 from windlass.options import BY_PAYLOAD, EnqueueOptions
 
 _OPTIONS: Final = (
@@ -132,48 +131,44 @@ def enqueue(
             "--key would make all jobs of --many one job; use --key-by-payload, or no key", context
         )
     options = _enqueue_options(given, context)
-    if many is not None:
-        tally = target.run(
-            _checked(name, options, lambda app: enqueue_file(app, name, many, options)), create=True
-        )
-        _print_tally(tally, as_json=as_json)
-        return
     body = _payload(payload, context)
+    app = target.load()
+    _check_with_app(app, name, options, context)
+    if many is not None:
+        _print_tally(run_with(app, lambda app: enqueue_file(app, name, many, options)), as_json=as_json)
+    else:
+        run_with(app, lambda app: _enqueue_one(app, name, body, options, wait, as_json=as_json))
 
-    async def work(app: Windlass) -> None:
-        job = await app.enqueue(name, body, **options)
-        if wait is None:
-            _print_job(job, as_json=as_json)
-            return
-        if not as_json:
-            _print_job(job, as_json=False)
+
+async def _enqueue_one(
+    app: Windlass, name: str, body: Any, options: EnqueueOptions, wait: float | None, *, as_json: bool
+) -> None:
+    job = await app.enqueue(name, body, **options)
+    answer = {"id": str(job.id), "duplicate": job.duplicate, "replaced": job.replaced}
+    if not as_json:
+        # At once, also when the result is waited for: who stops waiting has the id.
+        also = f" duplicate{', replaced' if job.replaced else ''}" if job.duplicate else ""
+        click.echo(f"{job.id}{also}")
+    if wait is not None:
         await job.result(timeout=wait)
         await job.refresh()
-        if as_json:
-            print_json({"id": str(job.id), "duplicate": job.duplicate, "result": result_of(job)})
-        else:
-            click.echo(dump_json(result_of(job)))
+        answer["result"] = result_of(job)
+    if as_json:
+        print_json(answer)
+    elif wait is not None:
+        click.echo(dump_json(answer["result"]))
 
-    target.run(_checked(name, options, work), create=True)
 
-
-def _checked(
-    name: str, options: EnqueueOptions, work: Callable[[Windlass], Any]
-) -> Callable[[Windlass], Any]:
-    """What can only be said once the app is known."""
-
-    async def checked(app: Windlass) -> Any:
-        if "topic" in options and app.registry.resolve(name, "") is None:
-            raise click.UsageError(
-                f"--topic moves a task's job to another topic, but no task {name!r} is known here; "
-                "give --app, or enqueue to the topic by its name",
-                click.get_current_context(),
-            )
-        if app.settings.url.startswith("memory:"):
-            failures.warn("memory:// lives in this process alone; the job is gone when this command ends")
-        return await work(app)
-
-    return checked
+def _check_with_app(app: Windlass, name: str, options: EnqueueOptions, context: click.Context) -> None:
+    """What can only be said once the app is known, and before anything is opened."""
+    if "topic" in options and app.registry.resolve(name, "") is None:
+        raise click.UsageError(
+            f"--topic moves a task's job to another topic, but no task {name!r} is known here; "
+            "give --app, or enqueue to the topic by its name",
+            context,
+        )
+    if app.settings.url.startswith("memory:"):
+        failures.warn("memory:// lives in this process alone; the job is gone when this command ends")
 
 
 def _enqueue_options(given: dict[str, Any], context: click.Context) -> EnqueueOptions:
@@ -200,16 +195,9 @@ def _payload(text: str | None, context: click.Context) -> Any:
         raise click.UsageError(f"the payload is not JSON: {error}{quoted}", context) from None
 
 
-def _print_job(job: Job[Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"id": str(job.id), "duplicate": job.duplicate, "replaced": job.replaced})
-    else:
-        click.echo(f"{job.id}{' duplicate' if job.duplicate else ''}{', replaced' if job.replaced else ''}")
-
-
 def _print_tally(tally: Tally, *, as_json: bool) -> None:
     if as_json:
         print_json({"enqueued": tally.enqueued, "duplicates": tally.duplicates, "ids": tally.ids})
     else:
-        also = f", {tally.duplicates:,} duplicates" if tally.duplicates else ""
+        also = f", {words.plural(tally.duplicates, 'duplicate')}" if tally.duplicates else ""
         click.echo(f"enqueued {words.jobs(tally.enqueued)}{also}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TextIO
 
 from windlass.app import Windlass
+from windlass.cli import words
 from windlass.cli.terminal import progress_bar
 from windlass.errors import InvalidInput, InvalidPayload
 from windlass.options import EnqueueOptions
@@ -85,7 +86,7 @@ def _so_far(tally: Tally) -> str:
     written = tally.enqueued + tally.duplicates
     if not written:
         return "; nothing was written"
-    return f"; the {written:,} jobs of earlier batches are written, later lines are not"
+    return f"; {words.jobs(written)} of earlier lines are written, the rest is not"
 
 
 def _count_lines(file: TextIO) -> int | None:

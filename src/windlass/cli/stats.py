@@ -15,6 +15,7 @@ from windlass.cli.terminal import (
     STATE_STYLES,
     Cell,
     Column,
+    console,
     is_terminal,
     json_option,
     print_json,
@@ -23,11 +24,13 @@ from windlass.cli.terminal import (
 )
 from windlass.cli.topics import COUNTS, print_topics, topic_json
 from windlass.clock import MICROSECONDS
-from windlass.model import Distribution, MinuteStats, Stats
+from windlass.model import Distribution, Stats
 
 BARS: Final = "▁▂▃▄▅▆▇█"
-BAR_COUNT: Final = 60
-"""Bars of the throughput line; a longer window is summed up into that many."""
+MOST_BARS: Final = 60
+"""Bars of the throughput line; a longer window, or a narrower terminal, is summed up into fewer."""
+TEXT_WIDTH: Final = 38
+"""What stands to the left of the bars."""
 
 
 @click.command
@@ -133,20 +136,23 @@ def _print_throughput(found: Stats) -> None:
             continue
         line = f"{name:10} {total:>9,}  {total / minutes:>9,.1f}/min"
         if is_terminal() and speaks_unicode():
-            line += f"  {_bars(found.series, name, found.window_seconds)}"
+            most = min(MOST_BARS, console().width - TEXT_WIDTH)
+            line += (
+                f"  {bars([(m.minute, getattr(m, name)) for m in found.series], found.window_seconds, most)}"
+            )
         click.echo(line)
 
 
-def _bars(series: Sequence[MinuteStats], name: str, window: float) -> str:
-    """A line of bars, oldest first; minutes without entries count as nothing."""
-    if not series:
+def bars(series: Sequence[tuple[int, int]], window: float, most: int) -> str:
+    """A line of bars, oldest first, the newest minute at its right end; minutes without entries are blank."""
+    if not series or most < 1:
         return ""
-    newest = max(minute.minute for minute in series)
-    span = max(60.0, window / BAR_COUNT) * MICROSECONDS
-    sums = [0] * min(BAR_COUNT, max(1, round(window / 60)))
-    for minute in series:
-        place = len(sums) - 1 - int((newest - minute.minute) // span)
+    newest = max(minute for minute, _ in series)
+    sums = [0] * min(most, max(1, round(window / 60)))
+    span = max(60.0, window / len(sums)) * MICROSECONDS
+    for minute, number in series:
+        place = len(sums) - 1 - int((newest - minute) // span)
         if place >= 0:
-            sums[place] += getattr(minute, name)
-    top = max(sums) or 1
-    return "".join(BARS[value * len(BARS) // (top + 1)] if value else " " for value in sums)
+            sums[place] += number
+    top = max(*sums, 1)
+    return "".join(BARS[(value * len(BARS) - 1) // top] if value else " " for value in sums)

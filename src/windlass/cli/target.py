@@ -52,12 +52,17 @@ class Target:
         app = self.load(**settings)
         if not create:
             _refuse_missing_file(app.settings.url)
+        return run_with(app, work)
 
-        async def opened() -> T:
-            async with app:
-                return await work(app)
 
-        return asyncio.run(opened())
+def run_with(app: Windlass, work: Callable[[Windlass], Awaitable[T]]) -> T:
+    """Open the app, do ``work``, close it."""
+
+    async def opened() -> T:
+        async with app:
+            return await work(app)
+
+    return asyncio.run(opened())
 
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -69,7 +69,12 @@ def pause_end(paused_until: int | None, now: int) -> str:
 
 def jobs(number: int) -> str:
     """``1 job``, ``2,000 jobs``."""
-    return f"{number:,} job" if number == 1 else f"{number:,} jobs"
+    return plural(number, "job")
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """A number with its noun: ``1 retry``, ``2 retries``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 class Duration(ParamType):

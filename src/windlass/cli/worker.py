@@ -146,12 +146,11 @@ async def _run(app: Windlass, options: dict[str, Any]) -> None:
 def _announce(app: Windlass, running: Worker) -> None:
     topics = sorted({lane.topic for lane in running.lanes})
     _log.info(
-        "windlass %s: worker %s on %s, %d %s, %s %s, concurrency %d; Ctrl-C stops",
+        "windlass %s: worker %s on %s, %s, %s %s, concurrency %d; Ctrl-C stops",
         __version__,
         running.name,
         shown_url(app.settings.url),
-        len(app.registry),
-        "task" if len(app.registry) == 1 else "tasks",
+        words.plural(len(app.registry), "task"),
         "topic" if len(topics) == 1 else "topics",
         ", ".join(topics[:8]) + (f" and {len(topics) - 8} more" if len(topics) > 8 else ""),
         running.concurrency,

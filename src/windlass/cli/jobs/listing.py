@@ -93,7 +93,7 @@ def _print_page(page: JobPage[Job[Any]], now: int) -> None:
     wide = not is_terminal() or console().width >= WIDE
     columns = [Column("id", keep=True), Column("state"), Column("task" if wide else "task or topic")]
     columns += [Column("topic")] if wide else []
-    columns += [Column("tries", "right"), Column("age", "right")]
+    columns += [Column("tries", "right"), Column("age" if is_terminal() else "created", "right")]
     columns += [Column("detail")] if wide else []
     print_table(columns, (list(_cells(job, now, wide=wide)) for job in page), empty="no jobs match")
     # To stderr: a pipe gets jobs only, the person at the terminal hears that there is more.
@@ -112,7 +112,7 @@ def _cells(job: Job[Any], now: int, *, wide: bool) -> Iterator[Cell]:
     state = str(record.shown_state(now))
     yield Cell(str(job.id))
     yield Cell(state, style=STATE_STYLES.get(state, ""))
-    yield Cell(job.task) if wide else Cell(job.task or job.topic)
+    yield Cell(job.task or "-", plain=job.task) if wide else Cell(job.task or job.topic)
     if wide:
         yield Cell(job.topic)
     yield Cell(tries(job))

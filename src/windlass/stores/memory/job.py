@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from msgspec import structs
+
 from windlass.clock import seconds_to_microseconds
 from windlass.model import (
     AttemptRecord,
@@ -165,7 +167,7 @@ class Job:
 
     def record(self) -> JobRecord:
         """As ``get`` shows it: everything."""
-        return replace(
+        return structs.replace(
             self.listed(),
             format=self.format,
             payload=self.payload,

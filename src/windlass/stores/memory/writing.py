@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
-from windlass.errors import LimitExceeded, StoreError
+from windlass.errors import StoreError
 from windlass.model import (
     FOREVER,
     Claim,
@@ -23,6 +23,7 @@ from windlass.model import (
 )
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
+from windlass.stores.limits import limit_problem
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.heap import JobHeap
 from windlass.stores.memory.job import Job, due_time, expiry_time, key_name, new_job
@@ -68,20 +69,9 @@ def _refuse_what_cannot_be_written(book: Book, jobs: Sequence[NewJob], limits: S
             raise StoreError(f"job id {new.id} is taken; every job needs an id of its own")
         ids.add(new.id)
         added[new.topic] += 1
-    if limits.max_topics:
-        number = len(book.counts.keys() | added.keys())
-        if number > max(limits.max_topics, len(book.counts)):
-            raise LimitExceeded(
-                f"this would make {number:,} topics; the limit is {limits.max_topics:,} (max_topics)"
-            )
-    if limits.max_jobs_per_topic:
-        for topic, more in added.items():
-            number = book.active(topic) + more
-            if number > limits.max_jobs_per_topic:
-                raise LimitExceeded(
-                    f"topic {topic!r} would hold {number:,} pending and running jobs; "
-                    f"the limit is {limits.max_jobs_per_topic:,} (max_jobs_per_topic)"
-                )
+    problem = limit_problem(limits, added, topics=book.counts.keys, active=book.active)
+    if problem is not None:
+        raise problem
 
 
 def claim(book: Book, request: ClaimRequest, now: int) -> Claim:

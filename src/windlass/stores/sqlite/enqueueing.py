@@ -9,6 +9,7 @@ from uuid import UUID
 from windlass.clock import seconds_to_microseconds
 from windlass.errors import LimitExceeded, WindlassError
 from windlass.model import BodyFormat, Enqueued, KeyLifetime, NewJob, OnDuplicate
+from windlass.stores.limits import limit_problem
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite.transaction import Code, Metric, Transaction
 
@@ -123,36 +124,26 @@ def _duplicate(transaction: Transaction, job: NewJob, run_at: int, expires_at: i
 def _limit_problem(
     transaction: Transaction, jobs: Sequence[NewJob], rows: list[tuple[object, ...]]
 ) -> LimitExceeded | None:
-    """Whether these jobs would pass a topic limit, counting what this transaction wrote before them.
-
-    Duplicates are counted as new ones: refusing early is better than half a call.
-    """
-    limits = transaction.limits
+    """Whether these jobs would pass a limit, counting what this transaction has not written yet."""
+    limits, execute = transaction.limits, transaction.connection.execute
     if not limits.max_topics and not limits.max_jobs_per_topic:
         return None
-    connection = transaction.connection
-    new = Counter(job.topic for job in jobs)
-    waiting = Counter(str(row[3]) for row in rows)
-    for topic, n in new.items():
-        if limits.max_jobs_per_topic:
-            there = connection.execute(_sql["count_active"], (topic,)).fetchone()[0] + waiting[topic]
-            if there + n > limits.max_jobs_per_topic:
-                return LimitExceeded(
-                    f"topic {topic!r} holds {there:,} unfinished jobs and {n:,} more would pass the limit of "
-                    f"{limits.max_jobs_per_topic:,} (max_jobs_per_topic); wait for workers or raise it"
-                )
-    if limits.max_topics:
-        exists = _sql["topic_exists"]
-        known = set(waiting)
-        fresh = [t for t in new if t not in known and not connection.execute(exists, (t,)).fetchone()[0]]
-        unwritten = [t for t in known if not connection.execute(exists, (t,)).fetchone()[0]]
-        there = connection.execute(_sql["count_topics"]).fetchone()[0] + len(unwritten)
-        if fresh and there + len(fresh) > limits.max_topics:
-            return LimitExceeded(
-                f"topic {fresh[0]!r} would be number {there + 1:,}; the limit is {limits.max_topics:,} "
-                "(max_topics); use an existing topic or raise it"
-            )
-    return None
+    added: Counter[str] = Counter()
+    keys = set()
+    for job in jobs:
+        key = (job.tenant, job.task or job.topic, job.key)
+        if job.key is not None:
+            if key in keys or execute(_sql["key_taken"], key).fetchone()[0]:
+                continue  # a duplicate adds nothing
+            keys.add(key)
+        added[job.topic] += 1
+    unwritten = Counter(str(row[3]) for row in rows)
+    return limit_problem(
+        limits,
+        added,
+        topics=lambda: {row[0] for row in execute(_sql["topics_with_jobs"])} | unwritten.keys(),
+        active=lambda topic: execute(_sql["count_active"], (topic,)).fetchone()[0] + unwritten[topic],
+    )
 
 
 def _microseconds(seconds: float | None) -> int | None:

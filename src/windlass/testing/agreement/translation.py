@@ -63,7 +63,7 @@ class Translator:
                 return structs.replace(answer, lease=self.answer(answer.lease), number=number)
             case JobRecord():
                 number = self._numbers.rank(answer.number)
-                return replace(answer, number=number, fence=self._fences.rank(answer.fence))
+                return structs.replace(answer, number=number, fence=self._fences.rank(answer.fence))
             case Page():
                 self.cursor = answer.cursor
                 further = None if answer.cursor is None else 1

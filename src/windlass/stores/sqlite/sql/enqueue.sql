@@ -25,11 +25,11 @@ UPDATE windlass_jobs SET state = ?, priority = ?, run_at = ?, expires_at = ? WHE
 -- name: replace_body
 UPDATE windlass_bodies SET format = ?, payload = ? WHERE number = ?
 
--- name: count_topics
-SELECT count(DISTINCT topic) FROM windlass_counts WHERE n > 0
+-- name: key_taken
+SELECT EXISTS (SELECT 1 FROM windlass_keys WHERE tenant = ? AND scope = ? AND key = ?)
 
--- name: topic_exists
-SELECT EXISTS (SELECT 1 FROM windlass_counts WHERE topic = ? AND n > 0)
+-- name: topics_with_jobs
+SELECT DISTINCT topic FROM windlass_counts WHERE n > 0
 
 -- name: count_active
 SELECT coalesce(sum(n), 0) FROM windlass_counts WHERE topic = ? AND state <= 2

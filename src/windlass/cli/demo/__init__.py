@@ -1,0 +1,1 @@
+"""``windlass demo``: a newcomer's first minute with a queue."""

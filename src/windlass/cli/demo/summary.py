@@ -1,0 +1,31 @@
+"""The last words of the demo."""
+
+from __future__ import annotations
+
+import click
+
+from windlass.cli import words
+from windlass.cli.demo.journal import Journal, Kind
+from windlass.model import Stats
+
+
+def print_summary(stats: Stats, journal: Journal, seconds: float) -> None:
+    """What has been seen, and where to go from here."""
+    retries, duplicates = journal.counts[Kind.RETRY], journal.counts[Kind.DUPLICATE]
+    click.echo()
+    click.echo(
+        click.style(f"In {words.duration(seconds)}: ", bold=True)
+        + f"{words.jobs(stats.completed)} completed, {stats.failed:,} failed for good; "
+        f"{words.plural(retries, 'retry', 'retries')}, {words.plural(duplicates, 'duplicate')} refused."
+    )
+    for name, times in (("Run", stats.run_time), ("Wait", stats.wait_time)):
+        click.echo(f"{name} time: p50 {words.duration(times.p50)}, p95 {words.duration(times.p95)}.")
+    click.echo("The throw-away database is gone.")
+    click.echo()
+    click.secho("What to do next", bold=True)
+    for what, how in (
+        ("enqueue by code", 'await send_digest.enqueue(user_id="42")  # any @app.task function'),
+        ("run a worker", "windlass worker myproject.jobs:app"),
+        ("read on", "README.md, docs/ and windlass --help"),
+    ):
+        click.echo(f"  {click.style(f'{what:17}', fg='cyan')}{how}")

@@ -1,0 +1,96 @@
+"""Real worker processes for tests: started, stopped, killed, and what they logged."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Site:
+    """A directory with a queue and an event log."""
+
+    directory: Path
+    lease: float = 2.0
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.directory / 'jobs.db'}"
+
+    @property
+    def events_path(self) -> Path:
+        return self.directory / "events.jsonl"
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {
+            **os.environ,
+            "WINDLASS_URL": self.url,
+            "WINDLASS_LEASE": str(self.lease),
+            "EVENTS": str(self.events_path),
+            "PYTHONPATH": str(ROOT),
+            **more,
+        }
+
+    def start(self, **environment: str) -> subprocess.Popen[str]:
+        """A worker process, past its start-up."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.worker.victims"],
+            env=self.environment(**environment),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError(f"the worker did not start: {process.communicate()[1]}")
+        return process
+
+    @contextlib.contextmanager
+    def workers(self, number: int, **environment: str) -> Iterator[list[subprocess.Popen[str]]]:
+        processes = [self.start(**environment) for _ in range(number)]
+        try:
+            yield processes
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGCONT)
+                    process.kill()
+                process.communicate()
+
+    def events(self) -> list[dict[str, Any]]:
+        """Everything logged so far; a line that is being written is left for the next time."""
+        if not self.events_path.exists():
+            return []
+        text = self.events_path.read_text()
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+    def wait_for(self, event: str, *, number: int = 1, patience: float = 30.0) -> list[dict[str, Any]]:
+        """The first events of a kind, once there are enough."""
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            found = [line for line in self.events() if line["event"] == event]
+            if len(found) >= number:
+                return found
+            time.sleep(0.01)
+        raise AssertionError(f"{number} × {event!r} did not happen within {patience} s: {self.events()[-5:]}")
+
+
+def stop(
+    process: subprocess.Popen[str], number: int = signal.SIGTERM, patience: float = 20.0
+) -> tuple[int, str]:
+    """Signal a process and wait for its end: exit code and what it said."""
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=patience)
+    return process.returncode, output + errors
