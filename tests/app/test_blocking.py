@@ -208,6 +208,39 @@ def test_ctrl_c_interrupts_a_blocking_call(tmp_path: Path) -> None:
     assert b"Traceback" not in err
 
 
+@pytest.mark.skipif(os.name == "nt", reason="SIGINT cannot be sent to one process there")
+def test_ctrl_c_before_the_call_has_begun_returns_too(app: Windlass) -> None:
+    """Work that is cancelled before its first step still answers its caller."""
+    app.sync.open()
+    busy, go_on = threading.Event(), threading.Event()
+
+    async def block() -> None:
+        busy.set()
+        go_on.wait(20)
+
+    def interrupt() -> None:
+        busy.wait(20)
+        threading.Event().wait(0.05)  # by now the main thread waits for a loop that is busy
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        threading.Event().wait(0.05)
+        go_on.set()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    blocker = threading.Thread(target=app.portal.run, args=(block,))
+    interrupter = threading.Thread(target=interrupt)
+    try:
+        blocker.start()
+        busy.wait(20)
+        interrupter.start()
+        with pytest.raises(KeyboardInterrupt):
+            app.sync.topics()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        interrupter.join(20)
+        blocker.join(20)
+    assert app.sync.topics() == []
+
+
 def test_the_program_ends_without_closing(tmp_path: Path) -> None:
     """A script that forgets ``close`` neither hangs nor complains."""
     code = (

@@ -128,11 +128,8 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
     if not value or ctx.resilient_parsing:
         return
     import platform
-    import sqlite3
 
-    click.echo(
-        f"windlass {__version__} (Python {platform.python_version()}, SQLite {sqlite3.sqlite_version})"
-    )
+    click.echo(f"windlass {__version__} (Python {platform.python_version()}, {platform.system()})")
     ctx.exit()
 
 
@@ -149,7 +146,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
     is_eager=True,
     expose_value=False,
     callback=_show_version,
-    help="Show the versions of Windlass, Python and SQLite, and exit.",
+    help="Show the versions of Windlass and Python, and exit.",
 )
 @click.pass_context
 def windlass(ctx: click.Context) -> None:

@@ -24,7 +24,7 @@ def print_summary(stats: Stats, journal: Journal, seconds: float) -> None:
     click.echo()
     click.secho("What to do next", bold=True)
     for what, how in (
-        ("enqueue by code", 'await send_digest.enqueue(user_id="42")  # any @app.task function'),
+        ("enqueue by code", 'await send_digest.enqueue(user_id="42")  # an @app.task'),
         ("run a worker", "windlass worker myproject.jobs:app"),
         ("read on", "README.md, docs/ and windlass --help"),
     ):

@@ -18,7 +18,7 @@ from windlass.cli.target import Target, target_options
 from windlass.cli.terminal import examples, is_terminal, json_option, print_json, progress_bar
 from windlass.errors import JobNotFound, WrongState
 from windlass.filters import JobFilters
-from windlass.model import Count, State
+from windlass.model import Count, Shown, State
 
 LOOK_SECONDS: Final = 0.2
 """How often the bar of a bulk action looks how many jobs are left."""
@@ -32,6 +32,8 @@ class Verb:
     done: str
     states: tuple[State, ...]
     """Jobs in other states are refused; a filter without a state means these."""
+    shown: tuple[Shown, ...]
+    """The derived states that are part of those."""
     one: Callable[[Windlass, UUID], Awaitable[Any]]
     all: Callable[[Windlass, JobFilters], Awaitable[int]]
 
@@ -40,6 +42,7 @@ REQUEUE: Final = Verb(
     "requeue",
     "requeued",
     (State.FAILED, State.CANCELLED),
+    (),
     lambda app, job_id: app.requeue(job_id),
     lambda app, filters: app.requeue_all(**filters),
 )
@@ -47,6 +50,7 @@ CANCEL: Final = Verb(
     "cancel",
     "cancelled",
     (State.PENDING, State.RUNNING),
+    (Shown.DELAYED, Shown.RETRYING, Shown.BLOCKED, Shown.CLAIMED),
     lambda app, job_id: app.cancel(job_id),
     lambda app, filters: app.cancel_all(**filters),
 )
@@ -54,6 +58,7 @@ DELETE: Final = Verb(
     "delete",
     "deleted",
     (State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED),
+    (Shown.DELAYED, Shown.RETRYING, Shown.BLOCKED),
     lambda app, job_id: app.delete(job_id),
     lambda app, filters: app.delete_all(**filters),
 )
@@ -114,6 +119,13 @@ def _change(
     if not job_ids and not filters:
         raise click.UsageError(
             f"nothing says which jobs to {verb.name}; give ids, or filters such as --state failed", context
+        )
+    state = filters.get("state")
+    if state is not None and state not in (*verb.states, *verb.shown):
+        raise click.UsageError(
+            f"--state {state} matches no job that can be {verb.done}; "
+            f"that is possible for {', '.join((*verb.states, *verb.shown))}",
+            context,
         )
     if job_ids:
         _change_each(verb, target, job_ids, as_json=as_json)

@@ -12,6 +12,7 @@ from windlass.testing.conformance.building import (
     TOPIC,
     ask,
     claim_one,
+    completed,
     end,
     put,
     put_many,
@@ -54,6 +55,7 @@ async def test_the_end_of_a_pause_is_announced_when_jobs_wait_for_it(
 ) -> None:
     """Only of a topic that was asked for and has jobs that are due."""
     until = clock.now() + 40_000_000
+    await completed(store)
     await store.pause(TOPIC, until)
     assert (await ask(store)).next_due_in is None
     await put(store)

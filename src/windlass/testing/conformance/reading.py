@@ -61,7 +61,7 @@ async def test_lists_are_newest_first_and_carry_no_bodies(store: Store) -> None:
         assert item == type(full)(
             **{
                 name: getattr(full, name)
-                for name in full.__slots__
+                for name in full.__struct_fields__
                 if name not in ("format", "payload", "result", "checkpoint", "attempts")
             }
         )

@@ -80,9 +80,11 @@ async def test_replace_brings_its_own_expiry(store: Store, clock: FrozenClock) -
     await _replace(store, expires_in=None)
     new = await put(store, key="m")
     await _replace(store, key="m", expires_in=5.0)
+    sooner = await put(store, key="n", expires_in=60.0)
+    await _replace(store, key="n", expires_in=5.0)
     clock.advance(5)
-    assert (await store.rescue()).expired == 1
-    assert await store.states([forgotten, new]) == [State.PENDING, State.CANCELLED]
+    assert (await store.rescue()).expired == 2
+    assert await store.states([forgotten, new, sooner]) == [State.PENDING, State.CANCELLED, State.CANCELLED]
 
 
 async def test_replace_does_not_touch_a_running_job(store: Store) -> None:

@@ -1,0 +1,109 @@
+"""The write-ahead log stays bounded, and is only ever reset under the write lock."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from windlass.ids import new_id
+from windlass.model import NewJob
+from windlass.stores.sqlite import SqliteStore, checkpoint
+
+BODY = b'"' + b"x" * 60_000 + b'"'
+
+
+def _log_size(path: Path) -> int:
+    return Path(f"{path}-wal").stat().st_size
+
+
+async def _write(store: SqliteStore, number: int) -> None:
+    for _ in range(number):
+        await store.enqueue([NewJob(id=new_id(), topic="mail", payload=BODY)])
+
+
+async def test_the_log_is_reset_when_it_has_grown(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of commits later it is as small as after the first few."""
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", 1_000_000)
+    await _write(store, 100)
+    assert _log_size(path) < 1_200_000
+
+
+async def test_the_log_stays_bounded_while_readers_come_and_go_without_a_gap(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Overlapping readers starve a passive checkpoint for ever; the patient one waits for the old ones."""
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", 500_000)
+    monkeypatch.setattr(checkpoint, "PATIENT_BYTES", 1_000_000)
+    monkeypatch.setattr(checkpoint, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint, "PATIENT_RETRY_SECONDS", 0.0)
+    stop = asyncio.Event()
+
+    def read(connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM windlass_jobs").fetchone()
+
+    async def overlapping() -> None:
+        readers = [sqlite3.connect(path, isolation_level=None, check_same_thread=False) for _ in range(2)]
+        read(readers[0])
+        turn = 0
+        while not stop.is_set():
+            await asyncio.sleep(0.02)
+            old, new = readers[turn % 2], readers[(turn + 1) % 2]
+            read(new)
+            old.execute("COMMIT")
+            turn += 1
+        for reader in readers:
+            reader.close()
+
+    reading = asyncio.create_task(overlapping())
+    sizes = []
+    for _ in range(12):
+        await _write(store, 20)
+        sizes.append(_log_size(path))
+    stop.set()
+    await reading
+    # 240 jobs are about 15 MB of log; with the old readers waited for, each round starts small again.
+    assert max(sizes) < 5_000_000, sizes
+
+
+async def test_a_reader_that_never_ends_is_reported_and_the_log_shrinks_after_it(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody can reset a log somebody reads; the operator is told once, and writers are not stalled for ever."""
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", 500_000)
+    monkeypatch.setattr(checkpoint, "PATIENT_BYTES", 1_000_000)
+    monkeypatch.setattr(checkpoint, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(checkpoint, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint, "PATIENT_RETRY_SECONDS", 0.0)
+    caplog.set_level(logging.WARNING, "windlass.sqlite")
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM windlass_jobs").fetchone()
+    await _write(store, 40)
+    assert _log_size(path) > 1_000_000
+    assert caplog.text.count("cannot be reset") == 1
+    reader.execute("COMMIT")
+    reader.close()
+    await _write(store, 1)
+    assert _log_size(path) < 500_000
+
+
+async def test_no_connection_of_ours_checkpoints_by_itself(store: SqliteStore) -> None:
+    """SQLite's automatic checkpoint can race a commit; ours holds the write lock."""
+    assert store._open is not None
+    writer, reader = store._open
+    assert writer._connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (0,)
+    settings = await reader.run(
+        lambda connection: [
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("wal_autocheckpoint", "query_only", "synchronous")
+        ]
+    )
+    assert settings == [0, 1, 2]
+    assert writer._connection.execute("PRAGMA synchronous").fetchone() == (2,)

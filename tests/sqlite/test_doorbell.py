@@ -1,0 +1,109 @@
+"""Wake-ups between processes: hints that anybody may send and nobody may rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from windlass.ids import new_id
+from windlass.model import ClaimRequest, Lane, NewJob, Settlement
+from windlass.outcome import Completed
+from windlass.stores.sqlite import SqliteStore, doorbell
+
+
+async def test_an_enqueue_rings_at_other_processes_that_listen_to_its_topic(store: SqliteStore) -> None:
+    """A sibling has a port of its own, as another process has."""
+    sibling = store.sibling()
+    await sibling.open()
+    async with sibling.wakeups(topics=["mail"]) as wakeups:
+        await store.enqueue([NewJob(id=new_id(), topic="other")])
+        assert await wakeups.wait(0.05) is False
+        await store.enqueue([NewJob(id=new_id(), topic="mail")])
+        assert await wakeups.wait(5) is True
+        assert await wakeups.wait(0.02) is False
+    await sibling.close()
+
+
+async def test_a_finished_job_rings_at_those_who_wait_for_results(store: SqliteStore) -> None:
+    """And only at them."""
+    sibling = store.sibling()
+    await sibling.open()
+    await store.enqueue([NewJob(id=new_id(), topic="mail")])
+    [job] = (await store.claim(ClaimRequest("w", (Lane("mail"),), 1, 60))).jobs
+    async with sibling.wakeups(finished=True) as finished, sibling.wakeups(topics=["mail"]) as ready:
+        await store.settle([Settlement(job.lease, Completed(), 0.0)])
+        assert await finished.wait(5) is True
+        assert await ready.wait(0.02) is False
+    await sibling.close()
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"x",
+        b"[]",
+        b"{}",
+        b'{"r": 5}',
+        b'{"r": [1, {"a": []}], "f": "yes"}',
+        b"[" * 1300,
+        b"\xff\xfe",
+        b"null",
+    ],
+)
+async def test_nonsense_from_a_stranger_is_at_most_a_hint(
+    store: SqliteStore, path: Path, nonsense: bytes
+) -> None:
+    """Any local process can send to the port; it can make us look, nothing else."""
+    async with store.wakeups(topics=None) as wakeups:
+        connection = sqlite3.connect(path)
+        [(port,)] = connection.execute("SELECT port FROM windlass_listeners").fetchall()
+        connection.close()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.sendto(nonsense, (doorbell.LOOPBACK, port))
+        await wakeups.wait(5)
+        await store.enqueue([NewJob(id=new_id(), topic="mail")])
+        assert await wakeups.wait(5) is True
+
+
+async def test_many_topics_become_one_hint_about_everything(store: SqliteStore) -> None:
+    """A datagram has a maximum; a hint without names is still a hint."""
+    sibling = store.sibling()
+    await sibling.open()
+    async with sibling.wakeups(topics=["the-one"]) as wakeups:
+        await store.enqueue([NewJob(id=new_id(), topic=f"topic-{n:04}-with-a-long-name") for n in range(200)])
+        assert await wakeups.wait(5) is True
+    await sibling.close()
+
+
+async def test_listeners_that_died_are_forgotten(store: SqliteStore, path: Path) -> None:
+    """Their ports may belong to somebody else by now."""
+    connection = sqlite3.connect(path)
+    connection.execute("INSERT INTO windlass_listeners VALUES (9, 1, 1, 0)")
+    connection.commit()
+    async with store.wakeups(topics=["mail"]):
+        ports = connection.execute("SELECT port FROM windlass_listeners").fetchall()
+        assert len(ports) == 1
+        assert (9,) not in ports
+    await store.close()
+    assert connection.execute("SELECT port FROM windlass_listeners").fetchall() == []
+    connection.close()
+
+
+async def test_without_loopback_sockets_polling_is_left(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A sandbox that forbids sockets makes it slower, not broken."""
+
+    def refused(*_: object) -> None:
+        raise OSError("not permitted")
+
+    monkeypatch.setattr(doorbell.socket, "socket", refused)
+    async with store.wakeups(topics=["mail"]) as wakeups:
+        assert "falling back to polling" in caplog.text
+        task = asyncio.create_task(wakeups.wait(5))
+        await store.enqueue([NewJob(id=new_id(), topic="mail")])
+        assert await task is True  # within one process no socket is needed

@@ -1,0 +1,113 @@
+"""Which file a URL means, and which places are refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from windlass.errors import ConfigurationError, StoreError, StoreUnavailable
+from windlass.stores.sqlite import SqliteStore
+from windlass.stores.sqlite.location import check_location, file_system_of, parse_url
+
+
+def test_three_slashes_are_relative_and_four_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As everybody writes SQLite URLs."""
+    monkeypatch.chdir(tmp_path)
+    assert parse_url("sqlite:///jobs.db").path == str(tmp_path / "jobs.db")
+    assert parse_url("sqlite:////var/lib/jobs.db").path == "/var/lib/jobs.db"
+    assert parse_url("sqlite:///with%20space.db").path == str(tmp_path / "with space.db")
+
+
+def test_durability_is_full_unless_told(tmp_path: Path) -> None:
+    """An acknowledged job survives power loss by default."""
+    assert parse_url("sqlite:///jobs.db").synchronous == "FULL"
+    assert parse_url("sqlite:///jobs.db?synchronous=normal").synchronous == "NORMAL"
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("sqlite://jobs.db", "three slashes"),
+        ("sqlite:///", "memory://"),
+        ("sqlite:///:memory:", "memory://"),
+        ("sqlite:///jobs.db?synchronous=off", "full or normal"),
+        ("sqlite:///jobs.db?busy_timeout=never", "0 to 3600"),
+        ("sqlite:///jobs.db?busy_timeout=0", "0 to 3600"),
+        ("sqlite:///jobs.db?mode=ro", "unknown option 'mode'"),
+        ("sqlite:///jobs%00.db", "NUL"),
+    ],
+)
+def test_a_url_that_cannot_work_is_refused_with_the_remedy(url: str, words: str) -> None:
+    """Before anything is opened."""
+    with pytest.raises(ConfigurationError, match=words):
+        parse_url(url)
+
+
+def test_a_missing_directory_and_a_directory_are_refused(tmp_path: Path) -> None:
+    """SQLite's own message, unable to open database file, says neither."""
+    with pytest.raises(ConfigurationError, match="does not exist"):
+        check_location(parse_url(f"sqlite:///{tmp_path}/nowhere/jobs.db"))
+    with pytest.raises(ConfigurationError, match="is a directory"):
+        check_location(parse_url(f"sqlite:///{tmp_path}"))
+
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+30 22 0:25 / /mnt/share rw,relatime shared:1 - nfs4 server:/export rw
+31 22 0:26 / /mnt/with\\040space rw - cifs //server/share rw
+32 30 0:27 / /mnt/share/local rw - ext4 /dev/vdb rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("directory", "kind"),
+    [
+        ("/srv", "ext4"),
+        ("/mnt/share", "nfs4"),
+        ("/mnt/share/deep/er", "nfs4"),
+        ("/mnt/shared", "ext4"),
+        ("/mnt/with space/x", "cifs"),
+        ("/mnt/share/local/x", "ext4"),
+    ],
+)
+def test_the_file_system_is_that_of_the_innermost_mount(directory: str, kind: str) -> None:
+    """Names that merely begin alike are different directories."""
+    assert file_system_of(Path(directory), MOUNTS) == kind
+
+
+def test_a_network_file_system_is_refused_and_can_be_insisted_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's locks do not hold there; who knows better says so in the URL."""
+    monkeypatch.setattr("windlass.stores.sqlite.location.file_system_of", lambda _: "nfs4")
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    with pytest.raises(ConfigurationError, match=r"network file system \(nfs4\)"):
+        check_location(parse_url(url))
+    check_location(parse_url(f"{url}?network_filesystem=allow"))
+
+
+async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    """And left as it is."""
+    path.write_bytes(b"this is a letter, not a database " * 100)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="not a database"):
+        await SqliteStore(f"sqlite:///{path}").open()
+    assert path.read_bytes() == before
+
+
+async def test_a_file_that_cannot_be_written_is_refused(path: Path) -> None:
+    """In one clear line with the path."""
+    if os.name != "posix" or os.geteuid() == 0:
+        # Root may write anywhere, so for root the obstacle is a name that cannot be opened as a file.
+        path = Path("/proc/jobs.db")
+        if not path.parent.is_dir():
+            path = path.parent.parent / "dev" / "null" / "jobs.db"
+    else:
+        path.parent.chmod(0o500)
+    with pytest.raises((StoreUnavailable, ConfigurationError)) as caught:
+        await SqliteStore(f"sqlite:///{path}").open()
+    assert str(path.parent) in str(caught.value)

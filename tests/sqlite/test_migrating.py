@@ -1,0 +1,72 @@
+"""The schema: made once, by whoever comes first, never half, never backwards."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from windlass.errors import SchemaTooNew, StoreError
+from windlass.ids import new_id
+from windlass.model import NewJob
+from windlass.stores.sqlite import SqliteStore, migrating
+
+
+async def test_every_table_is_named_for_windlass(store: SqliteStore, path: Path) -> None:
+    """The queue lives in the application's own file and must not meet its tables."""
+    connection = sqlite3.connect(path)
+    names = connection.execute("SELECT tbl_name FROM sqlite_master").fetchall()
+    connection.close()
+    assert len(names) > 10
+    assert all(name.startswith("windlass_") for (name,) in names)
+
+
+async def test_many_who_migrate_at_once_do_it_once(path: Path) -> None:
+    """A deployment starts all its processes together."""
+    stores = [SqliteStore(f"sqlite:///{path}") for _ in range(8)]
+    done = await asyncio.gather(*(_open(store) for store in stores))
+    assert sorted(done) == [[]] * 7 + [["0001_first"]]
+    for store in stores:
+        await store.close()
+
+
+async def _open(store: SqliteStore) -> list[str]:
+    await store.open()
+    return await store.migrate()
+
+
+async def test_a_newer_schema_is_refused(store: SqliteStore, path: Path) -> None:
+    """An old program must not write into tables it does not understand."""
+    connection = sqlite3.connect(path)
+    connection.execute("INSERT INTO windlass_schema VALUES (99, 'from the future', 0)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(SchemaTooNew, match=r"version 99, this Windlass knows 1; upgrade"):
+        await store.migrate()
+
+
+async def test_a_migration_that_breaks_leaves_the_old_schema(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All steps are one transaction."""
+    broken = [*migrating.migrations(), (2, "0002_broken", "CREATE TABLE windlass_x (a);\nSELECT nonsense;")]
+    monkeypatch.setattr(migrating, "migrations", lambda: broken)
+    with pytest.raises(StoreError, match="nonsense"):
+        await store.migrate()
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT max(version) FROM windlass_schema").fetchone() == (1,)
+    assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'windlass_x'").fetchone() == (
+        0,
+    )
+    connection.close()
+
+
+async def test_a_store_without_tables_says_what_to_do(path: Path) -> None:
+    """Not a bare "no such table"."""
+    store = SqliteStore(f"sqlite:///{path}")
+    await store.open()
+    with pytest.raises(StoreError, match="windlass migrate"):
+        await store.enqueue([NewJob(id=new_id(), topic="mail")])
+    await store.close()

@@ -1,0 +1,154 @@
+"""Group commit: shared transactions, separate fates."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from windlass.errors import StoreError, StoreUnavailable
+from windlass.ids import new_id
+from windlass.model import ClaimRequest, JobFilter, Lane, NewJob
+from windlass.stores.sqlite import SqliteStore, writer
+
+
+def _job(**options: object) -> NewJob:
+    return NewJob(id=new_id(), topic="mail", **options)  # type: ignore[arg-type]
+
+
+def _count_commits(store: SqliteStore) -> list[int]:
+    """Grows by the number of calls each time the writer commits."""
+    commits: list[int] = []
+    assert store._open is not None
+    writer_ = store._open[0]
+    write = writer_._write
+
+    def counting(calls: list[writer._Call]) -> None:
+        commits.append(len(calls))
+        write(calls)
+
+    writer_._write = counting  # type: ignore[method-assign]
+    return commits
+
+
+async def test_concurrent_callers_share_commits(store: SqliteStore) -> None:
+    """A hundred enqueues at once are a few transactions, and each caller gets its own answer."""
+    commits = _count_commits(store)
+    jobs = [_job() for _ in range(100)]
+    answers = await asyncio.gather(*(store.enqueue([job]) for job in jobs))
+    assert [answer.job_id for [answer] in answers] == [job.id for job in jobs]
+    assert len(commits) < 20
+    assert sum(commits) == 100
+
+
+async def test_a_callers_bad_job_does_not_spoil_its_neighbours(store: SqliteStore) -> None:
+    """An operation that fails inside a shared transaction fails alone."""
+    taken = _job()
+    await store.enqueue([taken])
+    good = [_job() for _ in range(20)]
+    calls = [store.enqueue([job]) for job in good]
+    calls.insert(10, store.enqueue([_job(), taken]))
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    failed = [answer for answer in answers if isinstance(answer, BaseException)]
+    assert len(failed) == 1
+    assert isinstance(failed[0], StoreError)
+    assert (await store.count(JobFilter())).total == 21
+    assert await store.check() == []
+
+
+async def test_a_caller_that_gave_up_before_its_turn_gets_nothing_written(
+    store: SqliteStore, path: Path
+) -> None:
+    """A cancelled enqueue that had not begun leaves no job behind."""
+    outsider = sqlite3.connect(path, isolation_level=None)
+    outsider.execute("BEGIN IMMEDIATE")
+    first = asyncio.create_task(store.enqueue([_job()]))
+    await asyncio.sleep(0.05)  # the writer is now waiting for the outsider, with the first call in its hands
+    second = asyncio.create_task(store.enqueue([_job()]))
+    await asyncio.sleep(0)
+    second.cancel()
+    outsider.execute("ROLLBACK")
+    outsider.close()
+    await first
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert (await store.count(JobFilter())).total == 1
+
+
+async def test_a_lock_held_too_long_is_an_error_for_the_caller_and_nothing_else(path: Path) -> None:
+    """The message names the file and the time; afterwards all goes on."""
+    store = SqliteStore(f"sqlite:///{path}?busy_timeout=0.1")
+    await store.open()
+    await store.migrate()
+    outsider = sqlite3.connect(path, isolation_level=None)
+    outsider.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match=r"jobs\.db stayed locked for 0\.1 s"):
+        await store.enqueue([_job()])
+    outsider.execute("ROLLBACK")
+    outsider.close()
+    await store.enqueue([_job()])
+    assert (await store.count(JobFilter())).total == 1
+    await store.close()
+
+
+async def test_stores_on_several_event_loops_share_a_file(store: SqliteStore) -> None:
+    """Siblings in other threads, as the keeper and the blocking calls use them."""
+    failures: list[BaseException] = []
+
+    def other_thread() -> None:
+        async def enqueue() -> None:
+            sibling = store.sibling()
+            await sibling.open()
+            await asyncio.gather(*(sibling.enqueue([_job()]) for _ in range(50)))
+            await sibling.close()
+
+        try:
+            asyncio.run(enqueue())
+        except BaseException as error:  # noqa: BLE001 - asserted below
+            failures.append(error)
+
+    threads = [threading.Thread(target=other_thread) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    await asyncio.gather(*(store.enqueue([_job()]) for _ in range(50)))
+    await asyncio.to_thread(lambda: [thread.join() for thread in threads])
+    assert failures == []
+    assert (await store.count(JobFilter())).total == 200
+    assert await store.check() == []
+
+
+async def test_concurrent_claimers_never_get_the_same_job(store: SqliteStore) -> None:
+    """Whatever connection they use."""
+    await store.enqueue([_job() for _ in range(300)])
+    sibling = store.sibling()
+    await sibling.open()
+
+    async def claim_all(which: SqliteStore, name: str) -> list[int]:
+        numbers: list[int] = []
+        while jobs := (await which.claim(ClaimRequest(name, (Lane("mail"),), 7, 60))).jobs:
+            numbers += [job.number for job in jobs]
+        return numbers
+
+    shares = await asyncio.gather(
+        *(
+            claim_all(which, f"{name}{index}")
+            for name, which in (("a", store), ("b", sibling))
+            for index in range(3)
+        )
+    )
+    numbers = [number for share in shares for number in share]
+    assert len(numbers) == len(set(numbers)) == 300
+    await sibling.close()
+
+
+async def test_a_closed_store_says_so(store: SqliteStore) -> None:
+    """Instead of waiting for a thread that is gone."""
+    sibling = store.sibling()
+    await sibling.open()
+    await sibling.close()
+    await sibling.close()
+    with pytest.raises(Exception, match="not open"):
+        await sibling.enqueue([_job()])
