@@ -5,7 +5,13 @@ from hypothesis import HealthCheck, settings
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 settings.register_profile(
-    "windlass", derandomize=True, deadline=None, report_multiple_bugs=False, suppress_health_check=_SLOW
+    "windlass",
+    derandomize=True,
+    max_examples=100,
+    stateful_step_count=60,
+    deadline=None,
+    report_multiple_bugs=False,
+    suppress_health_check=_SLOW,
 )
 settings.register_profile(
     "long", max_examples=10_000, stateful_step_count=100, deadline=None, suppress_health_check=_SLOW

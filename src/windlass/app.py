@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
@@ -63,9 +64,8 @@ class Windlass:
         self.clock: Clock = clock or SystemClock()
         self.registry = Registry()
         self.portal = Portal(self)
-        limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
-        recipe = create_store(self.settings.url, clock=self.clock, limits=limits)
-        self._connections = Connections(recipe, self.settings)
+        self.after_enqueue: Callable[[list[Job[Any]]], Awaitable[None]] | None = None  # for inline mode
+        self._connections = self._connections_to(self.settings.url)
 
     def __repr__(self) -> str:
         return f"<Windlass with {len(self.registry)} tasks>"  # the URL may hold a password
@@ -88,6 +88,23 @@ class Windlass:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    @contextmanager
+    def on_store(self, url: str, *, clock: Clock | None = None) -> Iterator[Self]:
+        """Use another store for a while: how tests run an app's tasks on ``memory://``."""
+        before = (self.clock, self._connections, self.portal)
+        self.clock = clock or SystemClock()
+        self._connections = self._connections_to(url)
+        self.portal = Portal(self)
+        try:
+            yield self
+        finally:
+            self.portal.close()
+            self.clock, self._connections, self.portal = before
+
+    def _connections_to(self, url: str) -> Connections:
+        limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
+        return Connections(create_store(url, clock=self.clock, limits=limits), self.settings)
 
     @property
     def store(self) -> Store:

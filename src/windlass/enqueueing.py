@@ -33,7 +33,12 @@ class Written:
 async def submit(app: Windlass, jobs: Sequence[NewJob]) -> list[Job[Any]]:
     """Write jobs that are already checked; their handles, in the same order."""
     written = await _write(app.store, jobs)
-    return [Job(app, item.record, duplicate=item.duplicate, replaced=item.replaced) for item in written]
+    handles: list[Job[Any]] = [
+        Job(app, item.record, duplicate=item.duplicate, replaced=item.replaced) for item in written
+    ]
+    if app.after_enqueue is not None:
+        await app.after_enqueue(handles)
+    return handles
 
 
 async def _write(store: Store, jobs: Sequence[NewJob]) -> list[Written]:

@@ -7,6 +7,7 @@ between ``<!-- generated: name -->`` and ``<!-- end -->``.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from tests.docs.pages import ROOT
 from windlass.cli.root import windlass as root
 from windlass.settings import SETTINGS, Kind, Setting
 
+COMMON = 3
+"""Options that this many commands share are described once."""
+
+_long_names = re.compile(r"`(--[\w-]+)`")
 _part = re.compile(r"(?<=<!-- generated: (?P<name>.{8}) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
@@ -55,34 +60,61 @@ def every_command() -> list[tuple[click.Command, click.Context]]:
 
 
 def command_list() -> str:
-    return "\n\n".join(_describe(command, context) for command, context in every_command())
+    listed = every_command()
+    seen = Counter(row for command, context in listed for row in _options(command, context))
+    common = {row for row, times in seen.items() if times >= COMMON}
+    parts = [_describe(command, context, common) for command, context in listed]
+    shared = [row for row in seen if row in common]
+    parts.append("## Common options\n\nThe commands above say which of these they have.\n\n" + _table(shared))
+    return "\n\n".join(parts)
 
 
-def _describe(command: click.Command, context: click.Context) -> str:
-    usage = " ".join(command.collect_usage_pieces(context))
-    parts = [f"## `{context.command_path}`", f"```text\n{context.command_path} {usage}\n```"]
+def _describe(command: click.Command, context: click.Context, common: set[str]) -> str:
+    # Put together by hand: releases of click differ in how they write a usage line.
+    taken = [parameter for parameter in command.get_params(context) if isinstance(parameter, click.Argument)]
+    usage = [context.command_path, "[OPTIONS]", *(a.metavar or (a.name or "").upper() for a in taken)]
+    if isinstance(command, click.Group):
+        usage.append("COMMAND [ARGS]...")
+    parts = [f"## `{context.command_path}`", f"```text\n{' '.join(usage)}\n```"]
     if command.help:
         paragraphs = command.help.replace("\b\n", "").split("\n\n")
         parts.extend(_one_sentence_per_line(" ".join(text.split())) for text in paragraphs)
-    if options := [row for row in map(_option, command.get_params(context)) if row]:
-        parts.append("\n".join(["| option | meaning |", "|---|---|", *options]))
+    options = _options(command, context)
+    if own := [row for row in options if row not in common]:
+        parts.append(_table(own))
+    if shared := [f"`{name}`" for row in options if row in common for name in _long_names.findall(row)]:
+        parts.append(f"Also {', '.join(shared)}: see [common options](#common-options).")
     return "\n\n".join(parts)
+
+
+def _table(rows: list[str]) -> str:
+    return "\n".join(["| option | meaning |", "|---|---|", *rows])
 
 
 def _one_sentence_per_line(text: str) -> str:
     return re.sub(r"(?<=[.:]) (?=[A-Z])", "\n", text)
 
 
-def _option(parameter: click.Parameter) -> str:
-    if not isinstance(parameter, click.Option) or parameter.hidden or parameter.name == "help":
-        return ""
-    names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
-    value = "" if parameter.is_flag or parameter.count else f" {parameter.metavar or parameter.type.name.upper()}"
-    default = ""
-    if parameter.show_default and parameter.default is not None:
-        default = f" Default: {parameter.default}."
-    meaning = f"{' '.join((parameter.help or '').split())}{default}".replace("|", "\\|")
+def _options(command: click.Command, context: click.Context) -> list[str]:
+    return [
+        _option(parameter)
+        for parameter in command.get_params(context)
+        if isinstance(parameter, click.Option) and not parameter.hidden and "--help" not in parameter.opts
+    ]
+
+
+def _option(option: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    value = "" if option.is_flag else f" {_value_of(option)}"
+    default = f" Default: {option.default}." if option.show_default else ""
+    meaning = f"{' '.join((option.help or '').split())}{default}".replace("|", "\\|")
     return f"| {names}{value} | {meaning} |"
+
+
+def _value_of(option: click.Option) -> str:
+    if isinstance(option.type, click.Choice) and not option.metavar:
+        return " or ".join(str(choice) for choice in option.type.choices)
+    return option.metavar or ("NUMBER" if isinstance(option.type, click.IntRange) else "TEXT")
 
 
 PARTS: dict[str, tuple[Path, Callable[[], str]]] = {

@@ -1,8 +1,8 @@
 """Code in the documents runs, as it stands there.
 
-All blocks of a page run in one empty directory, in order. Python blocks run unless the comment above them says
-``not run: why``; ``file: name`` gives the file a name. Shell blocks run where the comment says ``run``. A block
-marked ``output`` is what the block before it prints.
+All blocks of a page run in one empty directory, in order. Python blocks run unless the comment above them
+says ``not run: why``; ``file: name`` gives the file a name. Shell blocks run where the comment says ``run``.
+A block marked ``output`` is what the block before it prints.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ LONGEST_SECONDS = 60
 PAGES = [page for page in pages() if any(block.language == "python" for block in blocks(page))]
 
 
-def run(command: list[str], directory: Path, place: str) -> str:
+def run(command: list[str], directory: Path, place: str, **more: str) -> str:
     scripts = sysconfig.get_path("scripts")
     path = os.pathsep.join([str(Path(sys.executable).parent), scripts, os.environ.get("PATH", "")])
     program = shutil.which(command[0], path=path)
     assert program is not None, f"{place}: there is no program {command[0]}"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WINDLASS_", "PYTEST_"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("WINDLASS_", "PYTEST_"))
+    }
     done = subprocess.run(
         [program, *command[1:]],
         cwd=directory,
-        env={**kept, "PATH": path, "PYTHONWARNINGS": "error", "PYTHONUTF8": "1"},
+        env={**kept, "PATH": path, "PYTHONUTF8": "1", **more},
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -48,7 +50,7 @@ def run_block(block: Block, directory: Path, number: int) -> str:
     if block.language == "python":
         name = block.mark.removeprefix("file: ") if block.mark else f"block_{number}.py"
         (directory / name).write_text(block.text + "\n", "utf-8")
-        return run([sys.executable, name], directory, block.place)
+        return run([sys.executable, name], directory, block.place, PYTHONWARNINGS="error")
     return "".join(run(shlex.split(line), directory, block.place) for line in block.text.splitlines())
 
 

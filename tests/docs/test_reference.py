@@ -34,7 +34,9 @@ def mentions(page: str, name: str) -> bool:
 
 def members(kind: type[Any]) -> Iterator[str]:
     """What a user can reach on an object of this type."""
-    named = {name for base in kind.__mro__[:-1] for name in (*vars(base), *vars(base).get("__annotations__", {}))}
+    named = {
+        name for base in kind.__mro__[:-1] for name in (*vars(base), *vars(base).get("__annotations__", {}))
+    }
     yield from sorted(name for name in named if not name.startswith("_"))
 
 
@@ -98,7 +100,7 @@ def test_every_field_of_a_job_is_documented(kind: type[Any]) -> None:
 def test_every_retry_policy_is_documented() -> None:
     """Each way to build one."""
     page = text("retry.md")
-    built = [name for name, _ in inspect.getmembers(Retry, inspect.ismethod) if name not in {"load"}]
+    built = [name for name, _ in inspect.getmembers(Retry, inspect.ismethod) if name != "load"]
     assert not [name for name in built if not mentions(page, f"Retry.{name}")]
 
 
@@ -117,7 +119,9 @@ INNER = {
 }
 
 
-@pytest.mark.parametrize("kind", [Windlass, Task, BoundTask, Context, JobInfo], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [Windlass, Task, BoundTask, Context, JobInfo], ids=lambda kind: kind.__name__
+)
 def test_every_call_is_documented(kind: type[Any]) -> None:
     """Every method and property users may call."""
     page = text("python-api.md")

@@ -25,7 +25,10 @@ def tree() -> Iterator[Path]:
     """Every file that belongs to the project."""
     for path in sorted(ROOT.rglob("*")):
         parts = path.relative_to(ROOT).parts
-        if any(part in OUTSIDE | CACHES or part.startswith(".venv") or part.endswith(".egg-info") for part in parts):
+        if any(
+            part in OUTSIDE | CACHES or part.startswith(".venv") or part.endswith(".egg-info")
+            for part in parts
+        ):
             continue
         if path.is_file() and path.suffix not in {".png", ".ico", ".woff2", ".jpg", ".db", ".pyc"}:
             yield path
@@ -71,7 +74,9 @@ def test_prose_is_one_sentence_per_line(page: Path) -> None:
 
 def test_the_code_map_names_every_module() -> None:
     """ARCHITECTURE.md says in one line what each module is for, and knows no module that is gone."""
-    listed = set(re.findall(r"^\s*(?:- |\| )`([\w./]+)`", (ROOT / "ARCHITECTURE.md").read_text("utf-8"), re.MULTILINE))
+    listed = set(
+        re.findall(r"^\s*(?:- |\| )`([\w./]+)`", (ROOT / "ARCHITECTURE.md").read_text("utf-8"), re.MULTILINE)
+    )
     package = ROOT / "src/windlass"
     modules = {
         str(path.relative_to(package))

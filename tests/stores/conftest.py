@@ -1,4 +1,4 @@
-"""Every test here runs on every store. A new one is a line in ``STORES``."""
+"""Every test here runs on every store of ``urls``."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.stores.urls import STORES
 from windlass.stores import create_store
 from windlass.stores.protocol import Store, StoreLimits
 from windlass.testing.clock import FrozenClock
 
 # Before the suite is imported: its assertions then say what was compared, like those of any test module.
 pytest.register_assert_rewrite("windlass.testing.conformance", "windlass.testing.agreement")
-
-STORES: dict[str, Callable[[Path], str]] = {
-    "memory": lambda _: "memory://",
-    "sqlite": lambda directory: f"sqlite:///{directory / 'jobs.db'}",
-}
 
 MakeStore = Callable[[StoreLimits], Awaitable[Store]]
 

@@ -1,4 +1,7 @@
-"""A random sequence of verbs gives the same answers on every store."""
+"""A random sequence of verbs gives the same answers on every store.
+
+The examples are the same on every run; ``--hypothesis-profile=long`` searches for new ones.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from hypothesis import settings
-
+from tests.stores.urls import STORES
 from windlass.stores import create_store
 from windlass.stores.protocol import Store
 from windlass.testing.agreement import StoresAgree
 from windlass.testing.clock import FrozenClock
-
-# Not durable, because nothing is switched off here; the verbs are what is compared.
-STORES = {"memory": "memory://", "sqlite": "sqlite:///{directory}/jobs.db?synchronous=normal"}
 
 
 class OurStoresAgree(StoresAgree):
@@ -23,10 +22,7 @@ class OurStoresAgree(StoresAgree):
 
     def make_stores(self, clock: FrozenClock) -> Mapping[str, Store]:
         self.directory = Path(tempfile.mkdtemp(prefix="windlass-agreement-"))
-        return {
-            name: create_store(url.format(directory=self.directory.as_posix()), clock=clock)
-            for name, url in STORES.items()
-        }
+        return {name: create_store(url(self.directory), clock=clock) for name, url in STORES.items()}
 
     def teardown(self) -> None:
         try:
@@ -36,5 +32,3 @@ class OurStoresAgree(StoresAgree):
 
 
 TestStoresAgree = OurStoresAgree.TestCase
-if settings.get_current_profile_name() == "windlass":
-    TestStoresAgree.settings = settings(max_examples=110, stateful_step_count=60)

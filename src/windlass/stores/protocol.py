@@ -164,10 +164,10 @@ class Store(Protocol):
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
         """Deal with leases that have ended and pending jobs past ``expires_at`` (cancelled, ``expired``).
 
-        A lease that ended with a cancel request: cancelled (``job_canceled``). Otherwise, if the handler's start
-        was recorded or the job had been granted alone, the attempt counts: an error ``worker_lost`` is kept,
-        and the job fails when no attempt is left. If not counted, its next grant is alone. A job whose next
-        attempt would be its last is granted alone, too, so that it cannot take neighbours with it.
+        A lease that ended with a cancel request: cancelled (``job_canceled``). Otherwise, if the handler's
+        start was recorded or the job had been granted alone, the attempt counts: an error ``worker_lost`` is
+        kept, and the job fails when no attempt is left. If not counted, its next grant is alone. A job whose
+        next attempt would be its last is granted alone, too, so that it cannot take neighbours with it.
         """
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:

@@ -1,0 +1,46 @@
+"""An app under test: its tasks on a store in memory, by the test's clock, at the test's command."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from windlass.app import Windlass
+from windlass.clock import Clock
+from windlass.job import Job
+
+
+@asynccontextmanager
+async def in_memory(app: Windlass, *, clock: Clock | None = None) -> AsyncIterator[Windlass]:
+    """Use this app on an empty store in memory instead of its own, and throw that away afterwards.
+
+    >>> async with in_memory(app):
+    ...     await send_digest.enqueue(user_id="42")
+    ...     await app.run_until_idle()
+    """
+    with app.on_store("memory://", clock=clock):
+        async with app:
+            yield app
+
+
+@contextmanager
+def inline(app: Windlass) -> Iterator[Windlass]:
+    """Every enqueue runs its job before it returns, and raises ``JobFailed`` when the job failed for good.
+
+    Everything else is as always: payloads are checked, keys are unique, retries wait for their time.
+    """
+    before = app.after_enqueue
+
+    async def run_at_once(jobs: list[Job[Any]]) -> None:
+        await app.run_until_idle(handle_signals=False)
+        for job in jobs:
+            await job.refresh()
+            if job.state == "failed":
+                await job.result(timeout=0)
+
+    app.after_enqueue = run_at_once
+    try:
+        yield app
+    finally:
+        app.after_enqueue = before
