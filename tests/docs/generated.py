@@ -21,7 +21,6 @@ COMMON = 3
 """Options that this many commands share are described once."""
 
 _long_names = re.compile(r"`(--[\w-]+)`")
-_part = re.compile(r"(?<=<!-- generated: (?P<name>.{8}) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
 def settings_table() -> str:
@@ -127,9 +126,10 @@ def renewed(name: str) -> tuple[str, str]:
     """A page as it is, and as it should be."""
     page, make = PARTS[name]
     text = page.read_text("utf-8")
-    found = [part for part in _part.finditer(text) if part["name"] == name]
-    assert len(found) == 1, f"{page.name} has {len(found)} parts generated: {name}"
-    return text, text[: found[0].start()] + make() + "\n" + text[found[0].end() :]
+    before, start, rest = text.partition(f"<!-- generated: {name} -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    assert start and end, f"{page.name} has no part generated: {name}"
+    return text, f"{before}{start}{make()}\n{end}{after}"
 
 
 def main() -> None:

@@ -135,7 +135,7 @@ def enqueue(
     app = target.load()
     _check_with_app(app, name, options, context)
     if many is not None:
-        _print_tally(run_with(app, lambda app: enqueue_file(app, name, many, options)), as_json=as_json)
+        _print_tally(enqueue_file(app, name, many, options), as_json=as_json)
     else:
         run_with(app, lambda app: _enqueue_one(app, name, body, options, wait, as_json=as_json))
 

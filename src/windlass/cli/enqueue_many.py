@@ -30,14 +30,17 @@ class Tally:
     ids: list[str] = field(default_factory=list)
 
 
-async def enqueue_file(app: Windlass, name: str, file: TextIO, options: EnqueueOptions) -> Tally:
-    """A job for each line that is not empty. An error names its line and says what was written before it."""
+def enqueue_file(app: Windlass, name: str, file: TextIO, options: EnqueueOptions) -> Tally:
+    """A job for each line that is not empty. An error names its line and says what was written before it.
+
+    Blocking, so that Ctrl-C also ends it while it waits for a line that does not come.
+    """
     tally = Tally()
-    with progress_bar() as bar:
+    with app.sync as queue, progress_bar() as bar:
         row = bar.add_task(f"enqueue {name}", total=_count_lines(file))
         for lines, payloads in _batches(file, tally):
             try:
-                jobs = await app.enqueue_many(name, payloads, **options)
+                jobs = queue.enqueue_many(name, payloads, **options)
             except InvalidInput as error:
                 raise type(error)(f"{_named(str(error), lines)}{_so_far(tally)}") from None
             for job in jobs:

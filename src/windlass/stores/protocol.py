@@ -56,6 +56,8 @@ SEARCH_SECONDS = 1.0
 KEPT_ERRORS_FIRST = 10
 KEPT_ERRORS_LAST = 10
 """Of a job's errors the first and the last ten are kept."""
+MINUTES_KEPT_SECONDS = 48 * 3600.0
+"""How far back the minute series and the durations of ``stats`` go."""
 SUMMARY_LENGTH = 200
 """``error_summary`` is cut to this many characters."""
 

@@ -161,19 +161,12 @@ def _change_each(verb: Verb, target: Target, job_ids: tuple[UUID, ...], *, as_js
 
 def _change_all(verb: Verb, target: Target, filters: JobFilters, *, yes: bool, as_json: bool) -> None:
     context = click.get_current_context()
-
-    async def change(app: Windlass) -> int | None:
-        before = await _count(app, verb, filters)
-        if not before.total:
-            return 0
-        if not yes and not _confirmed(verb, before, context):
-            return None
-        return await _with_bar(app, verb, filters, before)
-
-    number = target.run(change)
-    if number is None:
+    # Opened twice: the question is asked while no event loop runs, where Ctrl-C ends it.
+    before = target.run(lambda app: _count(app, verb, filters))
+    if before.total and not yes and not _confirmed(verb, before, context):
         click.echo("nothing was changed", err=True)
         context.exit(failures.FAILED)
+    number = target.run(lambda app: _with_bar(app, verb, filters, before)) if before.total else 0
     if as_json:
         print_json({verb.done: number})
     else:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from windlass.clock import seconds_to_microseconds
 from windlass.model import Distribution, MinuteStats
 from windlass.stores.histogram import bucket_of, summarise
+from windlass.stores.protocol import MINUTES_KEPT_SECONDS
 
 MINUTE = 60_000_000
-KEPT_MICROSECONDS = 48 * 60 * MINUTE
+KEPT_MICROSECONDS = seconds_to_microseconds(MINUTES_KEPT_SECONDS)
 
 
 @dataclass(slots=True)

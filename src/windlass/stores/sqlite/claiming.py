@@ -56,6 +56,7 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
         _claimed(row, fence, lease_us, checkpoints.get(row[1]))
         for fence, row in enumerate(chosen, first_fence)
     ]
+    transaction.grants.add(jobs)
     for (tenant, topic, task), n in Counter((row[5], row[3], row[4]) for row in chosen).items():
         transaction.tally.moved(tenant, topic, task, Code.READY, Code.RUNNING, n)
     return Claim(tuple(jobs), next_due)

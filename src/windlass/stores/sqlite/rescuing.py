@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from windlass.clock import MICROSECONDS
+from windlass.clock import seconds_to_microseconds
 from windlass.model import Rescued, State
 from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
+from windlass.stores.protocol import MINUTES_KEPT_SECONDS
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite.removing import remove
 from windlass.stores.sqlite.settling import Row, add_attempt, finish_cancelled, finish_failed, load_rows
 from windlass.stores.sqlite.transaction import Code, Transaction
 
 _sql = Queries("windlass.stores.sqlite.sql", "rescue.sql")
-
-MINUTES_KEPT = 48 * 3600 * MICROSECONDS
 
 _STATES = {Code.COMPLETED: State.COMPLETED, Code.FAILED: State.FAILED, Code.CANCELLED: State.CANCELLED}
 
@@ -69,6 +68,6 @@ def prune(transaction: Transaction, limit: int) -> dict[State, int]:
     connection, now = transaction.connection, transaction.now
     rows = connection.execute(_sql["prunable"], (now, limit)).fetchall()
     remove(transaction, rows)
-    connection.execute(_sql["forget_minutes"], (now - MINUTES_KEPT,))
+    connection.execute(_sql["forget_minutes"], (now - seconds_to_microseconds(MINUTES_KEPT_SECONDS),))
     connection.execute(_sql["forget_counts"])
     return dict(Counter(_STATES[Code(row[1])] for row in rows))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple, assert_never
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple, assert_never
 import msgspec
 
 from windlass.clock import seconds_to_microseconds
-from windlass.model import FailureOrigin, JobError, Lease, Report, Settlement
+from windlass.model import Claimed, FailureOrigin, JobError, Lease, Report, Settlement
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 from windlass.stores.endings import CANCELLED_ON_REQUEST, summarise_error
 from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST
@@ -22,7 +21,11 @@ _sql = Queries("windlass.stores.sqlite.sql", "settle.sql")
 
 MAX_PARAMETERS = 500
 
-_METRICS = {Code.FAILED: Metric.FAILED, Code.CANCELLED: Metric.CANCELLED}
+_METRICS = {
+    Code.COMPLETED: Metric.COMPLETED,
+    Code.FAILED: Metric.FAILED,
+    Code.CANCELLED: Metric.CANCELLED,
+}
 
 
 class Row(NamedTuple):
@@ -46,29 +49,61 @@ class Row(NamedTuple):
 
 
 def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[bool]:
-    held = load_rows(transaction, [settlement.lease.job_id.bytes for settlement in settlements])
-    completed: list[tuple[Row, int | None]] = []
-    answers = [_settle(transaction, held, settlement, completed) for settlement in settlements]
-    _complete(transaction, completed)
+    """Jobs that simply completed, which is nearly all of them, in one go; the others one by one."""
+    simple: list[tuple[int, Settlement, Claimed]] = []
+    others: list[tuple[int, Settlement]] = []
+    for position, settlement in enumerate(settlements):
+        job = transaction.grants.take(settlement.lease)
+        if job is not None and job.key is None and type(settlement.outcome) is Completed:
+            simple.append((position, settlement, job))
+        else:
+            others.append((position, settlement))
+    answers = [False] * len(settlements)
+    for position in _complete(transaction, simple):
+        answers[position] = True
+    held = load_rows(transaction, [settlement.lease.job_id.bytes for _, settlement in others])
+    for position, settlement in others:
+        answers[position] = _settle(transaction, held, settlement)
     return answers
 
 
-def _complete(transaction: Transaction, completed: list[tuple[Row, int | None]]) -> None:
-    """By far the most common end: one statement for the whole batch."""
-    if not completed:
-        return
-    # {number: started_at}: one step of SQLite, during which other threads can run.
-    started = json.dumps({row.number: started_at for row, started_at in completed})
-    transaction.connection.execute(_sql["complete"], {"now": transaction.now, "started": started})
+def _complete(transaction: Transaction, simple: list[tuple[int, Settlement, Claimed]]) -> list[int]:
+    """Complete jobs this process was granted, whose rows need not be read first; the positions that were."""
+    connection, now, tally = transaction.connection, transaction.now, transaction.tally
+    ends = [
+        (now, _start_of(now, s.run_seconds, None), now, job.number, job.lease.fence, now)
+        for _, s, job in simple
+    ]
+    changed = connection.executemany(_sql["complete"], ends).rowcount if ends else 0
+    if changed < len(simple):
+        # Some lease had ended. The rows tell which: only these hold the fence in a completed job.
+        simple = [
+            item
+            for item in simple
+            if connection.execute(_sql["is_completed"], (item[2].number, item[2].lease.fence)).fetchone()[0]
+        ]
     lanes: Counter[tuple[str, str, str]] = Counter()
-    for row, _ in completed:
-        lanes[row.tenant, row.topic, row.task] += 1
-        if row.key is not None and row.key_until == UNTIL_FINISHED:
-            release_key(transaction, row)
+    for _, settlement, job in simple:
+        lanes[job.tenant, job.topic, job.task] += 1
+        outcome, run_seconds = settlement.outcome, settlement.run_seconds
+        if isinstance(outcome, Completed) and outcome.result is not None:
+            connection.execute(_sql["add_result"], (job.number, outcome.result))
+        if run_seconds is not None:
+            run_time = seconds_to_microseconds(run_seconds)
+            tally.lasted(now, job.topic, Metric.RUN_TIME, run_time)
+            tally.lasted(now, job.topic, Metric.WAIT_TIME, max(0, now - run_time - job.run_at))
     for (tenant, topic, task), n in lanes.items():
-        transaction.tally.moved(tenant, topic, task, Code.RUNNING, Code.COMPLETED, n)
-        transaction.tally.happened(transaction.now, topic, Metric.COMPLETED, n)
-    transaction.finished = True
+        tally.moved(tenant, topic, task, Code.RUNNING, Code.COMPLETED, n)
+        tally.happened(now, topic, Metric.COMPLETED, n)
+        transaction.finished = True
+    return [position for position, _, _ in simple]
+
+
+def _start_of(now: int, run_seconds: float | None, recorded: int | None) -> int | None:
+    """When a handler began: as recorded, or as long ago as it ran."""
+    if recorded is not None or run_seconds is None:
+        return recorded
+    return now - seconds_to_microseconds(run_seconds)
 
 
 def load_rows(transaction: Transaction, wanted: Sequence[bytes]) -> dict[bytes, Row]:
@@ -81,12 +116,7 @@ def load_rows(transaction: Transaction, wanted: Sequence[bytes]) -> dict[bytes, 
     return rows
 
 
-def _settle(
-    transaction: Transaction,
-    held: dict[bytes, Row],
-    settlement: Settlement,
-    completed: list[tuple[Row, int | None]],
-) -> bool:
+def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settlement) -> bool:
     now, lease = transaction.now, settlement.lease
     job_id = lease.job_id.bytes
     row = held.get(job_id)
@@ -100,14 +130,14 @@ def _settle(
         return False
     # A second settlement of the same lease in this batch finds nothing to settle.
     del held[job_id]
-    started_at = row.started_at
-    if settlement.run_seconds is not None and started_at is None:
-        started_at = now - seconds_to_microseconds(settlement.run_seconds)
+    started_at = _start_of(now, settlement.run_seconds, row.started_at)
     outcome = settlement.outcome
     _measure(transaction, row, settlement, started_at)
     match outcome:
         case Completed(result):
-            completed.append((row, started_at))
+            end = (now, started_at, now, row.number, row.fence, now)
+            transaction.connection.execute(_sql["complete"], end)
+            _finished(transaction, row, Code.COMPLETED)
             if result is not None:
                 transaction.connection.execute(_sql["add_result"], (row.number, result))
         case Failed(error, origin):
@@ -163,6 +193,10 @@ def _finish(
 ) -> None:
     parameters = {"now": transaction.now, "number": row.number, "started_at": started_at, **(more or {})}
     transaction.connection.execute(_sql[statement], parameters)
+    _finished(transaction, row, state)
+
+
+def _finished(transaction: Transaction, row: Row, state: Code) -> None:
     if row.key is not None and row.key_until == UNTIL_FINISHED:
         release_key(transaction, row)
     transaction.tally.moved(row.tenant, row.topic, row.task, row.state, state)

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from windlass.clock import seconds_to_microseconds
 from windlass.model import Distribution, MinuteStats, Stats, TopicStats
 from windlass.stores.histogram import summarise
+from windlass.stores.protocol import MINUTES_KEPT_SECONDS
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite.recording import STATES
 from windlass.stores.sqlite.transaction import Code, Metric
@@ -33,7 +34,8 @@ def stats(connection: sqlite3.Connection, now: int, window_seconds: float, tenan
     series: list[MinuteStats] = []
     times: dict[Metric, Distribution] = {}
     if tenant is None:
-        series, times = _minutes(connection, now - seconds_to_microseconds(window_seconds))
+        since = now - seconds_to_microseconds(min(window_seconds, MINUTES_KEPT_SECONDS))
+        series, times = _minutes(connection, since)
     return Stats(
         pending=sum(t.pending for t in by_topic),
         running=sum(t.running for t in by_topic),

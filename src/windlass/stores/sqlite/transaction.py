@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from windlass.clock import MICROSECONDS
+from windlass.model import Claimed, Lease
 from windlass.stores.histogram import bucket_of
 from windlass.stores.protocol import StoreLimits
 from windlass.stores.queries import Queries
@@ -77,6 +79,29 @@ class Tally:
             connection.executemany(_sql["add_minutes"], [(*key, *v) for key, v in self._minutes.items()])
 
 
+class Grants:
+    """Jobs this process was granted and has not settled, by fence: what a settlement would have to look up.
+
+    A memory, not an authority: the statement that settles checks fence, state and time in the row itself.
+    """
+
+    LIMIT = 20_000
+
+    def __init__(self) -> None:
+        self._by_fence: dict[int, Claimed] = {}
+
+    def add(self, jobs: Sequence[Claimed]) -> None:
+        for job in jobs:
+            self._by_fence[job.lease.fence] = job
+        while len(self._by_fence) > self.LIMIT:  # never settled here; the oldest have long ended
+            del self._by_fence[next(iter(self._by_fence))]
+
+    def take(self, lease: Lease) -> Claimed | None:
+        """The job granted under this lease; each is given out once."""
+        job = self._by_fence.pop(lease.fence, None)
+        return job if job is not None and job.lease == lease else None
+
+
 @dataclass(slots=True)
 class Transaction:
     """Handed to every writing operation. ``now`` is read after the write lock was taken."""
@@ -84,6 +109,7 @@ class Transaction:
     connection: sqlite3.Connection
     now: int
     limits: StoreLimits
+    grants: Grants
     tally: Tally = field(default_factory=Tally)
     ready_topics: set[str] = field(default_factory=set)
     finished: bool = False

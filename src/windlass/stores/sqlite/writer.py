@@ -23,7 +23,7 @@ from windlass.stores.protocol import StoreLimits
 from windlass.stores.sqlite.checkpoint import Checkpointer
 from windlass.stores.sqlite.connection import begin_immediate, connect, translate
 from windlass.stores.sqlite.location import Location
-from windlass.stores.sqlite.transaction import Transaction
+from windlass.stores.sqlite.transaction import Grants, Transaction
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -58,6 +58,7 @@ class Writer:
         self._location = location
         self._clock = clock
         self._limits = limits
+        self._grants = Grants()
         self._after_commit = after_commit
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._pid = os.getpid()
@@ -127,7 +128,7 @@ class Writer:
         try:
             begin_immediate(connection, self._location)
             try:
-                transaction = Transaction(connection, self._clock.now(), self._limits)
+                transaction = Transaction(connection, self._clock.now(), self._limits, self._grants)
                 groups = [list(group) for _, group in groupby(calls, key=lambda call: call.operation)]
                 for group in groups:
                     self._run_group(transaction, group, guard=len(groups) > 1)
@@ -174,7 +175,7 @@ class Writer:
 
     def _run_guarded(self, transaction: Transaction, group: list[_Call], *, guard: bool) -> None:
         connection = transaction.connection
-        part = Transaction(connection, self._clock.now(), self._limits)
+        part = Transaction(connection, self._clock.now(), self._limits, self._grants)
         if guard:
             connection.execute("SAVEPOINT windlass_group")
         try:

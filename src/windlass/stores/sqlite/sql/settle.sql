@@ -5,12 +5,14 @@ SELECT id, number, state, fence, leased_until, topic, task, tenant, run_at, atte
 FROM windlass_jobs WHERE id IN ({ids})
 
 -- name: complete
--- :started is {number: started_at, …}, so that a whole batch is one statement.
+-- Fenced by itself, because the usual completion comes without a look at the row before.
 UPDATE windlass_jobs
-SET state = 3, finished_at = :now, started_at = coalesce(started_at, done.value), leased_until = NULL,
-    prune_at = :now + retention_us, suspect = 0, cancel_requested = 0
-FROM json_each(:started) AS done
-WHERE windlass_jobs.number = CAST(done.key AS INTEGER)
+SET state = 3, finished_at = ?, started_at = coalesce(started_at, ?), leased_until = NULL,
+    prune_at = ? + retention_us, suspect = 0, cancel_requested = 0
+WHERE number = ? AND fence = ? AND state = 2 AND leased_until > ?
+
+-- name: is_completed
+SELECT EXISTS (SELECT 1 FROM windlass_jobs WHERE number = ? AND fence = ? AND state = 3)
 
 -- name: fail
 -- buried: put away by a verb; kept until somebody kicks it.

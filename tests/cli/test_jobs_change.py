@@ -1,0 +1,184 @@
+"""``windlass jobs requeue|cancel|delete``: by id and in bulk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.conftest import Run, Within
+from tests.cli.processes import Project, on_terminal
+from windlass import Windlass
+
+NOBODY = "0199a8f2-7c11-7abc-8def-0123456789ab"
+
+
+@pytest.fixture
+def failed(project: Project, within: Within, work_off: Callable[[], None]) -> list[str]:
+    """Three failed jobs, and a pending one of another topic that nobody runs."""
+
+    async def fill(app: Windlass) -> list[str]:
+        jobs = await app.enqueue_many("send_digest", [{"user_id": "nobody"}] * 3)
+        await app.enqueue("mail", {})
+        return [str(job.id) for job in jobs]
+
+    ids: list[str] = within(fill)
+    work_off()
+    return ids
+
+
+@pytest.fixture
+def states(within: Within) -> Callable[[], dict[str, int]]:
+    """How many jobs there are of each state."""
+
+    async def look(app: Windlass) -> dict[str, int]:
+        stats = await app.stats()
+        return {
+            name: number
+            for name in ("pending", "running", "completed", "failed", "cancelled")
+            if (number := getattr(stats, name))
+        }
+
+    return lambda: within(look)
+
+
+States = Callable[[], dict[str, int]]
+
+
+def test_ids_are_changed_one_by_one(run: Run, project: Project, failed: list[str], states: States) -> None:
+    """Each verb does what it says and names each job."""
+    answer = run("jobs", "requeue", *failed[:2], "--url", project.url)
+    assert answer.lines == [f"requeued {job_id}" for job_id in failed[:2]]
+    assert states() == {"pending": 3, "failed": 1}
+    assert run("jobs", "cancel", failed[0], "--url", project.url).out == f"cancelled {failed[0]}\n"
+    assert run("jobs", "delete", failed[0], failed[2], "--url", project.url).code == 0
+    assert states() == {"pending": 2}
+
+
+def test_one_that_cannot_be_changed_does_not_spoil_the_others(
+    run: Run, project: Project, failed: list[str], states: States
+) -> None:
+    """Every id is tried, each refusal is a line, and the exit code tells."""
+    run("jobs", "requeue", failed[0], "--url", project.url)
+    answer = run("jobs", "requeue", NOBODY, failed[0], failed[1], "--url", project.url)
+    assert answer.code == 1
+    assert answer.lines == [f"requeued {failed[1]}"]
+    missing, wrong = answer.errors.splitlines()
+    assert missing.startswith(f"error: there is no job {NOBODY}")
+    assert wrong.startswith(f"error: job {failed[0]} is pending and cannot be requeued")
+    assert states() == {"pending": 3, "failed": 1}
+
+
+def test_json_answers_for_each_id(run: Run, project: Project, failed: list[str]) -> None:
+    """Programs learn what became of each."""
+    answer = run("jobs", "delete", failed[0], NOBODY, "--json", "--url", project.url)
+    assert answer.code == 1
+    good, bad = answer.json
+    assert good == {"id": failed[0], "done": True}
+    assert (bad["id"], bad["done"], bad["code"]) == (NOBODY, False, "job_not_found")
+
+
+def test_a_running_job_is_asked_to_stop(project: Project, run: Run) -> None:
+    """Cancelling what runs is a request, and is called one."""
+    job_id = run("enqueue", "wait", '{"seconds": 60}', "--app", "jobs:app").out.strip()
+    with project.start("worker", "jobs:app") as worker:
+        worker.wait_for("Ctrl-C stops")
+        while run("jobs", "show", job_id, "--json", "--app", "jobs:app").json["state"] != "running":
+            pass
+        answer = run("jobs", "cancel", job_id, "--app", "jobs:app")
+        assert answer.out == f"asked to stop {job_id}\n"
+        refused = run("jobs", "delete", job_id, "--app", "jobs:app")
+        assert refused.code in {0, 1}  # by now it may have stopped
+
+
+def test_bulk_acts_on_everything_that_matches(
+    run: Run, project: Project, failed: list[str], states: States
+) -> None:
+    """The same filters as for listing; jobs in other states are left alone."""
+    answer = run("jobs", "requeue", "--topic", "send_digest", "--yes", "--url", project.url)
+    assert (answer.code, answer.out) == (0, "requeued 3 jobs\n")
+    assert states() == {"pending": 4}
+    cancelled = run("jobs", "cancel", "--topic", "send_digest", "-y", "--json", "--url", project.url)
+    assert cancelled.json == {"cancelled": 3}
+    deleted = run("jobs", "delete", "--state", "cancelled", "--yes", "--url", project.url)
+    assert deleted.out == "deleted 3 jobs\n"
+    assert states() == {"pending": 1}
+
+
+def test_bulk_without_a_match_changes_nothing(run: Run, project: Project, failed: list[str]) -> None:
+    """Nothing to do needs no confirmation."""
+    answer = run("jobs", "requeue", "--topic", "nothing", "--url", project.url)
+    assert (answer.code, answer.out) == (0, "requeued 0 jobs\n")
+
+
+def test_bulk_without_a_terminal_needs_yes(
+    run: Run, project: Project, failed: list[str], states: States
+) -> None:
+    """A script that forgot --yes is told how many it would have changed, and changes none."""
+    answer = run("jobs", "delete", "--state", "failed", "--url", project.url)
+    assert answer.code == 2
+    assert "this would delete 3 jobs, and there is no terminal to ask on; add --yes" in answer.errors
+    assert states() == {"pending": 1, "failed": 3}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["requeue"], "nothing says which jobs to requeue"),
+        (["delete", NOBODY, "--state", "failed"], "ids and filters are both given"),
+        (
+            ["requeue", "--state", "completed", "--yes"],
+            "--state completed matches no job that can be requeued",
+        ),
+        (["cancel", "--state", "failed", "--yes"], "possible for pending, running, delayed"),
+        (["delete", "--state", "running", "--yes"], "--state running matches no job that can be deleted"),
+        (["cancel", "42"], "'42' is not a valid UUID"),
+    ],
+)
+def test_unclear_wishes_are_refused(run: Run, project: Project, arguments: list[str], words: str) -> None:
+    """Bulk actions leave nothing to guess."""
+    answer = run("jobs", *arguments, "--url", project.url)
+    assert answer.code == 2
+    assert words in answer.errors
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize(("typed", "code", "after"), [("y\n", 0, 0), ("n\n", 1, 3), ("\n", 1, 3)])
+def test_bulk_on_a_terminal_asks_with_the_count(
+    project: Project, failed: list[str], states: States, typed: str, code: int, after: int
+) -> None:
+    """The number is the preview; anything but yes changes nothing."""
+    with on_terminal(project, "jobs", "delete", "--state", "failed", "--url", project.url) as terminal:
+        terminal.wait_for(r"delete 3 jobs\? \[y/N\]")
+        terminal.type(typed)
+        assert terminal.wait() == code
+        assert ("deleted 3 jobs" if code == 0 else "nothing was changed") in terminal.text
+    assert states().get("failed", 0) == after
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+def test_ctrl_c_at_the_question_changes_nothing(project: Project, failed: list[str], states: States) -> None:
+    """Walking away is a no."""
+    with on_terminal(project, "jobs", "delete", "--state", "failed", "--url", project.url) as terminal:
+        terminal.wait_for(r"delete 3 jobs\?")
+        terminal.signal()
+        assert terminal.wait() == 130
+    assert states()["failed"] == 3
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+def test_bulk_shows_a_progress_bar(project: Project, within: Within) -> None:
+    """Thousands of jobs take a moment, and that moment is seen to pass."""
+
+    async def fill(app: Windlass) -> None:
+        await app.enqueue_many("mail", [{}] * 5000)
+
+    within(fill)
+    with on_terminal(
+        project, "jobs", "cancel", "--topic", "mail", "--yes", "--url", project.url, columns=100
+    ) as terminal:
+        assert terminal.wait() == 0
+        assert "cancel jobs" in terminal.text
+        assert "/5000" in terminal.text
+        assert "cancelled 5,000 jobs" in terminal.text

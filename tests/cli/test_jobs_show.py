@@ -1,0 +1,99 @@
+"""``windlass jobs show``: one job in full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.conftest import Run, Within
+from tests.cli.processes import Project
+from windlass import Windlass
+
+NOBODY = "0199a8f2-7c11-7abc-8def-0123456789ab"
+
+
+@pytest.fixture
+def made(run: Run, work_off: Callable[[], None]) -> Callable[..., str]:
+    """A job of the project's app, run as far as it goes."""
+
+    def made(user_id: str, *options: str) -> str:
+        answer = run("enqueue", "send_digest", f'{{"user_id": "{user_id}"}}', "--app", "jobs:app", *options)
+        work_off()
+        return answer.out.strip()
+
+    return made
+
+
+def test_a_completed_job_shows_its_bodies(run: Run, made: Callable[..., str]) -> None:
+    """Payload, result and checkpoint as indented JSON, the course of events in order."""
+    job_id = made("42", "--key", "k1", "--correlation-id", "c1", "--user-id", "u1", "--service-id", "s1")
+    answer = run("jobs", "show", job_id, "--app", "jobs:app")
+    assert answer.code == 0
+    assert answer.lines[0] == f"{job_id}  completed"
+    assert '{\n  "user_id": "42"\n}' in answer.out
+    assert '{\n  "sent_to": "42"\n}' in answer.out
+    assert '{\n  "rendered": true\n}' in answer.out
+    course = [line.split("  ")[-1] for line in answer.lines if line.startswith("20")]
+    assert course[0] == "enqueued"
+    assert course[-2:] == ["attempt 1 started", "completed"]
+    for fact in ("task         send_digest", "attempts     1/5", "key          k1", "correlation  c1"):
+        assert fact in answer.lines
+
+
+def test_errors_of_every_attempt_are_shown(run: Run, made: Callable[..., str]) -> None:
+    """Why it was tried again, and why it failed."""
+    answer = run("jobs", "show", made("busy"), "--app", "jobs:app")
+    assert any(line.endswith(": handler_error: the mailbox is busy") for line in answer.lines)
+    failed = run("jobs", "show", made("nobody"), "--app", "jobs:app")
+    assert any("no_user: nobody lives here" in line for line in failed.lines)
+    assert failed.lines[0].endswith("failed")
+
+
+def test_json_is_complete(run: Run, made: Callable[..., str]) -> None:
+    """What a list has, and the bodies and attempts."""
+    job = run("jobs", "show", made("nobody"), "--app", "jobs:app", "--json").json
+    assert job["state"] == "failed"
+    assert job["payload"] == {"user_id": "nobody"}
+    assert job["format"] == "json"
+    assert job["error"]["code"] == "no_user"
+    assert job["error"]["retryable"] is False
+    assert [attempt["attempt"] for attempt in job["attempts"]] == [1]
+    done = run("jobs", "show", made("42"), "--app", "jobs:app", "--json").json
+    assert (done["result"], done["checkpoint"]) == ({"sent_to": "42"}, {"rendered": True})
+    assert done["progress"]["percent"] == 100 or done["progress"]["message"] == "rendering"
+
+
+def test_a_delayed_job_says_when_it_is_due(run: Run, made: Callable[..., str]) -> None:
+    """The future belongs to the course of events, too."""
+    answer = run("jobs", "show", made("42", "--delay", "1h"), "--app", "jobs:app")
+    assert answer.lines[0].endswith("delayed")
+    assert any(line.endswith("in 59m  due") for line in answer.lines)
+
+
+def test_a_payload_of_bytes_is_base64(run: Run, project: Project, within: Within) -> None:
+    """Raw bytes do not belong on a terminal."""
+
+    async def fill(app: Windlass) -> str:
+        return str((await app.enqueue("mail", b"\x00\xff")).id)
+
+    job_id = within(fill)
+    answer = run("jobs", "show", job_id, "--url", project.url)
+    assert answer.lines[-2:] == ["payload (bytes, base64)", "AP8="]
+    shown = run("jobs", "show", job_id, "--url", project.url, "--json").json
+    assert (shown["format"], shown["payload"]) == ("bytes", "AP8=")
+
+
+def test_a_job_that_is_not_there_is_exit_code_1(run: Run) -> None:
+    """Not found is a failure, not a usage error."""
+    run("migrate", "--app", "jobs:app")
+    answer = run("jobs", "show", NOBODY, "--app", "jobs:app")
+    assert answer.code == 1
+    assert answer.errors.startswith(f"error: there is no job {NOBODY}")
+
+
+def test_an_id_that_is_none_is_a_usage_error(run: Run) -> None:
+    """Something that cannot be an id is refused before the store is asked."""
+    answer = run("jobs", "show", "42", "--app", "jobs:app")
+    assert answer.code == 2
+    assert "'42' is not a valid UUID" in answer.errors

@@ -1,0 +1,105 @@
+"""``windlass topics``: counts and pauses."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.cli.conftest import Run, Within
+from tests.cli.processes import Project, on_terminal
+from windlass import Windlass
+
+
+@pytest.fixture(autouse=True)
+def jobs(project: Project, within: Within) -> None:
+    async def fill(app: Windlass) -> None:
+        await app.enqueue_many("mail", [{}] * 3)
+        await app.enqueue("reports", {})
+
+    within(fill)
+
+
+def test_the_bare_command_lists(run: Run, project: Project) -> None:
+    """``windlass topics`` and ``windlass topics list`` are the same, wherever the options stand."""
+    bare = run("topics", "--url", project.url)
+    assert bare.lines == [
+        "TOPIC\tPENDING\tRUNNING\tCOMPLETED\tFAILED\tCANCELLED",
+        "mail\t3\t0\t0\t0\t0",
+        "reports\t1\t0\t0\t0\t0",
+    ]
+    assert run("topics", "list", "--url", project.url).out == bare.out
+    assert run("topics", "--url", project.url, "list").out == bare.out
+
+
+def test_json_is_a_list(run: Run, project: Project) -> None:
+    """One object for each topic."""
+    first, _ = run("topics", "--json", "--url", project.url).json
+    assert first == {
+        "topic": "mail", "pending": 3, "running": 0, "completed": 0, "failed": 0, "cancelled": 0,
+        "total": 3, "paused": False, "paused_until": None,
+    }  # fmt: skip
+    assert run("topics", "list", "--json", "--url", project.url).json[0] == first
+
+
+def test_pause_and_resume(run: Run, project: Project) -> None:
+    """A pause is seen in the list until it is taken back."""
+    assert run("topics", "pause", "mail", "reports", "--url", project.url).lines == [
+        "paused mail",
+        "paused reports",
+    ]
+    assert run("topics", "--url", project.url).lines[1].endswith("\tpaused")
+    first, _ = run("topics", "--json", "--url", project.url).json
+    assert (first["paused"], first["paused_until"]) == (True, None)
+    assert run("topics", "resume", "mail", "reports", "--url", project.url).lines == [
+        "resumed mail",
+        "resumed reports",
+    ]
+    assert not run("topics", "--json", "--url", project.url).json[0]["paused"]
+
+
+def test_a_pause_can_end_by_itself(run: Run, project: Project) -> None:
+    """--for says how long."""
+    assert run("topics", "pause", "mail", "--for", "5m", "--url", project.url).out == "paused mail for 5m\n"
+    first, _ = run("topics", "--json", "--url", project.url).json
+    left = datetime.fromisoformat(first["paused_until"]) - datetime.now(UTC)
+    assert 0 < left.total_seconds() <= 300
+
+
+def test_a_paused_topic_is_left_alone_by_workers(run: Run, project: Project) -> None:
+    """What the command says is what the worker does."""
+    run("enqueue", "send_digest", '{"user_id": "1"}', "--app", "jobs:app")
+    run("topics", "pause", "send_digest", "--app", "jobs:app")
+    with project.start("worker", "jobs:app") as worker:
+        worker.wait_for("Ctrl-C stops")
+        job_id = run("enqueue", "wait", '{"seconds": 0}', "--app", "jobs:app", "--wait", "30").lines[0]
+        assert run("jobs", "show", job_id, "--json", "--app", "jobs:app").json["state"] == "completed"
+        (waiting,) = run("jobs", "list", "--topic", "send_digest", "--json", "--app", "jobs:app").json[
+            "items"
+        ]
+        assert waiting["state"] == "pending"
+        run("topics", "resume", "send_digest", "--app", "jobs:app")
+        worker.wait_for("a line from the handler")
+
+
+@pytest.mark.parametrize("arguments", [["pause"], ["resume"], ["pause", "mail", "--for", "a while"]])
+def test_unclear_pauses_are_usage_errors(run: Run, project: Project, arguments: list[str]) -> None:
+    """A topic must be named, and a duration be one."""
+    assert run("topics", *arguments, "--url", project.url).code == 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+def test_a_terminal_gets_a_table(project: Project, run: Run) -> None:
+    """Aligned columns, pauses in words."""
+    run("topics", "pause", "mail", "--for", "10m", "--url", project.url)
+    with on_terminal(project, "topics", "--url", project.url) as terminal:
+        assert terminal.wait() == 0
+        assert "paused for" in terminal.text
+        assert "\t" not in terminal.text
+
+
+def test_no_topics_is_an_answer(run: Run) -> None:
+    """A new queue is empty, not broken."""
+    run("migrate", "--url", "sqlite:///new.db")
+    assert run("topics", "--json", "--url", "sqlite:///new.db").json == []
