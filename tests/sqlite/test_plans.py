@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,19 +50,22 @@ async def test_the_plan_uses_its_index_and_sorts_nothing(
     assert not any(step.startswith("SCAN j") and "INDEX" not in step for step in plan), plan
 
 
-async def test_granting_and_completing_find_rows_by_number(store: SqliteStore, path: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "name", "parameters"),
+    [
+        (
+            "claim",
+            "grant",
+            {"first_fence": 1, "now": 0, "lease_us": 1, "worker": "w", "alone": 0, "numbers": "[]"},
+        ),
+        ("settle", "complete", [0] * 6),
+    ],
+)
+async def test_granting_and_completing_find_rows_by_number(
+    store: SqliteStore, path: Path, file: str, name: str, parameters: Any
+) -> None:
     """The batch is read once and each row found by its key."""
     connection = sqlite3.connect(path)
-    for statement in (QUERIES["claim"]["grant"], QUERIES["settle"]["complete"]):
-        names = {
-            "first_fence": 1,
-            "now": 0,
-            "lease_us": 1,
-            "worker": "w",
-            "alone": 0,
-            "numbers": "[]",
-            "started": "{}",
-        }
-        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", names)]
-        assert any("SEARCH windlass_jobs USING INTEGER PRIMARY KEY" in step for step in plan), plan
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[file][name]}", parameters)]
     connection.close()
+    assert any("SEARCH windlass_jobs USING INTEGER PRIMARY KEY" in step for step in plan), plan
