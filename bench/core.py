@@ -209,7 +209,7 @@ async def memory(directory: Path, number: int = 100_000) -> None:
 
 
 async def flat(directory: Path, number: int = 1_000_000, batch: int = 100, rounds: int = 60) -> None:
-    """A claim of 100 in an empty store and beside a million finished, a million waiting, a million delayed."""
+    """A claim of 100 in an empty store and beside a million each of finished, waiting and delayed jobs."""
     store = create_store(f"sqlite:///{directory / 'jobs.db'}")
     await store.open()
     await store.migrate()

@@ -35,6 +35,7 @@ from windlass.stores import Store, StoreLimits, create_store
 from windlass.task import Task, TaskDecorator, encode_each
 
 if TYPE_CHECKING:
+    from windlass.background import WorkerThread
     from windlass.blocking_twins import BlockingWindlass
     from windlass.context import Context
     from windlass.worker import Worker
@@ -372,6 +373,14 @@ class Windlass:
 
         return Worker(self.store, self.registry, self.settings, clock=self.clock, **options)
 
+    def worker_thread(self, **options: Unpack[WorkerOptions]) -> WorkerThread:
+        """A worker for a program that does something else, a web server say: on a thread and an event loop
+        of its own, so that a busy handler cannot hold the program up. ``with app.worker_thread(): ...``
+        """
+        from windlass.background import WorkerThread
+
+        return WorkerThread(self, options)
+
     async def run_worker(self, **options: Unpack[WorkerOptions]) -> None:
         """Run jobs until stopped."""
         await self.worker(**options).run()
@@ -381,7 +390,7 @@ class Windlass:
         return await self.worker(**options).run_until_idle()
 
     def _result_of(self, record: JobRecord) -> Any:
-        error = record.attempts[-1].error if record.attempts else None
+        error = record.newest_error
         if record.state is State.FAILED:
             raise JobFailed(record.id, error)
         if record.state is State.CANCELLED:

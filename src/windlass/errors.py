@@ -148,7 +148,7 @@ class UsedAfterFork(StoreError):
     code = "used_after_fork"
 
 
-class Directive(Exception):  # noqa: N818 - an instruction from a handler, not an error
+class Directive(Exception):
     """Raised by a handler to say how its attempt ends. Not an error of Windlass."""
 
 

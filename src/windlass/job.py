@@ -174,8 +174,8 @@ class Job(Generic[R]):
 
     @property
     def error(self) -> JobError | None:
-        """Why the newest attempt that errored did so."""
-        return self.record.attempts[-1].error if self.record.attempts else None
+        """Why it errored, was cancelled or expired, whatever came last."""
+        return self.record.newest_error
 
     @property
     def error_summary(self) -> str | None:

@@ -281,6 +281,19 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     checkpoint: bytes | None = None
     attempts: tuple[AttemptRecord, ...] = ()
 
+    @property
+    def newest_error(self) -> JobError | None:
+        """Why the job errored, was cancelled or expired, whatever came last; None when nothing did."""
+        if self.error_summary is None:
+            return None
+        code, _, message = self.error_summary.partition(": ")
+        if self.attempts:
+            newest = self.attempts[-1].error
+            if newest.code == code and newest.message.startswith(message):
+                return newest
+        # Ended without an attempt of its own, by an operator or by time: the summary is all there is.
+        return JobError(code, message, retryable=False)
+
     def shown_state(self, now: int) -> str:
         """The finest name for this job's state at ``now``."""
         if self.state is State.PENDING:

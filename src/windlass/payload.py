@@ -101,7 +101,7 @@ def _walk(root: Any, what: str) -> None:
             if not MIN_INTEGER <= value <= MAX_INTEGER:
                 shown = str(value) if value.bit_length() < 256 else f"about 2^{value.bit_length()}"
                 raise InvalidPayload(
-                    f"{what} holds the integer {shown}; the range is -2^63 to 2^63-1, send larger ones as text"
+                    f"{what} holds the integer {shown}; the range is -2^63 to 2^63-1, send others as text"
                 )
         elif isinstance(value, list | dict):
             if depth > MAX_DEPTH:

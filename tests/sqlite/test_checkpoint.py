@@ -75,7 +75,7 @@ async def test_the_log_stays_bounded_while_readers_come_and_go_without_a_gap(
 async def test_a_reader_that_never_ends_is_reported_and_the_log_shrinks_after_it(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody can reset a log somebody reads; the operator is told once, and writers are not stalled for ever."""
+    """Nobody can reset a log somebody reads; the operator is told once, and writers go on."""
     monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", 500_000)
     monkeypatch.setattr(checkpoint, "PATIENT_BYTES", 1_000_000)
     monkeypatch.setattr(checkpoint, "PATIENCE_SECONDS", 0.05)

@@ -101,7 +101,7 @@ async def test_without_loopback_sockets_polling_is_left(
     def refused(*_: object) -> None:
         raise OSError("not permitted")
 
-    monkeypatch.setattr(doorbell.socket, "socket", refused)
+    monkeypatch.setattr(socket, "socket", refused)
     async with store.wakeups(topics=["mail"]) as wakeups:
         assert "falling back to polling" in caplog.text
         task = asyncio.create_task(wakeups.wait(5))

@@ -107,14 +107,15 @@ async def test_stores_on_several_event_loops_share_a_file(store: SqliteStore) ->
 
         try:
             asyncio.run(enqueue())
-        except BaseException as error:  # noqa: BLE001 - asserted below
+        except BaseException as error:
             failures.append(error)
 
     threads = [threading.Thread(target=other_thread) for _ in range(3)]
     for thread in threads:
         thread.start()
     await asyncio.gather(*(store.enqueue([_job()]) for _ in range(50)))
-    await asyncio.to_thread(lambda: [thread.join() for thread in threads])
+    for thread in threads:
+        await asyncio.to_thread(thread.join)
     assert failures == []
     assert (await store.count(JobFilter())).total == 200
     assert await store.check() == []

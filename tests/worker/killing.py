@@ -17,6 +17,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ async def kill_run(site: Site, *, jobs: int, callers: int, workers: int, kills: 
 
             async def caller(number: int) -> None:
                 for _ in range(number):
-                    accepted.append((await work.options(max_attempts=20).enqueue()).id)
+                    job = await work.options(max_attempts=20).enqueue()
+                    accepted.append(job.id)
 
             share, rest = divmod(jobs, callers)
             producing = asyncio.gather(*(caller(share + (index < rest)) for index in range(callers)))
@@ -109,7 +111,7 @@ async def _kill_one(
 
 def _holds(site: Site, pid: int) -> dict[str, int]:
     """How many jobs a process runs, and how many it holds that have not started."""
-    running = set()
+    running: set[int] = set()
     for event in site.events():
         if event["pid"] == pid:
             (running.add if event["event"] == "start" else running.discard)(event["fence"])
@@ -153,8 +155,8 @@ def _check(site: Site, books: Books, accepted: Sequence[Any], deaths: dict[int, 
             runs[start["job"]].append((start["at"], end, fence))
     for job, spans in runs.items():
         spans.sort()
-        for (_, end, fence), (start, _, later) in zip(spans, spans[1:], strict=False):
-            if start < end:
+        for (_, ended, fence), (began, _, later) in pairwise(spans):
+            if began < ended:
                 books.problems.append(f"job {job}: the runs under fences {fence} and {later} overlap")
             if later <= fence:
                 books.problems.append(f"job {job}: fence {later} came after {fence}")

@@ -62,7 +62,7 @@ async def test_handlers_see_the_shutdown_and_may_release(app: Windlass) -> None:
         while not ctx.shutting_down:
             await asyncio.sleep(0.005)
         await ctx.checkpoint({"half": True})
-        ctx.release()
+        return ctx.release()
 
     job = await long.enqueue()
     async with working(app):
@@ -277,7 +277,7 @@ async def test_the_keeper_extends_leases_while_a_handler_blocks_the_event_loop(t
     @app.task
     async def rude() -> str:
         blocking.set()
-        time.sleep(3.0)  # noqa: ASYNC251 - blocking the loop is the point
+        time.sleep(3.0)
         return "mine"
 
     stolen: list[bool] = []

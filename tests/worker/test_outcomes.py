@@ -278,7 +278,7 @@ async def test_a_function_on_a_thread_is_told_about_its_timeout_and_keeps_its_sl
 
     job = await blocked.enqueue()
     async with working(app, concurrency=1):
-        await until(lambda: told.is_set())
+        await until(told.is_set)
 
         async def failed() -> bool:
             await job.refresh()

@@ -71,7 +71,7 @@ async def poison(ctx: Context, how: str) -> None:
 async def rude(ctx: Context, seconds: float) -> None:
     """Blocks the event loop."""
     log("start", ctx)
-    time.sleep(seconds)  # noqa: ASYNC251 - that is what it is for
+    time.sleep(seconds)
     log("end", ctx)
 
 
@@ -84,7 +84,7 @@ def forks(ctx: Context) -> str:
         try:
             asyncio.run(app.store_of_parent.claim(None))  # type: ignore[attr-defined]
             answer = "no error"
-        except Exception as error:  # noqa: BLE001 - reported to the parent
+        except Exception as error:
             answer = f"{type(error).__name__}: {error}"
         os.write(writer, answer.encode())
         os._exit(0)

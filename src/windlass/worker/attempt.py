@@ -8,7 +8,6 @@ from windlass.context import Context
 from windlass.errors import InvalidPayload, WindlassError
 from windlass.model import JobError, Report
 from windlass.outcome import Completed, Failed, Outcome
-from windlass.retry import Retry
 from windlass.settings import Settings
 from windlass.stores.protocol import Store
 from windlass.worker import deciding
@@ -61,7 +60,7 @@ class Workplace:
         cancels that task; a handler that returns normally all the same is taken at ``held.stop``'s word.
         """
         job, task = held.job, held.task
-        policy: Retry | None = task.defaults.get("retry")
+        policy = task.retry
         try:
             args, kwargs = task.decode(job.payload, job.format)
         except WindlassError as error:

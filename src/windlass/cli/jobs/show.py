@@ -85,6 +85,8 @@ def _facts(job: Job[Any]) -> Iterator[tuple[str, str]]:
     if progress is not None:
         stage = f"{progress.stage}: " if progress.stage else ""
         yield "progress", f"{progress.percent:g} %  {stage}{progress.message or ''}".rstrip()
+    if job.error_summary is not None and not job.attempts:
+        yield "reason", job.error_summary  # it ended before any attempt
     if job.cancel_requested:
         yield "cancel", "requested; its worker has been asked to stop"
     if job.record.blocked:

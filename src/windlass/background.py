@@ -1,0 +1,87 @@
+"""A worker inside another program, on a thread and an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from windlass.errors import WrongState
+from windlass.options import WorkerOptions
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.worker import Worker
+
+
+class WorkerThread:
+    """Starts with ``with`` (or ``async with``) and stops at its end, letting running jobs finish.
+
+    Signals stay the program's own. Made by :meth:`Windlass.worker_thread`.
+    """
+
+    def __init__(self, app: Windlass, options: WorkerOptions) -> None:
+        self._app = app
+        self._options: WorkerOptions = {**options, "handle_signals": False}
+        self._thread: threading.Thread | None = None
+        self._worker: Worker | None = None
+        self._ready = threading.Event()
+        self._error: BaseException | None = None
+
+    def start(self) -> Self:
+        """Returns once the worker claims jobs; raises what kept it from starting."""
+        if self._thread is not None:
+            raise WrongState("this worker thread has been started; make a new one with app.worker_thread()")
+        # Daemon: a program that ends without stopping it must be able to end; leases take care of the rest.
+        self._thread = threading.Thread(target=self._run, name="windlass-worker", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+        return self
+
+    def stop(self, *, now: bool = False) -> None:
+        """Stop claiming, wait for running jobs (``now``: give them back), then end. Blocks.
+
+        Raises what the worker died of, if it did.
+        """
+        if self._thread is None:
+            return
+        if self._worker is not None and self._thread.is_alive():
+            self._worker.stop(now=now)
+        self._thread.join()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._ready.set()
+
+    async def _main(self) -> None:
+        async with self._app:
+            self._worker = self._app.worker(**self._options)
+            self._ready.set()
+            await self._worker.run()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
