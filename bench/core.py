@@ -117,7 +117,7 @@ asyncio.run(main())
 
 
 async def pickup(directory: Path, number: int = 300, idle_seconds: float = 10.0) -> None:
-    """From the call of enqueue to the start of the handler in another, idle process; then what idling costs."""
+    """From the call of enqueue to the start of the handler in another, idle process; what idling costs."""
     app = make_app(directory)
     async with app:
         worker = subprocess.Popen(

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -135,6 +135,14 @@ class Process:
                 stream.close()
 
 
+def wait_until(condition: Callable[[], bool], patience: float = PATIENCE) -> None:
+    """Ask again and again until it is so."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, f"still not so after {patience} s"
+        time.sleep(0.01)
+
+
 @contextlib.contextmanager
 def on_terminal(
     project: Project, *arguments: str, columns: int = 80, rows: int = 24, **environment: str
@@ -198,6 +206,19 @@ class Terminal:
 
     def signal(self, number: int = signal.SIGINT) -> None:
         self.popen.send_signal(number)
+
+    def interrupt(self) -> int:
+        """Press Ctrl-C until the command ends; its exit code.
+
+        Python cannot see a signal that comes in the instant before it blocks in a read; people press again.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            self.signal()
+            try:
+                return self.wait(0.2)
+            except subprocess.TimeoutExpired:
+                assert time.monotonic() < deadline, f"it does not end:\n{self.text}"
 
     def wait(self, patience: float = PATIENCE) -> int:
         """The exit code, once everything has been read."""

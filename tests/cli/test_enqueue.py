@@ -274,8 +274,7 @@ def test_ctrl_c_ends_the_wait_for_a_line(project: Project) -> None:
     """A pipeline that never delivers can be left."""
     with on_terminal(project, "enqueue", "mail", "--many", "-", "--url", project.url) as terminal:
         terminal.wait_for("enqueue mail")
-        terminal.signal()
-        assert terminal.wait() == 130
+        assert terminal.interrupt() == 130
         assert "Traceback" not in terminal.text
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import PATIENCE, Project
+from tests.cli.processes import Project, wait_until
 from windlass.cli.reload import Files, project_roots
 
 APP = """
@@ -94,10 +93,7 @@ def test_a_killed_parent_takes_its_worker_along(reloading: Project) -> None:
         child = int(pid_file.read_text())
         process.popen.kill()
         process.wait_for("worker .* stopped after")
-        deadline = time.monotonic() + PATIENCE
-        while _lives(child):
-            assert time.monotonic() < deadline, "the worker outlived its parent"
-            time.sleep(0.01)
+        wait_until(lambda: not _lives(child))
 
 
 def _lives(pid: int) -> bool:

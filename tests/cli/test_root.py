@@ -41,6 +41,8 @@ def test_without_a_command_the_help_is_shown(run: Run) -> None:
     """Typing the bare name is a question, not an error."""
     assert run().out == run("--help").out
     assert run().code == 0
+    assert run("jobs").out == run("jobs", "--help").out
+    assert run("jobs").code == 0
 
 
 def test_version_names_the_version(run: Run) -> None:

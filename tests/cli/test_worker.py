@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.processes import Project, on_terminal
+from tests.cli.processes import Project, on_terminal, wait_until
 
 STARTED = "Ctrl-C stops"
 
@@ -26,15 +26,13 @@ def test_it_runs_jobs_until_told_to_stop(project: Project, run: Run, number: int
     with project.start("worker", "jobs:app", "--name", "ada") as process:
         process.wait_for(STARTED)
         assert (
-            "worker ada on sqlite:///jobs.db, 2 tasks, topics send_digest, slow, wait, concurrency 10"
+            "worker ada on sqlite:///jobs.db, 2 tasks, topics send_digest, slow, wait, concurrency 10;"
             in process.text
-        ) or "worker ada on sqlite:///jobs.db, 2 tasks, topics " in process.text
-        while run("stats", "--json", "--app", "jobs:app").json["completed"] < 2:
-            pass
+        )
+        wait_until(lambda: run("stats", "--json", "--app", "jobs:app").json["completed"] == 2)
         process.signal(number)
         assert process.wait() == 0
         assert process.text.splitlines()[-1].endswith(": ran 4, completed 2, retried 1, failed 1")
-        assert process.popen.stdout is not None
 
 
 @needs_signals
@@ -65,8 +63,7 @@ def test_a_second_signal_gives_jobs_back(project: Project, run: Run) -> None:
 
 
 def _wait_until_running(run: Run, job_id: str) -> None:
-    while run("jobs", "show", job_id, "--json", "--app", "jobs:app").json["state"] != "running":
-        pass
+    wait_until(lambda: run("jobs", "show", job_id, "--json", "--app", "jobs:app").json["state"] == "running")
 
 
 @needs_signals
@@ -137,8 +134,7 @@ def test_the_log_level_is_respected(project: Project, run: Run) -> None:
     """A quiet worker is quiet from the first line to the last."""
     run("enqueue", "send_digest", '{"user_id": "42"}', "--app", "jobs:app")
     with project.start("worker", "jobs:app", "--log-level", "warning") as process:
-        while run("stats", "--json", "--app", "jobs:app").json["completed"] < 1:
-            pass
+        wait_until(lambda: run("stats", "--json", "--app", "jobs:app").json["completed"] == 1)
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
         assert process.text == ""

@@ -128,7 +128,7 @@ def renewed(name: str) -> tuple[str, str]:
     text = page.read_text("utf-8")
     before, start, rest = text.partition(f"<!-- generated: {name} -->\n")
     _, end, after = rest.partition("<!-- end -->")
-    assert start and end, f"{page.name} has no part generated: {name}"
+    assert end, f"{page.name} has no part generated: {name}"
     return text, f"{before}{start}{make()}\n{end}{after}"
 
 

@@ -12,11 +12,11 @@ import pytest
 import windlass
 from tests.docs.generated import PARTS, every_command, renewed
 from tests.docs.pages import ROOT
-from windlass import BoundTask, Context, Job, JobPage, Retry, Task, Windlass, errors
+from windlass import BoundTask, Context, Job, JobPage, Retry, Task, Windlass, errors, testing
 from windlass.context import JobInfo
 from windlass.filters import JobFilters
 from windlass.model import Shown, State
-from windlass.options import EnqueueOptions, TaskOptions
+from windlass.options import EnqueueOptions, TaskOptions, WorkerOptions
 from windlass.settings import SETTINGS
 from windlass.stores.sqlite import location
 
@@ -129,8 +129,16 @@ def test_every_call_is_documented(kind: type[Any]) -> None:
     assert not [name for name in names if not mentions(page, name)]
 
 
-@pytest.mark.parametrize("kind", [EnqueueOptions, TaskOptions, JobFilters], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [EnqueueOptions, TaskOptions, WorkerOptions, JobFilters], ids=lambda kind: kind.__name__
+)
 def test_every_option_is_documented(kind: type[Any]) -> None:
-    """Options of tasks and jobs, and filters."""
+    """Options of tasks, jobs and workers, and filters."""
     page = text("python-api.md")
     assert not [name for name in kind.__annotations__ if not mentions(page, name)]
+
+
+def test_every_testing_helper_is_documented() -> None:
+    """What ``windlass.testing`` offers users is shown in use."""
+    page = (ROOT / "docs/how-to/testing.md").read_text("utf-8")
+    assert not [name for name in testing.__all__ if not mentions(page, name)]

@@ -46,7 +46,7 @@ def supervise(app_reference: str) -> int:
             if stop.asked():
                 return _pass_on(stop, child)
             if not changed:
-                code = child.wait()
+                code = _exit_code(child.wait())
                 if code == 0:
                     return 0
                 _say(f"the worker ended with exit code {code}; it starts again when a file changes")
@@ -88,9 +88,11 @@ def project_roots(app_reference: str) -> list[Path]:
 
 def end_with_parent() -> None:
     """In the child: stop when the parent is gone, however it went. Its end of our stdin closes with it."""
+    stdin = sys.stdin.fileno()
 
     def watch() -> None:
-        while sys.stdin.buffer.read(4096):
+        # Past Python's own buffer: its lock, held by a thread that waits, would abort the interpreter's end.
+        while os.read(stdin, 4096):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -182,7 +184,12 @@ def _pass_on(stop: StopRequests, child: subprocess.Popen[bytes]) -> int:
             child.wait(POLL_SECONDS)
         except subprocess.TimeoutExpired:
             continue
-    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+    return _exit_code(child.returncode)
+
+
+def _exit_code(code: int) -> int:
+    """As shells count it: a child that died of a signal ended with 128 and the signal's number."""
+    return code if code >= 0 else 128 - code
 
 
 def _tell(child: subprocess.Popen[bytes], number: int) -> None:

@@ -9,9 +9,12 @@ from windlass.cli.jobs.listing import list_jobs
 from windlass.cli.jobs.show import show
 
 
-@click.group(no_args_is_help=True)
-def jobs() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def jobs(ctx: click.Context) -> None:
     """List, show, requeue, cancel and delete jobs."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 for command in (list_jobs, show, requeue, cancel, delete):

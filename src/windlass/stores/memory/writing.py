@@ -189,7 +189,7 @@ def settle(book: Book, settlement: Settlement, now: int) -> bool:
             book.finish(job, State.FAILED, now)
         case Released():  # still suspect if it was: given back unstarted, it has proved nothing
             job.attempt -= 1
-            if outcome.priority is not None:
+            if outcome.priority is not None and not job.cancel_requested:
                 job.priority = outcome.priority
             _return_or_cancel(book, job, outcome.delay, now)
         case Cancelled():

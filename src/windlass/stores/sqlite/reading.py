@@ -18,14 +18,14 @@ _settle_sql = Queries("windlass.stores.sqlite.sql", "settle.sql")
 
 # Written so that the planner recognises the partial indexes.
 _STATE_CONDITIONS = {
-    State.PENDING: "j.state IN (0, 1)",
+    State.PENDING: "j.state < 2",
     State.RUNNING: "j.state = 2",
     State.COMPLETED: "j.state = 3",
     State.FAILED: "j.state = 4 AND j.state > 3",
     State.CANCELLED: "j.state = 5 AND j.state > 3",
-    Shown.DELAYED: "j.state = 0 AND j.blocked = 0 AND j.run_at > :now",
+    Shown.DELAYED: "j.state < 2 AND j.state = 0 AND j.blocked = 0 AND j.run_at > :now",
     Shown.RETRYING: "j.state < 2 AND j.attempt > 0",
-    Shown.BLOCKED: "j.state < 2 AND j.blocked > 0",
+    Shown.BLOCKED: "j.blocked > 0 AND j.state = 0",
     Shown.CLAIMED: "j.state = 2 AND j.started_at IS NULL",
 }
 
@@ -59,11 +59,16 @@ def list_jobs(
         values.append(cursor)
     if where.text:
         return _search(connection, conditions, values, where.text, limit=limit, offset=offset)
-    statement = _sql["page"].format(columns=_sql["columns"], conditions=conditions)
+    statement = _sql["page"].format(columns=_sql["columns"], hint=_hint(where), conditions=conditions)
     # One more than asked for, to know whether there is a next page.
     rows = connection.execute(statement, (*values, limit + 1, offset)).fetchall()
     items = tuple(record(row) for row in rows[:limit])
     return Page(items, cursor=items[-1].number if len(rows) > limit else None)
+
+
+def _hint(where: JobFilter) -> str:
+    """Running jobs are few and mostly old: walking all jobs from the newest would find them last."""
+    return "INDEXED BY windlass_jobs_leased" if where.state in (State.RUNNING, Shown.CLAIMED) else ""
 
 
 def _search(

@@ -181,14 +181,14 @@ async def test_a_job_to_be_cancelled_does_not_come_back(store: Store, clock: Fro
     first, second = await claim(store)
     await store.cancel([retried, released])
     assert await end(store, first.lease, Retried(5, BOOM))
-    assert await end(store, second.lease, Released(5))
+    assert await end(store, second.lease, Released(5, priority=7))
     for job_id, attempt, errors in ((retried, 1, [BOOM]), (released, 0, [])):
         record = await look(store, job_id)
         assert (record.state, record.attempt, record.finished_at) == (State.CANCELLED, attempt, clock.now())
         assert [one.error for one in record.attempts] == errors
         assert record.error_summary is not None
         assert record.error_summary.startswith("job_canceled: ")
-        assert not record.cancel_requested
+        assert (record.cancel_requested, record.priority) == (False, 0)
     clock.advance(5)
     assert await claim(store) == []
 

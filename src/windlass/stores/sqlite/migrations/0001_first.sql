@@ -54,11 +54,14 @@ CREATE TABLE windlass_jobs (
 CREATE INDEX windlass_jobs_ready ON windlass_jobs (topic, task, priority DESC, number) WHERE state = 1;
 -- A million delayed jobs cost a claim one look at the left end of this.
 CREATE INDEX windlass_jobs_waiting ON windlass_jobs (run_at) WHERE state = 0 AND blocked = 0;
+CREATE INDEX windlass_jobs_blocked ON windlass_jobs (number) WHERE blocked > 0;
 CREATE INDEX windlass_jobs_leased ON windlass_jobs (leased_until) WHERE state = 2;
 CREATE INDEX windlass_jobs_expiring ON windlass_jobs (expires_at)
     WHERE expires_at IS NOT NULL AND state < 2 AND attempt = 0;
 CREATE INDEX windlass_jobs_prunable ON windlass_jobs (prune_at) WHERE prune_at IS NOT NULL;
--- For people: newest first by topic; the rare states by themselves.
+-- For people: newest first, whatever the other states hold.
+CREATE INDEX windlass_jobs_pending ON windlass_jobs (number) WHERE state < 2;
+CREATE INDEX windlass_jobs_completed ON windlass_jobs (number) WHERE state = 3;
 CREATE INDEX windlass_jobs_topic ON windlass_jobs (topic, number);
 CREATE INDEX windlass_jobs_ended_badly ON windlass_jobs (state, number) WHERE state > 3;
 CREATE INDEX windlass_jobs_retrying ON windlass_jobs (number) WHERE attempt > 0 AND state < 2;

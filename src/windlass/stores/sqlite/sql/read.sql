@@ -21,7 +21,7 @@ SELECT state FROM windlass_jobs WHERE id = ?
 
 -- name: page
 SELECT {columns}
-FROM windlass_jobs j LEFT JOIN windlass_progress p ON p.number = j.number
+FROM windlass_jobs j {hint} LEFT JOIN windlass_progress p ON p.number = j.number
 WHERE {conditions}
 ORDER BY j.number DESC LIMIT ? OFFSET ?
 

@@ -9,7 +9,7 @@ SELECT count(*) FROM windlass_jobs WHERE state = 0 AND blocked = 0 AND run_at <=
 SELECT count(*) FROM windlass_jobs WHERE state = 0 AND blocked = 0 AND run_at <= ? AND tenant = ?
 
 -- name: blocked
-SELECT count(*) FROM windlass_jobs WHERE state = 0 AND blocked > 0 AND (? IS NULL OR tenant = ?)
+SELECT count(*) FROM windlass_jobs WHERE blocked > 0 AND state = 0 AND (? IS NULL OR tenant = ?)
 
 -- name: pauses
 SELECT topic, paused_until FROM windlass_topics WHERE paused_until > ?
