@@ -17,9 +17,9 @@ FOUNDATIONS = {
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.protocol"}
 HALL = {
-    "annotations", "app", "blocking", "blocking_twins", "connections", "context", "enqueueing", "filters",
-    "job", "managing", "mismatch", "options", "registry", "results", "settings", "shapes", "signature",
-    "task",
+    "annotations", "app", "background", "blocking", "blocking_twins", "connections", "context", "enqueueing",
+    "filters", "job", "managing", "mismatch", "options", "registry", "results", "settings", "shapes",
+    "signature", "task",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}

@@ -139,7 +139,7 @@ class BlockingJob(Twin[Job[R]], Generic[R]):
 
     @property
     def error(self) -> JobError | None:
-        """Why the newest attempt that errored did so."""
+        """Why it errored, was cancelled or expired, whatever came last."""
         return self._inner.error
 
     @property

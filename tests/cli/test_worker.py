@@ -190,7 +190,7 @@ def test_a_broken_module_is_one_line(run: Run, project: Project) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
 def test_ctrl_c_on_a_terminal_stops_gracefully(project: Project) -> None:
-    """The keys, not the signal: a worker in the foreground ends with its summary."""
+    """A worker in the foreground ends with its summary, in colour."""
     with on_terminal(project, "worker", "jobs:app", columns=200) as terminal:
         terminal.wait_for(STARTED)
         terminal.signal()
