@@ -80,6 +80,7 @@ async def test_an_error_is_kept_and_tried_again_until_attempts_are_used_up(app: 
     assert job.error.message == "ValueError: boom"
     assert job.error.traceback is not None
     assert 'raise ValueError("boom")' in job.error.traceback
+    assert "attempt.py" not in job.error.traceback, "the worker's own frames are of no interest"
     with pytest.raises(JobFailed, match="boom"):
         await job.result(timeout=0)
 

@@ -140,7 +140,8 @@ class Store(Protocol):
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """End each lease as told. False where the lease is no longer held; that job is left alone.
 
-        Retried and Released jobs with a cancel request end as cancelled. Errors are kept as attempts.
+        Retried and Released jobs with a cancel request end as cancelled. A job that is Retried after its last
+        attempt ends as failed, whoever thought otherwise. Errors are kept as attempts.
         """
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:

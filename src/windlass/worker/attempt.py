@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from windlass.context import Context
-from windlass.errors import InvalidPayload, WindlassError
-from windlass.model import JobError, Report
+from windlass.errors import InvalidPayload
+from windlass.model import Report
 from windlass.outcome import Completed, Failed, Outcome
 from windlass.settings import Settings
 from windlass.stores.protocol import Store
@@ -63,8 +64,10 @@ class Workplace:
         policy = task.retry
         try:
             args, kwargs = task.decode(job.payload, job.format)
-        except WindlassError as error:
+        except InvalidPayload as error:
             return deciding.after_error(job, policy, error)
+        except Exception as error:  # the user's own types are made here, and may raise anything
+            return Failed(replace(deciding.describe(error), code="invalid_input", retryable=False))
         context = None
         if task.signature.context is not None:
             limit = self.settings.max_result_bytes
@@ -97,15 +100,22 @@ class Workplace:
         # A handler that finished although it was asked to stop has finished.
         try:
             return Completed(task.encode_result(value, self.settings.max_result_bytes))
-        except InvalidPayload as error:
-            return Failed(JobError("invalid_result", str(error), retryable=False))
+        except Exception as error:  # likewise written by the user's own types
+            return Failed(replace(deciding.describe(error), code="invalid_result", retryable=False))
 
     async def _on_thread(
         self, held: Held, context: Context | None, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
         held.thread = self.threads.run(lambda: held.task.invoke(context, args, kwargs))
+        held.thread.add_done_callback(_look_at)
         # Shielded: cancelling the wait cannot stop the thread, and its answer must find its future.
         return await asyncio.shield(held.thread)
+
+
+def _look_at(call: asyncio.Future[object]) -> None:
+    """A thread that ends after its handler was given up has its error looked at by nobody else."""
+    if not call.cancelled():
+        call.exception()
 
 
 def _time_out(held: Held) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import traceback
 from typing import Any
 
@@ -14,6 +15,8 @@ from windlass.retry import DEFAULT_RETRY, MAX_DELAY, Retry
 from windlass.worker.held import Stop
 
 _log = logging.getLogger("windlass.worker")
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 MAX_MESSAGE = 2000
 MAX_TRACEBACK = 16_000
@@ -83,8 +86,16 @@ def describe(error: BaseException) -> JobError:
         code=code,
         message=_clean(f"{name}: {text}" if text else name, MAX_MESSAGE),
         retryable=getattr(error, "retryable", True) is not False,
-        traceback=_clean("".join(traceback.format_exception(error))[-MAX_TRACEBACK:], MAX_TRACEBACK),
+        traceback=_clean(_traceback(error)[-MAX_TRACEBACK:], MAX_TRACEBACK),
     )
+
+
+def _traceback(error: BaseException) -> str:
+    """As Python prints it, from the handler's own code on: how the worker got there interests nobody."""
+    first = error.__traceback__
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        first = first.tb_next
+    return "".join(traceback.format_exception(type(error), error, first or error.__traceback__))
 
 
 def _delay(job: Claimed, policy: Retry | None, cause: BaseException) -> float:

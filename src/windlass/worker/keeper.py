@@ -36,11 +36,19 @@ StopHandler = Callable[[Held, Stop], None]
 class Keeper:
     """One thread per worker."""
 
-    def __init__(self, store: Store, held: HeldJobs, clock: Clock, stop_handler: StopHandler) -> None:
+    def __init__(
+        self,
+        store: Store,
+        held: HeldJobs,
+        clock: Clock,
+        stop_handler: StopHandler,
+        on_death: Callable[[BaseException], None],
+    ) -> None:
         self._store = store.sibling()
         self._held = held
         self._clock = clock
         self._stop_handler = stop_handler
+        self._on_death = on_death
         self._thread = threading.Thread(target=self._run, name="windlass-keeper", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = threading.Event()
@@ -65,7 +73,10 @@ class Keeper:
     # -- on the keeper's thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        asyncio.run(self._main())
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:  # told to the worker: without its keeper it would lose every lease
+            self._on_death(error)
 
     async def _main(self) -> None:
         self._wake = asyncio.Event()
@@ -116,8 +127,7 @@ class Keeper:
             for part in _batches(due):
                 sent = self._clock.monotonic()
                 leases = [held.job.lease for held in part]
-                # Bounded: a store that hangs must not keep the watchdog from its round.
-                answers = await _within(lease_seconds / 4, self._store.extend(leases, lease_seconds))
+                answers = await _within(_patience(part), self._store.extend(leases, lease_seconds))
                 for held, kept in zip(part, answers, strict=True):
                     if kept:
                         held.extended(sent)
@@ -137,14 +147,15 @@ class Keeper:
             and now - held.started >= START_AFTER
         ]
         for part in _batches(running):
-            await _within(5.0, self._store.start([held.job.lease for held in part]))
+            await _within(_patience(part), self._store.start([held.job.lease for held in part]))
             for held in part:
                 held.start_recorded = True
 
     async def _pass_on_cancel_requests(self, all_held: list[Held]) -> None:
         running = {held.job.lease: held for held in all_held if not held.settling and held.stop is None}
         for leases in _batches(list(running)):
-            for lease in await _within(5.0, self._store.cancel_requests(leases)):
+            asked = self._store.cancel_requests(leases)
+            for lease in await _within(_patience(list(running.values())), asked):
                 self._stop_handler(running[lease], Stop.CANCEL)
 
     def _watch(self) -> None:
@@ -160,6 +171,11 @@ class Keeper:
 
 def _batches(items: list[T]) -> Iterator[list[T]]:
     return (items[start : start + MAX_BATCH] for start in range(0, len(items), MAX_BATCH))
+
+
+def _patience(held: list[Held]) -> float:
+    """How long to wait for the store: a store that hangs must not keep the watchdog from its round."""
+    return min(5.0, min(one.job.lease_seconds for one in held) / 4)
 
 
 def _overdue(held: Held, now: float) -> bool:

@@ -31,6 +31,10 @@ class Slots:
         self._window_started = 0
 
     @property
+    def limits_topics(self) -> bool:
+        return bool(self._topic_concurrency)
+
+    @property
     def free(self) -> int:
         return self.concurrency - self.running
 

@@ -83,6 +83,7 @@ class Worker:
         self._stopping = False
         self._stop_now = False
         self._events: _Events | None = None
+        self._died: BaseException | None = None
 
     # -- for callers --------------------------------------------------------------------------------------
 
@@ -123,17 +124,25 @@ class Worker:
         workplace = Workplace(self._store, self._settings, loop)
         settler = Settler(self._store, self._held, self._settled)
         events = self._events = _Events(loop, workplace, settler)
-        keeper = Keeper(self._store, self._held, self._clock, self._stop_from_keeper)
+        keeper = Keeper(self._store, self._held, self._clock, self._stop_from_keeper, self._part_died)
         janitor = Janitor(self._store, self._settings.poll_interval)
         topics = {lane.topic for lane in self.lanes}
         keeper.start()
-        background = [_background(settler.run()), _background(janitor.run())]
+        background = [self._background(settler.run()), self._background(janitor.run())]
         try:
             with stop_signals(self.stop, enabled=self._handle_signals):
                 async with self._store.wakeups(topics=topics) as wakeups:
                     events.wakeups = wakeups
-                    await self._claim_until_stopped(events, janitor, until_idle=until_idle)
+                    try:
+                        await self._claim_until_stopped(events, janitor, until_idle=until_idle)
+                    except asyncio.CancelledError:
+                        # Whoever runs this worker wants it gone: no grace, but no job is left behind either.
+                        self.stop(now=True)
+                        await self._finish(events)
+                        raise
                 await self._finish(events)
+            if self._died is not None:
+                raise self._died
         finally:
             workplace.shutting_down = True
             for task in background:
@@ -150,30 +159,43 @@ class Worker:
                 events.changed.clear()
                 await events.changed.wait()
                 continue
-            sent = self._clock.monotonic()
+            # Asked before the claim: with jobs in hand it may come back empty for a topic's limit alone.
+            was_idle = not self._held and events.settler.idle
             try:
-                claim = await self._store.claim(self._request(limit))
+                claim = await self._claim(limit)
             except StoreError as error:
                 await _first_of(backoff.wait(error), events.stopping.wait())
                 continue
             backoff.reset()
             janitor.claimed()
-            self._take_in(claim, sent)
-            self._start_waiting(events)
+            if not self._stopping:
+                self._start_waiting(events)
             if claim.jobs:
                 continue
-            if until_idle and not self._held and events.settler.idle:
+            if until_idle and was_idle:
                 return
             await self._rest(events, claim, until_idle=until_idle)
 
-    def _request(self, limit: int) -> ClaimRequest:
-        return ClaimRequest(
+    async def _claim(self, limit: int) -> Claim:
+        request = ClaimRequest(
             worker=self.name,
             lanes=self.lanes,
             limit=limit,
             lease_seconds=self._settings.lease,
             topic_limits=self._slots.topic_limits(),
         )
+        sent = self._clock.monotonic()
+        claiming = asyncio.ensure_future(self._store.claim(request))
+        try:
+            claim = await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            # The store may grant all the same; take that in, so that it can be given back.
+            await asyncio.wait((claiming,))
+            if claiming.exception() is None:
+                self._take_in(claiming.result(), sent)
+            raise
+        self._take_in(claim, sent)
+        return claim
 
     async def _rest(self, events: _Events, claim: Claim, *, until_idle: bool) -> None:
         """Nothing is due: sleep until a hint, the next due moment, or the poll underneath."""
@@ -227,7 +249,7 @@ class Worker:
                 outcome = await events.workplace.attempt(held)
         except asyncio.CancelledError:
             # Stopped before the handler began.
-            outcome = Released() if held.stop is Stop.SHUTDOWN else None
+            outcome = None if held.stop is Stop.LOST else Released()
         finally:
             if events.last_chance is held:
                 events.last_chance = None
@@ -269,8 +291,12 @@ class Worker:
     def _settled(self, held: Held) -> None:
         """The settler got an answer for this job."""
         self._slots.left(held)
-        if self._events is not None:
-            self._events.changed.set()
+        events = self._events
+        if events is not None:
+            events.changed.set()
+            if self._slots.limits_topics and events.wakeups is not None:
+                # The topic has room again, and what waits there was passed over by the last claim.
+                events.wakeups.nudge()
 
     def _lose(self, events: _Events, held: Held) -> None:
         """Nothing can be written for this job any more: whoever holds it now decides."""
@@ -294,6 +320,21 @@ class Worker:
             events.settler.add(held, Settlement(held.job.lease, Released()))
 
     # -- stopping -----------------------------------------------------------------------------------------
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._part_died(error)
+
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(ended)
+        return task
+
+    def _part_died(self, error: BaseException) -> None:
+        """A worker that cannot settle or keep leases must not go on as if it could. From any thread."""
+        _log.critical("a part of this worker died, which is a bug; it stops", exc_info=error)
+        self._died = error
+        self.stop(now=True)
 
     def _stop_from_keeper(self, held: Held, stop: Stop) -> None:
         events = self._events
@@ -360,17 +401,6 @@ class _Events:
         self.stopping.set()
         if self.wakeups is not None:
             self.wakeups.nudge()
-
-
-def _background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    task = asyncio.get_running_loop().create_task(work)
-    task.add_done_callback(_say_if_it_died)
-    return task
-
-
-def _say_if_it_died(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        _log.critical("a part of the worker died; this is a bug", exc_info=task.exception())
 
 
 async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:

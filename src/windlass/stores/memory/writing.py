@@ -180,6 +180,9 @@ def settle(book: Book, settlement: Settlement, now: int) -> bool:
         case Retried():
             job.keep_attempt(outcome.error, now)
             job.suspect = False  # its worker lived to tell
+            if not job.cancel_requested and job.max_attempts is not None and job.attempt >= job.max_attempts:
+                book.finish(job, State.FAILED, now)
+                return True
             if not job.cancel_requested:
                 book.metrics.at(now, job.topic).retried += 1
             _return_or_cancel(book, job, outcome.delay, now)

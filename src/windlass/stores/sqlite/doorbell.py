@@ -14,6 +14,7 @@ import logging
 import socket
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -45,6 +46,7 @@ class Doorbell:
         self._inbox: socket.socket | None = None
         self._outbox: socket.socket | None = None
         self._thread: threading.Thread | None = None
+        self._port: int | None = None
         self._ready = False
         self._finished = False
 
@@ -59,8 +61,8 @@ class Doorbell:
                     # Without loopback sockets (some sandboxes) polling still finds every job, only later.
                     _log.warning("no wake-up port on %s (%s); falling back to polling", LOOPBACK, error)
                     return None
-                inbox.settimeout(REFRESH_SECONDS)
                 self._inbox = inbox
+                self._port = inbox.getsockname()[1]
                 self._thread = threading.Thread(
                     target=self._hear, args=(inbox,), name="windlass-doorbell", daemon=True
                 )
@@ -79,10 +81,9 @@ class Doorbell:
             self._hub.ready(topics)
         if finished:
             self._hub.finished()
-        own = self._inbox.getsockname()[1] if self._inbox is not None else None
         message = b""
         for port, wants_ready, wants_finished in connection.execute(_sql["listeners"]):
-            if port == own or not ((wants_ready and topics) or (wants_finished and finished)):
+            if port == self._port or not ((wants_ready and topics) or (wants_finished and finished)):
                 continue
             message = message or _message(topics, finished=finished)
             self._send(message, port)
@@ -115,12 +116,17 @@ class Doorbell:
             _log.debug("wake-up to port %d not sent: %s", port, error)
 
     def _hear(self, inbox: socket.socket) -> None:
+        renew_at = time.monotonic() + REFRESH_SECONDS
         while True:
-            try:
-                message = inbox.recv(MAX_DATAGRAM)
-            except TimeoutError:
+            now = time.monotonic()
+            if now >= renew_at:
                 # Others drop a registration nobody renews: its process is gone.
                 self._refresh((inbox.getsockname()[1], self._ready, self._finished))
+                renew_at = now + REFRESH_SECONDS
+            try:
+                inbox.settimeout(max(renew_at - now, 0.001))
+                message = inbox.recv(MAX_DATAGRAM)
+            except TimeoutError:
                 continue
             except OSError:
                 return  # closed

@@ -36,8 +36,7 @@ def rescue(transaction: Transaction, limit: int) -> Rescued:
 def _rescue(transaction: Transaction, row: Row) -> str:
     """Decide what becomes of a job whose worker did not come back; the name of that."""
     connection = transaction.connection
-    granted_alone, max_attempts = connection.execute(_sql["rescue_facts"], (row.number,)).fetchone()
-    counted = row.started_at is not None or granted_alone
+    counted = row.started_at is not None or row.granted_alone
     attempt = row.attempt if counted else row.attempt - 1
     error = worker_lost(row.worker, row.attempt)
     if row.cancel_requested:
@@ -46,10 +45,10 @@ def _rescue(transaction: Transaction, row: Row) -> str:
         return "cancelled"
     if counted:
         add_attempt(transaction, row, row.started_at, error)
-        if max_attempts is not None and attempt >= max_attempts:
-            finish_failed(transaction, row, error)
+        if row.max_attempts is not None and attempt >= row.max_attempts:
+            finish_failed(transaction, row, error, row.started_at)
             return "failed"
-    last_chance = max_attempts is not None and attempt + 1 >= max_attempts
+    last_chance = row.max_attempts is not None and attempt + 1 >= row.max_attempts
     connection.execute(
         _sql["put_back"],
         {

@@ -40,12 +40,13 @@ class Row(NamedTuple):
     tenant: str
     run_at: int
     attempt: int
+    max_attempts: int | None
     worker: str | None
     started_at: int | None
     cancel_requested: int
     key: str | None
     key_until: int | None
-    blocked: int
+    granted_alone: int
 
 
 def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[bool]:
@@ -141,10 +142,8 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
             if result is not None:
                 transaction.connection.execute(_sql["add_result"], (row.number, result))
         case Failed(error, origin):
-            buried = origin is FailureOrigin.BURIED
             add_attempt(transaction, row, started_at, error)
-            summary = {"summary": summarise_error(error), "buried": buried}
-            _finish(transaction, row, Code.FAILED, "fail", started_at, summary)
+            finish_failed(transaction, row, error, started_at, buried=origin is FailureOrigin.BURIED)
         case Cancelled(error):
             add_attempt(transaction, row, started_at, error)
             finish_cancelled(transaction, row, error, started_at)
@@ -152,6 +151,8 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
             add_attempt(transaction, row, started_at, error)
             if row.cancel_requested:
                 finish_cancelled(transaction, row, CANCELLED_ON_REQUEST, started_at)
+            elif row.max_attempts is not None and row.attempt >= row.max_attempts:
+                finish_failed(transaction, row, error, started_at)
             else:
                 _return(transaction, row, "retry", delay, {"summary": summarise_error(error)})
                 transaction.tally.happened(now, row.topic, Metric.RETRIED)
@@ -171,16 +172,12 @@ def finish_cancelled(transaction: Transaction, row: Row, error: JobError, starte
     _finish(transaction, row, Code.CANCELLED, "cancel", started_at, {"summary": summarise_error(error)})
 
 
-def finish_failed(transaction: Transaction, row: Row, error: JobError) -> None:
-    """To failed, for an attempt that nobody is left to settle."""
-    _finish(
-        transaction,
-        row,
-        Code.FAILED,
-        "fail",
-        row.started_at,
-        {"summary": summarise_error(error), "buried": False},
-    )
+def finish_failed(
+    transaction: Transaction, row: Row, error: JobError, started_at: int | None, *, buried: bool = False
+) -> None:
+    """To failed. Buried jobs are kept until somebody kicks them."""
+    more = {"summary": summarise_error(error), "buried": buried}
+    _finish(transaction, row, Code.FAILED, "fail", started_at, more)
 
 
 def _finish(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from uuid import UUID
 
 from windlass.clock import Clock, SystemClock
-from windlass.errors import NotOpen
+from windlass.errors import NotOpen, StoreUnavailable
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -41,6 +42,8 @@ from windlass.stores.sqlite.statistics import stats, topics
 from windlass.stores.sqlite.transaction import Transaction
 from windlass.stores.sqlite.writer import Writer, one_by_one
 from windlass.stores.wakeups import WakeupHub
+
+_log = logging.getLogger("windlass.sqlite")
 
 
 class SqliteStore:
@@ -191,7 +194,11 @@ class SqliteStore:
             ready = topics is None or bool(topics)
             registration = self._doorbell.listen(ready=ready, finished=finished)
             if registration is not None:
-                await self._writer.run(_register, registration)
+                try:
+                    await self._writer.run(_register, registration)
+                except StoreUnavailable as error:
+                    # A hint that cannot be ordered now is no reason not to start; it is tried again later.
+                    _log.warning("wake-ups are not registered, polling until they are: %s", error)
             yield subscription
 
     # -- inside -----------------------------------------------------------------------------------------

@@ -91,12 +91,12 @@ async def test_a_retried_job_waits_and_keeps_its_error(store: Store, clock: Froz
     assert (await claim_one(store)).attempt == 2
 
 
-async def test_the_store_does_not_judge_a_retry(store: Store) -> None:
-    """Whether an attempt was the last is decided above; the store records."""
+async def test_a_retry_after_the_last_attempt_fails_the_job(store: Store) -> None:
+    """No job is ever granted more attempts than it has, whatever its worker asks for."""
     job_id = await put(store, max_attempts=1)
-    await end(store, (await claim_one(store)).lease, Retried(0, BOOM))
-    assert await state(store, job_id) is State.PENDING
-    assert (await claim_one(store)).attempt == 2
+    assert await end(store, (await claim_one(store)).lease, Retried(0, BOOM))
+    record = await look(store, job_id)
+    assert (record.state, record.attempt, record.attempts[-1].error) == (State.FAILED, 1, BOOM)
 
 
 @pytest.mark.parametrize("outcome", [Retried(0, BOOM), Released()], ids=["retried", "released"])

@@ -2,9 +2,6 @@
 -- '<=': at its end a lease no longer holds, and its holder is refused from the same instant.
 SELECT id FROM windlass_jobs WHERE state = 2 AND leased_until <= ? ORDER BY leased_until LIMIT ?
 
--- name: rescue_facts
-SELECT granted_alone, max_attempts FROM windlass_jobs WHERE number = ?
-
 -- name: set_attempt
 UPDATE windlass_jobs SET attempt = ? WHERE number = ?
 

@@ -1,7 +1,7 @@
 -- name: held
 -- The rows behind some leases. {ids} becomes as many parameters as there are leases. Fence, state and end are judged by the caller in the same transaction.
-SELECT id, number, state, fence, leased_until, topic, task, tenant, run_at, attempt, worker, started_at,
-       cancel_requested, key, key_until, blocked
+SELECT id, number, state, fence, leased_until, topic, task, tenant, run_at, attempt, max_attempts, worker,
+       started_at, cancel_requested, key, key_until, granted_alone
 FROM windlass_jobs WHERE id IN ({ids})
 
 -- name: complete
