@@ -61,7 +61,7 @@ async def test_the_plan_uses_its_index_and_sorts_nothing(
             "grant",
             {"first_fence": 1, "now": 0, "lease_us": 1, "worker": "w", "alone": 0, "numbers": "[]"},
         ),
-        ("settle", "complete", [0] * 6),
+        ("settle", "complete", {"now": 0, "ends": "{}"}),
     ],
 )
 async def test_granting_and_completing_find_rows_by_number(

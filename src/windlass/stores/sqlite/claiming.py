@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
+import sqlite3
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
@@ -99,7 +102,7 @@ def _choose(
         if room.get(topic, 1) > 0
     ]
     chosen: list[_Row] = []
-    for row in heapq.merge(*cursors) if len(cursors) != 1 else cursors[0]:
+    for row in _best_first(cursors):
         if room:
             topic = row[3]
             if room.get(topic, 1) <= 0:
@@ -116,6 +119,14 @@ def _choose(
     for cursor in cursors:
         cursor.close()
     return chosen, True
+
+
+def _best_first(cursors: list[sqlite3.Cursor]) -> Iterator[_Row]:
+    """The rows of all lanes in one order; nearly always only one lane holds any."""
+    lanes = [
+        itertools.chain((first,), cursor) for cursor in cursors if (first := cursor.fetchone()) is not None
+    ]
+    return lanes[0] if len(lanes) == 1 else heapq.merge(*lanes)
 
 
 def _claimed(row: _Row, fence: int, lease_us: int, checkpoint: bytes | None) -> Claimed:

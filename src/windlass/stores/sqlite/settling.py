@@ -70,12 +70,16 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[
 
 def _complete(transaction: Transaction, simple: list[tuple[int, Settlement, Claimed]]) -> list[int]:
     """Complete jobs this process was granted, whose rows need not be read first; the positions that were."""
+    if not simple:
+        return []
     connection, now, tally = transaction.connection, transaction.now, transaction.tally
-    ends = [
-        (now, _start_of(now, s.run_seconds, None), now, job.number, job.lease.fence, now)
-        for _, s, job in simple
-    ]
-    changed = connection.executemany(_sql["complete"], ends).rowcount if ends else 0
+    # {number: [fence, started_at]}: the whole batch is one step of SQLite, during which other threads run.
+    ends = {
+        job.number: (job.lease.fence, _start_of(now, settlement.run_seconds, None))
+        for _, settlement, job in simple
+    }
+    parameters = {"now": now, "ends": msgspec.json.encode(ends).decode()}
+    changed = connection.execute(_sql["complete"], parameters).rowcount
     if changed < len(simple):
         # Some lease had ended. The rows tell which: only these hold the fence in a completed job.
         simple = [
@@ -136,8 +140,8 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
     _measure(transaction, row, settlement, started_at)
     match outcome:
         case Completed(result):
-            end = (now, started_at, now, row.number, row.fence, now)
-            transaction.connection.execute(_sql["complete"], end)
+            end = msgspec.json.encode({row.number: (row.fence, started_at)}).decode()
+            transaction.connection.execute(_sql["complete"], {"now": now, "ends": end})
             _finished(transaction, row, Code.COMPLETED)
             if result is not None:
                 transaction.connection.execute(_sql["add_result"], (row.number, result))

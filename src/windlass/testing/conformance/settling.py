@@ -8,7 +8,7 @@ from windlass.model import JobError, JobFilter, Progress, Report, State, Verdict
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, SUMMARY_LENGTH, Store
 from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import BOOM, claim, claim_one, end, ids, look, put, put_many, state
+from windlass.testing.conformance.building import BOOM, claim, claim_one, end, ids, look, put, put_many
 
 
 async def test_a_completed_job_shows_result_and_times(store: Store, clock: FrozenClock) -> None:
