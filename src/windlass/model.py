@@ -100,7 +100,7 @@ class JobError:
     traceback: str | None = None
 
 
-class Lease(Struct, frozen=True):
+class Lease(Struct, frozen=True, gc=False):
     """The right to settle one claimed job. Given by claim; ended by settle or by time."""
 
     job_id: UUID
@@ -118,7 +118,7 @@ class Lane:
     task: str | None = None
 
 
-class NewJob(Struct, frozen=True, kw_only=True):
+class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     """A validated job on its way into a store. Every default has been filled in by the app."""
 
     id: UUID
@@ -147,7 +147,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
     trace: str | None = None
 
 
-class Enqueued(Struct, frozen=True):
+class Enqueued(Struct, frozen=True, gc=False):
     """What became of one new job."""
 
     job_id: UUID  # of the job that already holds the key, when duplicate
@@ -169,7 +169,7 @@ class ClaimRequest:
     topic_limits: Mapping[str, int] = field(default_factory=dict)
 
 
-class Claimed(Struct, frozen=True):
+class Claimed(Struct, frozen=True, gc=False):
     """A job in a worker's hands, with everything its handler needs."""
 
     lease: Lease
@@ -200,14 +200,14 @@ class Claimed(Struct, frozen=True):
         return self.max_attempts is not None and self.attempt >= self.max_attempts
 
 
-class Claim(Struct, frozen=True):
+class Claim(Struct, frozen=True, gc=False):
     """The answer to a claim: jobs, and when it is worth asking again (None = wait to be woken)."""
 
     jobs: tuple[Claimed, ...]
     next_due_in: float | None = None
 
 
-class Settlement(Struct, frozen=True):
+class Settlement(Struct, frozen=True, gc=False):
     """The end of one lease: how the attempt went and how long its handler ran."""
 
     lease: Lease
@@ -245,7 +245,7 @@ class AttemptRecord:
     error: JobError
 
 
-class JobRecord(Struct, frozen=True, kw_only=True):
+class JobRecord(Struct, frozen=True, kw_only=True, gc=False):
     """A job as a store shows it. Lists leave the last block empty; ``get`` fills it."""
 
     id: UUID

@@ -7,34 +7,34 @@ from msgspec import Struct
 from windlass.model import FailureOrigin, JobError
 
 
-class Completed(Struct, frozen=True):
+class Completed(Struct, frozen=True, gc=False):
     """The handler returned. ``result`` is encoded JSON; None when it returned nothing."""
 
     result: bytes | None = None
 
 
-class Retried(Struct, frozen=True):
+class Retried(Struct, frozen=True, gc=False):
     """The attempt errored and counts; the job is due again in ``delay`` seconds by the store's clock."""
 
     delay: float
     error: JobError
 
 
-class Failed(Struct, frozen=True):
+class Failed(Struct, frozen=True, gc=False):
     """The attempt errored and was the last."""
 
     error: JobError
     origin: FailureOrigin = FailureOrigin.ATTEMPT
 
 
-class Released(Struct, frozen=True):
+class Released(Struct, frozen=True, gc=False):
     """Given back: not counted as an attempt, due again in ``delay`` seconds."""
 
     delay: float = 0.0
     priority: int | None = None  # None = as before
 
 
-class Cancelled(Struct, frozen=True):
+class Cancelled(Struct, frozen=True, gc=False):
     """Ended on request."""
 
     error: JobError

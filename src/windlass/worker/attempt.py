@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from dataclasses import replace
+from types import CoroutineType
 
 from windlass.context import Context
 from windlass.errors import InvalidPayload
@@ -12,6 +14,7 @@ from windlass.outcome import Completed, Failed, Outcome
 from windlass.settings import Settings
 from windlass.stores.protocol import Store
 from windlass.worker import deciding
+from windlass.worker.contexts import in_context
 from windlass.worker.held import Held, Stop
 from windlass.worker.threads import HandlerThreads
 
@@ -57,7 +60,7 @@ class Workplace:
     async def attempt(self, held: Held) -> Outcome | None:
         """Run the handler under this lease. None when the lease was lost and nobody wants the outcome.
 
-        Runs in a task of its own, ``held.handler``. Whoever wants the handler to stop sets ``held.stop`` and
+        Runs in its slot's task, ``held.handler``. Whoever wants the handler to stop sets ``held.stop`` and
         cancels that task; a handler that returns normally all the same is taken at ``held.stop``'s word.
         """
         job, task = held.job, held.task
@@ -78,7 +81,11 @@ class Workplace:
             timer = self.loop.call_later(job.timeout, _time_out, held)
         try:
             if task.is_async:
-                value = await task.invoke(context, args, kwargs)
+                variables = contextvars.copy_context()
+                started = variables.run(task.invoke, context, args, kwargs)
+                value = await (
+                    in_context(variables, started) if isinstance(started, CoroutineType) else started
+                )
             else:
                 value = await self._on_thread(held, context, args, kwargs)
         except asyncio.CancelledError as error:

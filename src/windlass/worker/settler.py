@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from windlass.errors import StoreError
@@ -45,7 +45,7 @@ class Tally:
 class Settler:
     """Collects outcomes and writes them."""
 
-    def __init__(self, store: Store, held: HeldJobs, on_settled: Callable[[Held], None]) -> None:
+    def __init__(self, store: Store, held: HeldJobs, on_settled: Callable[[Sequence[Held]], None]) -> None:
         self._store = store
         self._held = held
         self._on_settled = on_settled
@@ -89,7 +89,9 @@ class Settler:
             else:
                 self._backoff.reset()
                 for (held, settlement), accepted in zip(batch, answers, strict=True):
-                    self._settled(held, settlement, accepted=accepted)
+                    self._held.drop(held)
+                    self._count(held, settlement, accepted=accepted)
+                self._on_settled([held for held, _ in batch])
 
     async def drain(self, timeout: float) -> int:
         """Wait until everything is written; how many outcomes could not be, in that time."""
@@ -99,8 +101,13 @@ class Settler:
             return len(self._waiting)
         return 0
 
-    def _settled(self, held: Held, settlement: Settlement, *, accepted: bool) -> None:
+    def lost(self, held: Held) -> None:
+        """Nothing can be written for this job any more."""
         self._held.drop(held)
+        self.tally.lost += 1
+        self._on_settled((held,))
+
+    def _count(self, held: Held, settlement: Settlement, *, accepted: bool) -> None:
         tally = self.tally
         if not accepted:
             tally.lost += 1
@@ -122,4 +129,3 @@ class Settler:
                     tally.cancelled += 1
                 case Released():
                     tally.released += 1
-        self._on_settled(held)

@@ -22,13 +22,14 @@ class Slots:
         self.concurrency = concurrency
         self.waiting: deque[Held] = deque()
         self.running = 0
+        self.refill_at = 0  # so few jobs waiting are a reason to claim
         self._fixed_prefetch = prefetch
         self._topic_concurrency = dict(topic_concurrency)
         self._by_topic: Counter[str] = Counter()
         self._clock = clock
         self._rate = 0.0  # jobs started per second, smoothed
         self._window_start = clock.monotonic()
-        self._window_started = 0
+        self.started = 0  # handlers started since the window began
 
     @property
     def limits_topics(self) -> bool:
@@ -42,8 +43,9 @@ class Slots:
         """How many jobs to ask for now; 0 when it is not worth a claim yet."""
         prefetch = self._prefetch()
         room = self.free + prefetch - len(self.waiting)
+        self.refill_at = prefetch // 2
         # Small claims cost as much as large ones: refill when half is gone, or at once when a slot is idle.
-        if room <= 0 or (len(self.waiting) > prefetch // 2 and self.free <= len(self.waiting)):
+        if room <= 0 or (len(self.waiting) > self.refill_at and self.free <= len(self.waiting)):
             return 0
         return min(room, MOST_PREFETCHED)
 
@@ -55,18 +57,12 @@ class Slots:
 
     def take_in(self, held: Held) -> None:
         """A claimed job waits for a slot; one that was granted alone goes first."""
-        self._by_topic[held.job.topic] += 1
+        if self._topic_concurrency:
+            self._by_topic[held.job.topic] += 1
         if held.job.alone:
             self.waiting.appendleft(held)
         else:
             self.waiting.append(held)
-
-    def started(self) -> None:
-        self.running += 1
-        self._window_started += 1
-
-    def ended(self) -> None:
-        self.running -= 1
 
     def left(self, held: Held) -> None:
         """The job is out of this worker's hands."""
@@ -78,7 +74,7 @@ class Slots:
         now = self._clock.monotonic()
         elapsed = now - self._window_start
         if elapsed >= 0.05:
-            rate = self._window_started / elapsed
+            rate = self.started / elapsed
             self._rate = rate if rate > self._rate else 0.5 * self._rate + 0.5 * rate
-            self._window_start, self._window_started = now, 0
+            self._window_start, self.started = now, 0
         return min(MOST_PREFETCHED, int(self._rate * PREFETCH_SECONDS))

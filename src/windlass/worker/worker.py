@@ -15,13 +15,13 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError, StoreError
 from windlass.model import Claim, ClaimRequest, Settlement
-from windlass.outcome import Outcome, Released
+from windlass.outcome import Released
 from windlass.registry import Registry
 from windlass.settings import Settings, override_settings
 from windlass.stores.protocol import Store, Wakeups
@@ -30,12 +30,11 @@ from windlass.worker.backoff import Backoff
 from windlass.worker.held import Held, HeldJobs, Stop
 from windlass.worker.janitor import Janitor
 from windlass.worker.keeper import Keeper
+from windlass.worker.runner import Runner
 from windlass.worker.settler import Settler, Tally
 from windlass.worker.signals import stop_signals
 from windlass.worker.slots import Slots
 
-LAST_CHANCE_DELAY = 1.0
-"""Seconds until a job that may have killed its workers is offered again, while another such job runs here."""
 SETTLE_GRACE = 5.0
 """Seconds to get the last outcomes written when the worker ends."""
 
@@ -123,7 +122,9 @@ class Worker:
         loop = asyncio.get_running_loop()
         workplace = Workplace(self._store, self._settings, loop)
         settler = Settler(self._store, self._held, self._settled)
-        events = self._events = _Events(loop, workplace, settler)
+        changed = asyncio.Event()
+        runner = Runner(self._store, workplace, settler, self._slots, self._held, self._clock, changed.set)
+        events = self._events = _Events(loop, workplace, settler, runner, changed)
         keeper = Keeper(self._store, self._held, self._clock, self._stop_from_keeper, self._part_died)
         janitor = Janitor(self._store, self._settings.poll_interval)
         topics = {lane.topic for lane in self.lanes}
@@ -148,6 +149,7 @@ class Worker:
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
+            await runner.close()
             await asyncio.to_thread(keeper.stop)
             workplace.threads.close()
 
@@ -158,6 +160,7 @@ class Worker:
             if limit == 0:
                 events.changed.clear()
                 await events.changed.wait()
+                events.runner.start_waiting()
                 continue
             # Asked before the claim: with jobs in hand it may come back empty for a topic's limit alone.
             was_idle = not self._held and events.settler.idle
@@ -169,7 +172,7 @@ class Worker:
             backoff.reset()
             janitor.claimed()
             if not self._stopping:
-                self._start_waiting(events)
+                events.runner.start_waiting()
             if claim.jobs:
                 continue
             if until_idle and was_idle:
@@ -222,102 +225,18 @@ class Worker:
             self._held.add(held)
             self._slots.take_in(held)
 
-    def _start_waiting(self, events: _Events) -> None:
-        slots = self._slots
-        while slots.waiting and slots.running < slots.concurrency and not events.settler.full:
-            held = slots.waiting.popleft()
-            if held.stop is not None:
-                self._give_up(events, held)
-            elif held.job.alone and held.job.last_attempt and events.last_chance is not None:
-                # Two suspects side by side: whichever kills the worker would take the other's last attempt.
-                events.settler.add(held, Settlement(held.job.lease, Released(LAST_CHANCE_DELAY)))
-            else:
-                self._start(events, held)
-
-    def _start(self, events: _Events, held: Held) -> None:
-        self._slots.started()
-        if held.job.alone and held.job.last_attempt:
-            events.last_chance = held
-        held.handler = events.loop.create_task(self._run_job(events, held))
-
-    async def _run_job(self, events: _Events, held: Held) -> None:
-        """The life of one job in its slot."""
-        outcome: Outcome | None = None
-        try:
-            if await self._may_start(held):
-                held.started = self._clock.monotonic()
-                outcome = await events.workplace.attempt(held)
-        except asyncio.CancelledError:
-            # Stopped before the handler began.
-            outcome = None if held.stop is Stop.LOST else Released()
-        finally:
-            if events.last_chance is held:
-                events.last_chance = None
-        if outcome is None or held.stop is Stop.LOST:
-            self._lose(events, held)
-        else:
-            run_seconds = None if held.started is None else self._clock.monotonic() - held.started
-            events.settler.add(held, Settlement(held.job.lease, outcome, run_seconds))
-        if held.thread is None or held.thread.done():
-            self._free_slot(events)
-        else:
-            _log.warning(
-                "job %s (%s) was stopped, but its function still runs on a thread and keeps its slot",
-                held.job.lease.job_id,
-                held.task.name,
-            )
-            held.thread.add_done_callback(lambda _: self._free_slot(events))
-
-    async def _may_start(self, held: Held) -> bool:
-        """Before a last attempt its start is recorded, so that a crash cannot repeat it for ever."""
-        if not held.job.last_attempt:
-            return True
-        backoff = Backoff("recording the start of a last attempt")
-        while held.stop is None:
-            try:
-                held.start_recorded = (await self._store.start([held.job.lease]))[0]
-            except StoreError as error:
-                await backoff.wait(error)
-            else:
-                return held.start_recorded
-        return False
-
-    def _free_slot(self, events: _Events) -> None:
-        self._slots.ended()
-        if not self._stopping:
-            self._start_waiting(events)
-        events.changed.set()
-
-    def _settled(self, held: Held) -> None:
-        """The settler got an answer for this job."""
-        self._slots.left(held)
+    def _settled(self, jobs: Sequence[Held]) -> None:
+        """These are out of our hands."""
         events = self._events
-        if events is not None:
-            events.changed.set()
-            if self._slots.limits_topics and events.wakeups is not None:
-                # The topic has room again, and what waits there was passed over by the last claim.
-                events.wakeups.nudge()
-
-    def _lose(self, events: _Events, held: Held) -> None:
-        """Nothing can be written for this job any more: whoever holds it now decides."""
-        self._held.drop(held)
-        self._slots.left(held)
-        events.settler.tally.lost += 1
+        if events is None:
+            return
         events.changed.set()
-        _log.warning(
-            "job %s (%s, attempt %d) was taken from this worker: its lease ended",
-            held.job.lease.job_id,
-            held.task.name,
-            held.job.attempt,
-        )
-
-    def _give_up(self, events: _Events, held: Held) -> None:
-        """A waiting job that was stopped before it started."""
-        if held.stop is Stop.LOST:
-            self._lose(events, held)
-        else:
-            # The store turns a release into a cancellation when one was asked for.
-            events.settler.add(held, Settlement(held.job.lease, Released()))
+        if self._slots.limits_topics:
+            for held in jobs:
+                self._slots.left(held)
+            if events.wakeups is not None:
+                # Topics have room again, and what waits there was passed over by the last claim.
+                events.wakeups.nudge()
 
     # -- stopping -----------------------------------------------------------------------------------------
 
@@ -339,33 +258,27 @@ class Worker:
     def _stop_from_keeper(self, held: Held, stop: Stop) -> None:
         events = self._events
         if events is not None:
-            events.loop.call_soon_threadsafe(self._stop_handler, held, stop)
-
-    def _stop_handler(self, held: Held, stop: Stop) -> None:
-        if held.settling or held.stop is stop or held.stop is Stop.LOST or held not in self._held:
-            return
-        held.stop = stop
-        if held.handler is not None:
-            held.handler.cancel()
+            events.loop.call_soon_threadsafe(events.runner.stop_handler, held, stop)
 
     async def _finish(self, events: _Events) -> None:
         """After the last claim: give back what has not started, wait for what has."""
-        events.workplace.shutting_down = True
+        runner = events.runner
+        runner.stopping = events.workplace.shutting_down = True
         for held in self._slots.waiting:
             events.settler.add(held, Settlement(held.job.lease, Released()))
         self._slots.waiting.clear()
         grace_ends = self._clock.monotonic() + self._settings.shutdown_grace
-        while self._running() and not self._stop_now:
+        while runner.running() and not self._stop_now:
             left = grace_ends - self._clock.monotonic()
             if left <= 0:
                 break
             events.changed.clear()
             await _first_of(events.changed.wait(), asyncio.sleep(left))
-        for held in self._running():
-            self._stop_handler(held, Stop.SHUTDOWN)
+        for held in runner.running():
+            runner.stop_handler(held, Stop.SHUTDOWN)
         # Cancelled handlers get a moment to clean up; one that will not stop loses its lease by release.
         patience = self._clock.monotonic() + 1.0
-        while (running := self._running()) and self._clock.monotonic() < patience:
+        while (running := runner.running()) and self._clock.monotonic() < patience:
             events.changed.clear()
             await _first_of(events.changed.wait(), asyncio.sleep(0.05))
         for held in running:
@@ -379,21 +292,25 @@ class Worker:
                 unsettled,
             )
 
-    def _running(self) -> list[Held]:
-        return [held for held in self._held.snapshot() if not held.settling and held.handler is not None]
-
 
 class _Events:
     """What one run of a worker shares between its parts."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, workplace: Workplace, settler: Settler) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        workplace: Workplace,
+        settler: Settler,
+        runner: Runner,
+        changed: asyncio.Event,
+    ) -> None:
         self.loop = loop
         self.workplace = workplace
         self.settler = settler
-        self.changed = asyncio.Event()  # a slot came free, a job was settled, or the worker is to stop
+        self.runner = runner
+        self.changed = changed  # a slot came free, a job was settled, or the worker is to stop
         self.stopping = asyncio.Event()
         self.wakeups: Wakeups | None = None
-        self.last_chance: Held | None = None
 
     def wake(self) -> None:
         """Something was asked of the worker from outside: let every wait look again."""

@@ -24,6 +24,8 @@ _sql = Queries("windlass.stores.sqlite.sql", "claim.sql")
 PROMOTE_LIMIT = 10_000
 
 _Row = tuple[Any, ...]
+# Columns of ready_of_lane that are looked at by themselves; the first two are what rows are merged by.
+SUSPECT, RESERVES, FORMAT, TOPIC, TASK, TENANT, CREATED_AT = 3, 4, 5, 6, 7, 8, 16
 
 
 def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
@@ -33,13 +35,13 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
     paused: dict[str, int] = dict(connection.execute(_sql["paused"], (now,)).fetchall())
     lanes = _lanes(transaction, request)
     held_back = [lane for lane in lanes if lane[0] in paused]
-    chosen, more = _choose(transaction, request, [lane for lane in lanes if lane[0] not in paused])
+    lease_us = seconds_to_microseconds(request.lease_seconds)
+    chosen, more = _choose(transaction, request, [lane for lane in lanes if lane[0] not in paused], lease_us)
     next_due = 0.0 if more else _next_due_in(transaction, held_back, paused)
     if not chosen:
         return Claim((), next_due)
     numbers = json.dumps([row[1] for row in chosen])
     first_fence = transaction.take_numbers("fence", len(chosen))
-    lease_us = seconds_to_microseconds(request.lease_seconds)
     connection.execute(
         _sql["grant"],
         {
@@ -53,14 +55,11 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
     )
     checkpoints: dict[int, bytes] = {}
     # Only a job that was granted before can have left a checkpoint; most claims skip the look.
-    if any(row[21] for row in chosen):
+    if any(row[RESERVES] for row in chosen):
         checkpoints = dict(connection.execute(_sql["checkpoints"], (numbers,)).fetchall())
-    jobs = [
-        _claimed(row, fence, lease_us, checkpoints.get(row[1]))
-        for fence, row in enumerate(chosen, first_fence)
-    ]
+    jobs = [_claimed(row, fence, checkpoints.get(row[1])) for fence, row in enumerate(chosen, first_fence)]
     transaction.grants.add(jobs)
-    for (tenant, topic, task), n in Counter((row[5], row[3], row[4]) for row in chosen).items():
+    for (topic, task, tenant), n in Counter([row[TOPIC : TENANT + 1] for row in chosen]).items():
         transaction.tally.moved(tenant, topic, task, Code.READY, Code.RUNNING, n)
     return Claim(tuple(jobs), next_due)
 
@@ -89,14 +88,15 @@ def _lanes(transaction: Transaction, request: ClaimRequest) -> list[tuple[str, s
 
 
 def _choose(
-    transaction: Transaction, request: ClaimRequest, lanes: list[tuple[str, str]]
+    transaction: Transaction, request: ClaimRequest, lanes: list[tuple[str, str]], lease_us: int
 ) -> tuple[list[_Row], bool]:
     """The best jobs across the lanes (highest priority, then lowest number); True when there may be more."""
     connection = transaction.connection
     room = dict(request.topic_limits)
     cursors = [
         connection.execute(
-            _sql["ready_of_lane"], (topic, task, min(request.limit, room.get(topic, request.limit)))
+            _sql["ready_of_lane"],
+            (lease_us, topic, task, min(request.limit, room.get(topic, request.limit))),
         )
         for topic, task in lanes
         if room.get(topic, 1) > 0
@@ -104,15 +104,15 @@ def _choose(
     chosen: list[_Row] = []
     for row in _best_first(cursors):
         if room:
-            topic = row[3]
+            topic = row[TOPIC]
             if room.get(topic, 1) <= 0:
                 continue
             if topic in room:
                 room[topic] -= 1
-        if row[18] and chosen:  # suspect: it waits for a claim of its own
+        if row[SUSPECT] and chosen:  # suspect: it waits for a claim of its own
             break
         chosen.append(row)
-        if row[18] or len(chosen) >= request.limit:
+        if row[SUSPECT] or len(chosen) >= request.limit:
             break
     else:
         return chosen, False
@@ -129,32 +129,16 @@ def _best_first(cursors: list[sqlite3.Cursor]) -> Iterator[_Row]:
     return lanes[0] if len(lanes) == 1 else heapq.merge(*lanes)
 
 
-def _claimed(row: _Row, fence: int, lease_us: int, checkpoint: bytes | None) -> Claimed:
-    timeout_us, own_lease_us = row[8], row[10]
-    # By position: for a struct of this size keywords would double the cost, once per job.
-    return Claimed(
+def _claimed(row: _Row, fence: int, checkpoint: bytes | None) -> Claimed:
+    """By position, because this is done for every job: the columns come in the order of ``Claimed``."""
+    return Claimed(  # type: ignore[call-arg] # mypy cannot count what is unpacked
         Lease(from_bytes(row[2]), fence),
-        row[3],  # topic
-        row[4],  # task
-        row[5],  # tenant
-        -row[0],  # priority
-        row[6] + 1,  # attempt
-        row[7],  # max_attempts
-        None if timeout_us is None else timeout_us / MICROSECONDS,
-        row[9],  # retry
-        (lease_us if own_lease_us is None else own_lease_us) / MICROSECONDS,
-        row[20],  # payload
-        FORMATS[row[19]],
+        *row[TOPIC:CREATED_AT],
+        FORMATS[row[FORMAT]],
         checkpoint,
-        row[1],  # number
-        row[11],  # created_at
-        row[12],  # run_at
-        row[13],  # key
-        row[14],  # correlation_id
-        row[15],  # user_id
-        row[16],  # service_id
-        row[17],  # trace
-        bool(row[18]),  # alone
+        row[1],
+        *row[CREATED_AT:],
+        bool(row[SUSPECT]),
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple, assert_never
 
 import msgspec
 
-from windlass.clock import seconds_to_microseconds
+from windlass.clock import MICROSECONDS, seconds_to_microseconds
 from windlass.model import Claimed, FailureOrigin, JobError, Lease, Report, Settlement
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 from windlass.stores.endings import CANCELLED_ON_REQUEST, summarise_error
@@ -51,57 +51,78 @@ class Row(NamedTuple):
 
 def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[bool]:
     """Jobs that simply completed, which is nearly all of them, in one go; the others one by one."""
-    simple: list[tuple[int, Settlement, Claimed]] = []
-    others: list[tuple[int, Settlement]] = []
-    for position, settlement in enumerate(settlements):
-        job = transaction.grants.take(settlement.lease)
-        if job is not None and job.key is None and type(settlement.outcome) is Completed:
-            simple.append((position, settlement, job))
+    take = transaction.grants.take
+    jobs = [take(settlement.lease) for settlement in settlements]
+    simple = [
+        (settlement, job)
+        for settlement, job in zip(settlements, jobs, strict=True)
+        if job is not None and job.key is None and type(settlement.outcome) is Completed
+    ]
+    completed = _complete(transaction, simple) if simple else set()
+    if len(completed) == len(settlements):
+        return [True] * len(settlements)
+    done = {settlement.lease.fence for settlement, _ in simple}
+    others = [settlement for settlement in settlements if settlement.lease.fence not in done]
+    held = load_rows(transaction, [settlement.lease.job_id.bytes for settlement in others])
+    seen: set[int] = set()
+    answers = []
+    for settlement in settlements:
+        fence = settlement.lease.fence
+        if fence in done:
+            # Twice in one batch: the first has ended the lease.
+            answers.append(fence in completed and fence not in seen)
         else:
-            others.append((position, settlement))
-    answers = [False] * len(settlements)
-    for position in _complete(transaction, simple):
-        answers[position] = True
-    held = load_rows(transaction, [settlement.lease.job_id.bytes for _, settlement in others])
-    for position, settlement in others:
-        answers[position] = _settle(transaction, held, settlement)
+            answers.append(_settle(transaction, held, settlement))
+        seen.add(fence)
     return answers
 
 
-def _complete(transaction: Transaction, simple: list[tuple[int, Settlement, Claimed]]) -> list[int]:
-    """Complete jobs this process was granted, whose rows need not be read first; the positions that were."""
-    if not simple:
-        return []
+def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]) -> set[int]:
+    """Complete jobs this process was granted, whose rows need not be read first; the fences that held."""
     connection, now, tally = transaction.connection, transaction.now, transaction.tally
     # {number: [fence, started_at]}: the whole batch is one step of SQLite, during which other threads run.
     ends = {
         job.number: (job.lease.fence, _start_of(now, settlement.run_seconds, None))
-        for _, settlement, job in simple
+        for settlement, job in simple
     }
     parameters = {"now": now, "ends": msgspec.json.encode(ends).decode()}
     changed = connection.execute(_sql["complete"], parameters).rowcount
     if changed < len(simple):
         # Some lease had ended. The rows tell which: only these hold the fence in a completed job.
+        is_completed = _sql["is_completed"]
         simple = [
-            item
-            for item in simple
-            if connection.execute(_sql["is_completed"], (item[2].number, item[2].lease.fence)).fetchone()[0]
+            (settlement, job)
+            for settlement, job in simple
+            if connection.execute(is_completed, (job.number, job.lease.fence)).fetchone()[0]
         ]
-    lanes: Counter[tuple[str, str, str]] = Counter()
-    for _, settlement, job in simple:
-        lanes[job.tenant, job.topic, job.task] += 1
-        outcome, run_seconds = settlement.outcome, settlement.run_seconds
-        if isinstance(outcome, Completed) and outcome.result is not None:
-            connection.execute(_sql["add_result"], (job.number, outcome.result))
-        if run_seconds is not None:
-            run_time = seconds_to_microseconds(run_seconds)
-            tally.lasted(now, job.topic, Metric.RUN_TIME, run_time)
-            tally.lasted(now, job.topic, Metric.WAIT_TIME, max(0, now - run_time - job.run_at))
-    for (tenant, topic, task), n in lanes.items():
+    results = [
+        (job.number, settlement.outcome.result)
+        for settlement, job in simple
+        if isinstance(settlement.outcome, Completed) and settlement.outcome.result is not None
+    ]
+    if results:
+        connection.executemany(_sql["add_result"], results)
+    for (tenant, topic, task), n in Counter([(job.tenant, job.topic, job.task) for _, job in simple]).items():
         tally.moved(tenant, topic, task, Code.RUNNING, Code.COMPLETED, n)
         tally.happened(now, topic, Metric.COMPLETED, n)
-        transaction.finished = True
-    return [position for position, _, _ in simple]
+    _measure_completed(transaction, simple)
+    transaction.finished |= bool(simple)
+    return {job.lease.fence for _, job in simple}
+
+
+def _measure_completed(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]) -> None:
+    now = transaction.now
+    run_times: defaultdict[str, list[int]] = defaultdict(list)
+    wait_times: defaultdict[str, list[int]] = defaultdict(list)
+    for settlement, job in simple:
+        if settlement.run_seconds is not None:
+            run_time = round(settlement.run_seconds * MICROSECONDS)
+            run_times[job.topic].append(run_time)
+            waited = now - run_time - job.run_at
+            wait_times[job.topic].append(max(0, waited))
+    for topic, times in run_times.items():
+        transaction.tally.lasted(now, topic, Metric.RUN_TIME, times)
+        transaction.tally.lasted(now, topic, Metric.WAIT_TIME, wait_times[topic])
 
 
 def _start_of(now: int, run_seconds: float | None, recorded: int | None) -> int | None:
@@ -221,9 +242,9 @@ def _measure(transaction: Transaction, row: Row, settlement: Settlement, started
     if settlement.run_seconds is None or started_at is None:
         return
     now, tally = transaction.now, transaction.tally
-    tally.lasted(now, row.topic, Metric.WAIT_TIME, max(0, started_at - row.run_at))
+    tally.lasted(now, row.topic, Metric.WAIT_TIME, [max(0, started_at - row.run_at)])
     if isinstance(settlement.outcome, Completed | Retried | Failed):
-        tally.lasted(now, row.topic, Metric.RUN_TIME, seconds_to_microseconds(settlement.run_seconds))
+        tally.lasted(now, row.topic, Metric.RUN_TIME, [seconds_to_microseconds(settlement.run_seconds)])
 
 
 def release_key(transaction: Transaction, row: Row) -> None:
@@ -256,6 +277,8 @@ def extend(transaction: Transaction, argument: tuple[Sequence[Lease], float]) ->
 
 
 def start(transaction: Transaction, leases: Sequence[Lease]) -> list[bool]:
+    for lease in leases:
+        transaction.grants.take(lease)  # from now on the row knows more than the grant did
     return _under_leases(transaction, "start", leases, {})
 
 

@@ -59,10 +59,15 @@ class Tally:
     def happened(self, now: int, topic: str, metric: Metric, n: int = 1) -> None:
         self._minutes[now - now % MINUTE, topic, metric, 0][0] += n
 
-    def lasted(self, now: int, topic: str, metric: Metric, microseconds: int) -> None:
-        entry = self._minutes[now - now % MINUTE, topic, metric, bucket_of(microseconds)]
-        entry[0] += 1
-        entry[1] += microseconds
+    def lasted(self, now: int, topic: str, metric: Metric, microseconds: Sequence[int]) -> None:
+        minute = now - now % MINUTE
+        buckets: defaultdict[int, list[int]] = defaultdict(list)
+        for duration in microseconds:
+            buckets[bucket_of(duration)].append(duration)
+        for bucket, durations in buckets.items():
+            entry = self._minutes[minute, topic, metric, bucket]
+            entry[0] += len(durations)
+            entry[1] += sum(durations)
 
     def add(self, other: Tally) -> None:
         for count_key, n in other._counts.items():

@@ -11,9 +11,11 @@ RETURNING tenant, topic, task
 
 -- name: ready_of_lane
 -- Differs from PostgreSQL: no SKIP LOCKED, SQLite has one writer at a time.
-SELECT -j.priority, j.number, j.id, j.topic, j.task, j.tenant, j.attempt, j.max_attempts, j.timeout_us,
-       j.retry, j.lease_us, j.created_at, j.run_at, j.key, j.correlation_id, j.user_id, j.service_id, j.trace,
-       j.suspect, b.format, b.payload, j.reserves
+-- The order of the columns is that of claiming.py, which makes a Claimed of them by position.
+SELECT -j.priority, j.number, j.id, j.suspect, j.reserves, b.format,
+       j.topic, j.task, j.tenant, j.priority, j.attempt + 1, j.max_attempts, j.timeout_us / 1000000.0, j.retry,
+       coalesce(j.lease_us, ?) / 1000000.0, b.payload,
+       j.created_at, j.run_at, j.key, j.correlation_id, j.user_id, j.service_id, j.trace
 FROM windlass_jobs j JOIN windlass_bodies b ON b.number = j.number
 WHERE j.state = 1 AND j.topic = ? AND j.task = ?
 ORDER BY j.priority DESC, j.number

@@ -1,0 +1,29 @@
+"""Running a handler's coroutine in a context of its own, inside the slot that awaits it.
+
+A task per job would do the same for twice the price. What a handler sets in a context variable must be gone
+with it: the next job in the slot may belong to somebody else.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+
+@types.coroutine
+def in_context(context: contextvars.Context, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Await ``coroutine``, with every step of it run in ``context``."""
+    step: Callable[[Any], Any] = coroutine.send
+    value: Any = None
+    while True:
+        try:
+            waits_for = context.run(step, value)
+        except StopIteration as done:
+            return done.value
+        try:
+            value = yield waits_for
+            step = coroutine.send
+        except BaseException as error:  # a cancellation, mostly: it belongs to the handler
+            step, value = coroutine.throw, error

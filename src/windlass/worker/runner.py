@@ -1,0 +1,174 @@
+"""Slots: coroutines that run one job after another while any wait.
+
+A slot is made when a job waits and there is room, and ends when nothing waits. Between two jobs it does not
+go back to the event loop, unless handlers never wait themselves: then it steps aside now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from windlass.clock import Clock
+from windlass.errors import StoreError
+from windlass.model import Settlement
+from windlass.outcome import Outcome, Released
+from windlass.stores.protocol import Store
+from windlass.worker.attempt import Workplace
+from windlass.worker.backoff import Backoff
+from windlass.worker.held import Held, HeldJobs, Stop
+from windlass.worker.settler import Settler
+from windlass.worker.slots import Slots
+
+LAST_CHANCE_DELAY = 1.0
+"""Seconds until a job that may have killed its workers is offered again, while another such job runs here."""
+JOBS_PER_TURN = 4
+"""Jobs a slot runs before it lets others have the event loop, whatever their handlers do."""
+
+_log = logging.getLogger("windlass.worker")
+
+
+class Runner:
+    """Runs the jobs that wait in ``slots`` and hands their outcomes to the settler."""
+
+    def __init__(
+        self,
+        store: Store,
+        workplace: Workplace,
+        settler: Settler,
+        slots: Slots,
+        held: HeldJobs,
+        clock: Clock,
+        changed: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._workplace = workplace
+        self._settler = settler
+        self._slots = slots
+        self._held = held
+        self._clock = clock
+        self._changed = changed
+        self._working: set[asyncio.Task[None]] = set()
+        self._last_chance: Held | None = None
+        self.stopping = False
+
+    def start_waiting(self) -> None:
+        """Open slots for the jobs that wait, as far as there is room."""
+        slots = self._slots
+        for _ in range(min(len(slots.waiting), slots.concurrency - slots.running)):
+            slots.running += 1
+            task = self._workplace.loop.create_task(self._work())
+            self._working.add(task)
+            task.add_done_callback(self._working.discard)
+
+    def running(self) -> list[Held]:
+        """The jobs whose handlers are at work."""
+        return [held for held in self._held.snapshot() if held.handler is not None and not held.settling]
+
+    def stop_handler(self, held: Held, stop: Stop) -> None:
+        """Have a job's handler stopped; one that waits is given up when its turn comes."""
+        if held.settling or held.stop is stop or held.stop is Stop.LOST or held not in self._held:
+            return
+        held.stop = stop
+        if held.handler is not None:
+            held.handler.cancel()
+
+    async def close(self) -> None:
+        """Let go of slots whose handlers do not end; their jobs have been given back."""
+        for task in self._working:
+            task.cancel()
+        if self._working:
+            await asyncio.wait(self._working, timeout=0.1)
+
+    # -- one slot -----------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        me = asyncio.current_task()
+        assert me is not None  # noqa: S101 - a coroutine that runs, runs in a task
+        turn = 0
+        try:
+            while (held := self._next()) is not None:
+                held.handler = me
+                await self._run(held)
+                held.handler = None
+                while me.cancelling():
+                    me.uncancel()  # meant for the job that is over, not for the next one
+                turn += 1
+                if turn % JOBS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        finally:
+            self._slots.running -= 1
+            self._changed()
+
+    def _next(self) -> Held | None:
+        """The next job to run; those that must not run any more are dealt with on the way."""
+        waiting = self._slots.waiting
+        while waiting and not self.stopping and not self._settler.full:
+            held = waiting.popleft()
+            if len(waiting) <= self._slots.refill_at:
+                self._changed()  # time for the next claim, while there is still something to do
+            if held.stop is not None:
+                self._end(held, None if held.stop is Stop.LOST else Released())
+            elif not (held.job.alone and held.job.last_attempt):
+                return held
+            elif self._last_chance is None:
+                self._last_chance = held
+                return held
+            else:
+                # Two suspects side by side: whichever kills the worker would take the other's last attempt.
+                self._end(held, Released(LAST_CHANCE_DELAY))
+        return None
+
+    async def _run(self, held: Held) -> None:
+        """The life of one job in its slot."""
+        outcome: Outcome | None = None
+        try:
+            if not held.job.last_attempt or await self._record_start(held):
+                held.started = self._clock.monotonic()
+                self._slots.started += 1
+                outcome = await self._workplace.attempt(held)
+            elif held.stop is not Stop.LOST:
+                outcome = Released()
+        except asyncio.CancelledError:
+            # Stopped before the handler began.
+            outcome = Released()
+        finally:
+            if self._last_chance is held:
+                self._last_chance = None
+        self._end(held, None if held.stop is Stop.LOST else outcome)
+        if held.thread is not None and not held.thread.done():
+            _log.warning(
+                "job %s (%s) was stopped, but its function still runs on a thread and keeps its slot",
+                held.job.lease.job_id,
+                held.task.name,
+            )
+            await asyncio.wait((held.thread,))
+
+    async def _record_start(self, held: Held) -> bool:
+        """Before a last attempt its start is recorded, so that a crash cannot repeat it for ever."""
+        backoff = Backoff("recording the start of a last attempt")
+        while held.stop is None:
+            try:
+                held.start_recorded = (await self._store.start([held.job.lease]))[0]
+            except StoreError as error:
+                await backoff.wait(error)
+            else:
+                if not held.start_recorded:
+                    held.stop = Stop.LOST
+                return held.start_recorded
+        return False
+
+    def _end(self, held: Held, outcome: Outcome | None) -> None:
+        """The job leaves its slot. None: its lease is gone, and whoever holds it now decides."""
+        if outcome is not None:
+            run_seconds = None if held.started is None else self._clock.monotonic() - held.started
+            self._settler.add(held, Settlement(held.job.lease, outcome, run_seconds))
+            return
+        self._settler.lost(held)
+        _log.warning(
+            "job %s (%s, attempt %d) was taken from this worker: its lease ended",
+            held.job.lease.job_id,
+            held.task.name,
+            held.job.attempt,
+        )
