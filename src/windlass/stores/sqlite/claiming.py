@@ -29,15 +29,16 @@ SUSPECT, RESERVES, FORMAT, TOPIC, TASK, TENANT, CREATED_AT = 3, 4, 5, 6, 7, 8, 1
 
 
 def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
-    rescue(transaction, MAX_BATCH)
-    promote(transaction)
     connection, now = transaction.connection, transaction.now
-    paused: dict[str, int] = dict(connection.execute(_sql["paused"], (now,)).fetchall())
+    moments, some_topic_paused = _tend(transaction)
+    paused: dict[str, int] = {}
+    if some_topic_paused:
+        paused = dict(connection.execute(_sql["paused"], (now,)).fetchall())
     lanes = _lanes(transaction, request)
     held_back = [lane for lane in lanes if lane[0] in paused]
     lease_us = seconds_to_microseconds(request.lease_seconds)
     chosen, more = _choose(transaction, request, [lane for lane in lanes if lane[0] not in paused], lease_us)
-    next_due = 0.0 if more else _next_due_in(transaction, held_back, paused)
+    next_due = 0.0 if more else _next_due_in(transaction, moments, held_back, paused)
     if not chosen:
         return Claim((), next_due)
     numbers = json.dumps([row[1] for row in chosen])
@@ -62,6 +63,17 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
     for (topic, task, tenant), n in Counter([row[TOPIC : TENANT + 1] for row in chosen]).items():
         transaction.tally.moved(tenant, topic, task, Code.READY, Code.RUNNING, n)
     return Claim(tuple(jobs), next_due)
+
+
+def _tend(transaction: Transaction) -> tuple[list[int], bool]:
+    """Bring back and promote what is due. When the next such moments are, and whether any topic is paused."""
+    execute, now = transaction.connection.execute, transaction.now
+    lease_end, expiry, due, some_topic_paused = execute(_sql["what_is_due"]).fetchone()
+    if any(moment is not None and moment <= now for moment in (lease_end, expiry, due)):
+        rescue(transaction, MAX_BATCH)
+        promote(transaction)
+        lease_end, _, due, _ = execute(_sql["what_is_due"]).fetchone()
+    return [moment for moment in (lease_end, due) if moment is not None], bool(some_topic_paused)
 
 
 def promote(transaction: Transaction) -> None:
@@ -143,19 +155,14 @@ def _claimed(row: _Row, fence: int, checkpoint: bytes | None) -> Claimed:
 
 
 def _next_due_in(
-    transaction: Transaction, held_back: list[tuple[str, str]], paused: dict[str, int]
+    transaction: Transaction, moments: list[int], held_back: list[tuple[str, str]], paused: dict[str, int]
 ) -> float | None:
     """Seconds until a claim may find more: a delayed job, a lease that ends, a pause that ends."""
     execute = transaction.connection.execute
-    moments = [
+    pause_ends = [
         paused[lane[0]]
         for lane in held_back
         if paused[lane[0]] < FOREVER and execute(_sql["lane_has_ready"], lane).fetchone()[0]
     ]
-    for name in ("next_waiting", "next_lease_end"):
-        row = execute(_sql[name]).fetchone()
-        if row is not None:
-            moments.append(row[0])
-    if not moments:
-        return None
-    return max(0.0, (min(moments) - transaction.now) / MICROSECONDS)
+    moment = min([*moments, *pause_ends], default=None)
+    return None if moment is None else max(0.0, (moment - transaction.now) / MICROSECONDS)

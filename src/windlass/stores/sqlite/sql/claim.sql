@@ -1,3 +1,12 @@
+-- name: what_is_due
+-- One look at the left end of each index a claim may have to tend to before it chooses.
+SELECT
+    (SELECT leased_until FROM windlass_jobs WHERE state = 2 ORDER BY leased_until LIMIT 1),
+    (SELECT expires_at FROM windlass_jobs
+     WHERE expires_at IS NOT NULL AND state < 2 AND attempt = 0 ORDER BY expires_at LIMIT 1),
+    (SELECT run_at FROM windlass_jobs WHERE state = 0 AND blocked = 0 ORDER BY run_at LIMIT 1),
+    EXISTS (SELECT 1 FROM windlass_topics)
+
 -- name: promote
 -- Delayed jobs that have become due join the ready ones. Bounded, so that a million due at once
 -- are taken in by many short claims instead of one long one.
@@ -46,9 +55,3 @@ WHERE windlass_jobs.number = grants.value
 -- name: checkpoints
 SELECT number, checkpoint FROM windlass_progress
 WHERE number IN (SELECT value FROM json_each(?)) AND checkpoint IS NOT NULL
-
--- name: next_waiting
-SELECT run_at FROM windlass_jobs WHERE state = 0 AND blocked = 0 ORDER BY run_at LIMIT 1
-
--- name: next_lease_end
-SELECT leased_until FROM windlass_jobs WHERE state = 2 ORDER BY leased_until LIMIT 1
