@@ -23,6 +23,8 @@ class IdSource:
         self._lock = threading.Lock()
         self._milliseconds = 0
         self._tail = 0
+        self._random = b""
+        self._used = 0
 
     def next(self) -> UUID:
         """A new id, greater than every id this source made before (also when the clock steps back)."""
@@ -31,13 +33,22 @@ class IdSource:
             if milliseconds > self._milliseconds:
                 self._milliseconds = milliseconds
                 # The top bit starts clear, so there is room to count upwards within a millisecond.
-                self._tail = int.from_bytes(os.urandom(9), "big") & ((1 << 73) - 1)
+                self._tail = self._draw(9) & ((1 << 73) - 1)
             else:
                 # A random step keeps neighbours unguessable; 73 bits cannot run out in a millisecond.
-                self._tail += 1 + int.from_bytes(os.urandom(4), "big")
+                self._tail += 1 + self._draw(4)
             milliseconds, tail = self._milliseconds, self._tail
         value = (milliseconds << 80) | _VERSION_AND_VARIANT | ((tail >> 62) << 64) | (tail & _LOW_62)
-        return UUID(int=value)
+        return from_bytes(value.to_bytes(16, "big"))
+
+    def _draw(self, size: int) -> int:
+        """Random bytes, fetched in bulk: each call into the system lets go of the interpreter lock, and
+        getting it back from a busy thread takes longer than everything else here.
+        """
+        if self._used + size > len(self._random):
+            self._random, self._used = os.urandom(4096), 0
+        start, self._used = self._used, self._used + size
+        return int.from_bytes(self._random[start : self._used], "big")
 
 
 def from_bytes(raw: bytes) -> UUID:

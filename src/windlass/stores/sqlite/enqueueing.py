@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 from windlass.clock import seconds_to_microseconds
@@ -15,6 +18,12 @@ from windlass.stores.sqlite.transaction import Code, Metric, Transaction
 
 _sql = Queries("windlass.stores.sqlite.sql", "enqueue.sql")
 
+Row = tuple[Any, ...]
+STATE, TOPIC, TENANT = 2, 3, 5  # of insert_job's columns
+
+ROWS_PER_STEP = (100, 10, 1)
+"""Few sizes, so that each statement is prepared once."""
+
 _KEY_UNTIL = {KeyLifetime.PRUNED: 0, KeyLifetime.FINISHED: 1}
 UNTIL_FINISHED = _KEY_UNTIL[KeyLifetime.FINISHED]
 FORMAT_CODES = {BodyFormat.JSON: 0, BodyFormat.BYTES: 1}
@@ -25,8 +34,8 @@ def enqueue(
     transaction: Transaction, calls: Sequence[Sequence[NewJob]]
 ) -> list[list[Enqueued] | WindlassError]:
     """Every call's jobs, with one pair of statements for all of them."""
-    rows: list[tuple[object, ...]] = []
-    bodies: list[tuple[object, ...]] = []
+    rows: list[Row] = []
+    bodies: list[Row] = []
     number = transaction.take_numbers("number", sum(map(len, calls)))
     answers: list[list[Enqueued] | WindlassError] = []
     for jobs in calls:
@@ -42,21 +51,43 @@ def enqueue(
     return answers
 
 
-def _insert(
-    transaction: Transaction, rows: list[tuple[object, ...]], bodies: list[tuple[object, ...]]
-) -> None:
-    transaction.connection.executemany(_sql["insert_job"], rows)
-    transaction.connection.executemany(_sql["insert_body"], bodies)
+def _insert(transaction: Transaction, rows: list[Row], bodies: list[Row]) -> None:
+    _insert_rows(transaction.connection, _sql["insert_job"], rows)
+    _insert_rows(transaction.connection, _sql["insert_body"], bodies)
+    lanes = Counter([row[STATE : TENANT + 1] for row in rows])
+    for (state, topic, task, tenant), n in lanes.items():
+        transaction.tally.moved(tenant, topic, task, None, state, n)
+        transaction.tally.happened(transaction.now, topic, Metric.ENQUEUED, n)
+        # Also for delayed jobs: a sleeping worker has to learn when to get up.
+        transaction.ready_topics.add(topic)
     rows.clear()
     bodies.clear()
+
+
+def _insert_rows(connection: sqlite3.Connection, statement: str, rows: list[Row]) -> None:
+    """Many rows in few steps. After each step of ``executemany`` this thread would have to fight the event
+    loop for the interpreter; a statement with a hundred rows is one step.
+    """
+    done = 0
+    while done < len(rows):
+        size = next(size for size in ROWS_PER_STEP if size <= len(rows) - done)
+        part = rows[done : done + size]
+        connection.execute(_with_rows(statement, size), [value for row in part for value in row])
+        done += size
+
+
+@functools.cache
+def _with_rows(statement: str, number: int) -> str:
+    head, _, values = statement.partition("VALUES ")
+    return head + "VALUES " + ", ".join([values] * number)
 
 
 def _add(
     transaction: Transaction,
     job: NewJob,
     number: int,
-    rows: list[tuple[object, ...]],
-    bodies: list[tuple[object, ...]],
+    rows: list[Row],
+    bodies: list[Row],
 ) -> Enqueued:
     now = transaction.now
     # A past run_at means now: nobody has waited for a job before it existed.
@@ -99,10 +130,6 @@ def _add(
         )
     )
     bodies.append((number, FORMAT_CODES[job.format], job.payload))
-    transaction.tally.moved(job.tenant, job.topic, job.task, None, state)
-    transaction.tally.happened(now, job.topic, Metric.ENQUEUED)
-    # Also for delayed jobs: a sleeping worker has to learn when to get up.
-    transaction.ready_topics.add(job.topic)
     return Enqueued(job.id, number, now, run_at)
 
 
@@ -121,9 +148,7 @@ def _duplicate(transaction: Transaction, job: NewJob, run_at: int, expires_at: i
     return Enqueued(held, number, created_at, run_at, duplicate=True, replaced=True)
 
 
-def _limit_problem(
-    transaction: Transaction, jobs: Sequence[NewJob], rows: list[tuple[object, ...]]
-) -> LimitExceeded | None:
+def _limit_problem(transaction: Transaction, jobs: Sequence[NewJob], rows: list[Row]) -> LimitExceeded | None:
     """Whether these jobs would pass a limit, counting what this transaction has not written yet."""
     limits, execute = transaction.limits, transaction.connection.execute
     if not limits.max_topics and not limits.max_jobs_per_topic:
@@ -137,7 +162,7 @@ def _limit_problem(
                 continue  # a duplicate adds nothing
             keys.add(key)
         added[job.topic] += 1
-    unwritten = Counter(str(row[3]) for row in rows)
+    unwritten = Counter(row[TOPIC] for row in rows)
     return limit_problem(
         limits,
         added,
