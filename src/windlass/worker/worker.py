@@ -35,6 +35,8 @@ from windlass.worker.settler import Settler, Tally
 from windlass.worker.signals import stop_signals
 from windlass.worker.slots import Slots
 
+SHORTEST_REST = 0.02
+"""Seconds an idle worker rests at least, unless it is woken: how late a delayed job may start for this."""
 SETTLE_GRACE = 5.0
 """Seconds to get the last outcomes written when the worker ends."""
 
@@ -205,7 +207,8 @@ class Worker:
         # Jitter: a hundred idle workers must not ask in step.
         longest = self._settings.poll_interval * random.uniform(0.75, 1.25)  # noqa: S311
         if claim.next_due_in is not None:
-            longest = min(longest, claim.next_due_in + 0.001)
+            # The moment may be that of somebody else's job, and theirs may come every millisecond.
+            longest = min(longest, max(claim.next_due_in + 0.001, SHORTEST_REST))
         if until_idle and self._held:
             # Jobs still run; when they end there may be more to do, or nothing any more.
             events.changed.clear()
