@@ -60,9 +60,9 @@ class Checkpointer:
                     size // (1024 * 1024),
                 )
 
-    def failed(self, error: sqlite3.Error) -> None:
+    def failed(self, error: Exception) -> None:
         self._not_before = time.monotonic() + PATIENT_RETRY_SECONDS
-        _log.warning("checkpoint of %s failed and will be tried again: %s", self._location.path, error)
+        _log.warning("after a commit to %s: %s; it will be tried again", self._location.path, error)
 
     def _checkpoint(self, patience: float) -> bool:
         self._connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
@@ -82,5 +82,5 @@ class Checkpointer:
         # stat, never open: closing a second descriptor drops every POSIX lock this process has on the file.
         try:
             return os.stat(self._location.wal_path).st_size
-        except FileNotFoundError:
-            return 0
+        except OSError:
+            return 0  # not there yet, or out of reach; the next statement that needs it will say so

@@ -106,11 +106,12 @@ class Doorbell:
         return port
 
     def _send(self, message: bytes, port: int) -> None:
-        if self._outbox is None:
-            self._outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            self._outbox.setblocking(False)
         try:
-            self._outbox.sendto(message, (LOOPBACK, port))
+            outbox = self._outbox
+            if outbox is None:
+                outbox = self._outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                outbox.setblocking(False)
+            outbox.sendto(message, (LOOPBACK, port))
         except OSError as error:
             # A full buffer, or a port whose owner died. Listeners poll anyway, and stale ports are dropped.
             _log.debug("wake-up to port %d not sent: %s", port, error)
@@ -129,7 +130,10 @@ class Doorbell:
             except TimeoutError:
                 continue
             except OSError:
-                return  # closed
+                if self._inbox is None:
+                    return  # closed
+                time.sleep(0.05)  # Windows says so of a datagram that is too long, or was refused elsewhere
+                continue
             if not message and self._inbox is None:
                 return
             topics, finished = _parse(message)

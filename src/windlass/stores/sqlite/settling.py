@@ -52,49 +52,43 @@ class Row(NamedTuple):
 def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[bool]:
     """Jobs that simply completed, which is nearly all of them, in one go; the others one by one."""
     take = transaction.grants.take
-    jobs = [take(settlement.lease) for settlement in settlements]
-    simple = [
-        (settlement, job)
-        for settlement, job in zip(settlements, jobs, strict=True)
-        if job is not None and job.key is None and type(settlement.outcome) is Completed
-    ]
-    completed = _complete(transaction, simple) if simple else set()
-    if len(completed) == len(settlements):
-        return [True] * len(settlements)
-    done = {settlement.lease.fence for settlement, _ in simple}
-    others = [settlement for settlement in settlements if settlement.lease.fence not in done]
-    held = load_rows(transaction, [settlement.lease.job_id.bytes for settlement in others])
-    seen: set[int] = set()
-    answers = []
-    for settlement in settlements:
-        fence = settlement.lease.fence
-        if fence in done:
-            # Twice in one batch: the first has ended the lease.
-            answers.append(fence in completed and fence not in seen)
+    simple: list[tuple[Settlement, Claimed]] = []
+    others: list[int] = []
+    for position, settlement in enumerate(settlements):
+        job = take(settlement.lease)
+        if job is not None and job.key is None and type(settlement.outcome) is Completed:
+            simple.append((settlement, job))
         else:
-            answers.append(_settle(transaction, held, settlement))
-        seen.add(fence)
+            others.append(position)
+    if not simple or not _complete(transaction, simple):
+        others = list(range(len(settlements)))
+    answers = [True] * len(settlements)
+    if others:
+        held = load_rows(transaction, [settlements[position].lease.job_id.bytes for position in others])
+        for position in others:
+            answers[position] = _settle(transaction, held, settlements[position])
     return answers
 
 
-def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]) -> set[int]:
-    """Complete jobs this process was granted, whose rows need not be read first; the fences that held."""
+def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]) -> bool:
+    """Complete jobs this process was granted, whose rows need not be read first.
+
+    All of them or none: when a single lease had ended, False, and each is to be judged by its row.
+    """
     connection, now, tally = transaction.connection, transaction.now, transaction.tally
-    # {number: [fence, started_at]}: the whole batch is one step of SQLite, during which other threads run.
+    # {fence: [number, started_at]}: the whole batch is one step of SQLite, during which other threads run.
     ends = {
-        job.number: (job.lease.fence, _start_of(now, settlement.run_seconds, None))
+        job.lease.fence: (job.number, _start_of(now, settlement.run_seconds, None))
         for settlement, job in simple
     }
+    connection.execute("SAVEPOINT windlass_complete")
     parameters = {"now": now, "ends": msgspec.json.encode(ends).decode()}
-    changed = connection.execute(_sql["complete"], parameters).rowcount
-    if changed < len(simple):
-        # Some lease had ended. The rows tell which: only these hold the fence in a completed job.
-        is_completed = _sql["is_completed"]
-        simple = [
-            (settlement, job)
-            for settlement, job in simple
-            if connection.execute(is_completed, (job.number, job.lease.fence)).fetchone()[0]
-        ]
+    all_held = connection.execute(_sql["complete"], parameters).rowcount == len(simple)
+    if not all_held:
+        connection.execute("ROLLBACK TO windlass_complete")
+    connection.execute("RELEASE windlass_complete")
+    if not all_held:
+        return False
     results = [
         (job.number, settlement.outcome.result)
         for settlement, job in simple
@@ -106,8 +100,8 @@ def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]
         tally.moved(tenant, topic, task, Code.RUNNING, Code.COMPLETED, n)
         tally.happened(now, topic, Metric.COMPLETED, n)
     _measure_completed(transaction, simple)
-    transaction.finished |= bool(simple)
-    return {job.lease.fence for _, job in simple}
+    transaction.finished = True
+    return True
 
 
 def _measure_completed(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]) -> None:
@@ -161,7 +155,7 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
     _measure(transaction, row, settlement, started_at)
     match outcome:
         case Completed(result):
-            end = msgspec.json.encode({row.number: (row.fence, started_at)}).decode()
+            end = msgspec.json.encode({row.fence: (row.number, started_at)}).decode()
             transaction.connection.execute(_sql["complete"], {"now": now, "ends": end})
             _finished(transaction, row, Code.COMPLETED)
             if result is not None:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from uuid import UUID
 
 from windlass.clock import Clock, SystemClock
-from windlass.errors import NotOpen, StoreUnavailable
+from windlass.errors import NotOpen, StoreError, StoreUnavailable
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -73,9 +73,13 @@ class SqliteStore:
         if self._open is None:
             return
         writer, reader = self._open
-        port = await asyncio.to_thread(self._doorbell.close)
-        if port is not None:
-            await writer.run(_unregister, port)
+        try:
+            port = await asyncio.to_thread(self._doorbell.close)
+            if port is not None:
+                await writer.run(_unregister, port)
+        except (StoreError, OSError) as error:
+            # Others drop the port by themselves after a while.
+            _log.warning("this process is still listed for wake-ups: %s", error)
         self._open = None
         await asyncio.to_thread(reader.close)
         await asyncio.to_thread(writer.close)

@@ -8,6 +8,7 @@ caller alone pays nothing for it; a hundred concurrent ones pay a hundredth of a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import sqlite3
@@ -100,32 +101,48 @@ class Writer:
     # -- on the writer's thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
-        closing = False
-        while not closing:
-            calls: list[_Call] = []
-            call = self._calls.get()
-            while True:
-                if call is None:
-                    closing = True
-                    break
-                # A caller that gave up before its turn gets nothing written.
-                if call.future is None or not call.future.cancelled():
-                    calls.append(call)
-                if len(calls) >= MAX_GROUP:
-                    break
-                try:
-                    call = self._calls.get_nowait()
-                except queue.Empty:
-                    break
-            if calls:
+        try:
+            while (calls := self._gather()) is not None:
                 self._write(calls)
                 _answer(calls)
-        self._connection.close()
+        finally:
+            # Also when a bug ends this thread: nobody may wait for an answer that will not come.
+            self._closed = True
+            left = []
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    left.append(self._calls.get_nowait())
+            for call in left:
+                if call is not None:
+                    call.error = StoreError("the store was closed before this could be done")
+            _answer([call for call in left if call is not None])
+            self._connection.close()
+
+    def _gather(self) -> list[_Call] | None:
+        """What has come in; waits for the first. None when the store is being closed."""
+        calls: list[_Call] = []
+        call = self._calls.get()
+        while call is not None:
+            # A caller that gave up before its turn gets nothing written.
+            if call.future is None or not call.future.cancelled():
+                calls.append(call)
+            if len(calls) >= MAX_GROUP:
+                return calls
+            try:
+                call = self._calls.get_nowait()
+            except queue.Empty:
+                return calls
+        if calls:
+            self._calls.put(None)  # after these
+            return calls
+        return None
 
     def _write(self, calls: list[_Call]) -> None:
         """One transaction for all of them. What fails here fails for every caller, and left nothing."""
         connection = self._connection
         try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")  # an earlier one failed; what it left is nobody's
             begin_immediate(connection, self._location)
             try:
                 transaction = Transaction(connection, self._clock.now(), self._limits, self._grants)
@@ -151,8 +168,8 @@ class Writer:
         try:
             self._after_commit(connection, transaction.ready_topics, transaction.finished)
             self._checkpointer.after_commit()
-        except sqlite3.Error as error:
-            # The work is durable; a failed hint or checkpoint is tried again after the next commit.
+        except Exception as error:
+            # The work is durable, and this thread must live: a hint or a checkpoint is tried again later.
             self._checkpointer.failed(error)
 
     def _run_group(self, transaction: Transaction, group: list[_Call], *, guard: bool) -> None:
@@ -163,6 +180,8 @@ class Writer:
         except sqlite3.OperationalError:
             raise  # the database, not a caller: the whole transaction fails
         except Exception as error:
+            if not transaction.connection.in_transaction:
+                raise  # SQLite rolled everything back by itself: there is nothing left to save
             if alone:
                 if not guard:
                     raise  # the only call of this transaction: there are no neighbours to protect

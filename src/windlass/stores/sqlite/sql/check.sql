@@ -1,5 +1,5 @@
 -- name: counters_add_up
-SELECT format('counter of tenant %s, topic %s, task %s, state %d says %d, there are %d',
+SELECT printf('counter of tenant %s, topic %s, task %s, state %d says %d, there are %d',
               tenant, topic, task, state, counted, there)
 FROM (
     SELECT tenant, topic, task, state, sum(counted) AS counted, sum(there) AS there
@@ -13,33 +13,33 @@ FROM (
 )
 
 -- name: bodies_present
-SELECT format('job %d has no body', number) FROM windlass_jobs
+SELECT printf('job %d has no body', number) FROM windlass_jobs
 WHERE number NOT IN (SELECT number FROM windlass_bodies)
 
 -- name: bodies_owned
-SELECT format('body %d has no job', number) FROM windlass_bodies
+SELECT printf('body %d has no job', number) FROM windlass_bodies
 WHERE number NOT IN (SELECT number FROM windlass_jobs)
 
 -- name: results_owned
-SELECT format('result %d has no completed job', number) FROM windlass_results
+SELECT printf('result %d has no completed job', number) FROM windlass_results
 WHERE number NOT IN (SELECT number FROM windlass_jobs WHERE state = 3)
 
 -- name: progress_owned
-SELECT format('progress %d has no job', number) FROM windlass_progress
+SELECT printf('progress %d has no job', number) FROM windlass_progress
 WHERE number NOT IN (SELECT number FROM windlass_jobs)
 
 -- name: attempts_owned
-SELECT DISTINCT format('attempts of %d have no job', number) FROM windlass_attempts
+SELECT DISTINCT printf('attempts of %d have no job', number) FROM windlass_attempts
 WHERE number NOT IN (SELECT number FROM windlass_jobs)
 
 -- name: keys_owned
-SELECT format('key %s of %s points to job %d, which does not hold it', k.key, k.scope, k.number)
+SELECT printf('key %s of %s points to job %d, which does not hold it', k.key, k.scope, k.number)
 FROM windlass_keys k
 LEFT JOIN windlass_jobs j ON j.number = k.number AND j.key = k.key AND j.tenant = k.tenant
 WHERE j.number IS NULL OR (j.key_until = 1 AND j.state > 2)
 
 -- name: keys_held
-SELECT format('job %d has lost its key %s', j.number, j.key)
+SELECT printf('job %d has lost its key %s', j.number, j.key)
 FROM windlass_jobs j
 LEFT JOIN windlass_keys k
     ON k.tenant = j.tenant AND k.scope = CASE j.task WHEN '' THEN j.topic ELSE j.task END
@@ -47,9 +47,9 @@ LEFT JOIN windlass_keys k
 WHERE j.key IS NOT NULL AND k.number IS NULL AND NOT (j.key_until = 1 AND j.state > 2)
 
 -- name: attempts_within_bounds
-SELECT format('job %d had %d attempts of %d', number, attempt, max_attempts)
+SELECT printf('job %d had %d attempts of %d', number, attempt, max_attempts)
 FROM windlass_jobs WHERE attempt > max_attempts
 
 -- name: sequences_ahead
-SELECT format('sequence %s is behind', name) FROM windlass_sequences
+SELECT printf('sequence %s is behind', name) FROM windlass_sequences
 WHERE value < (SELECT max(CASE windlass_sequences.name WHEN 'fence' THEN fence ELSE number END) FROM windlass_jobs)

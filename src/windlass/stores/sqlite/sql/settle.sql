@@ -5,17 +5,14 @@ SELECT id, number, state, fence, leased_until, topic, task, tenant, run_at, atte
 FROM windlass_jobs WHERE id IN ({ids})
 
 -- name: complete
--- :ends is {number: [fence, started_at], …}. Fenced by itself, because the usual completion comes without a
+-- :ends is {fence: [number, started_at], …}. Fenced by itself, because the usual completion comes without a
 -- look at the row before.
 UPDATE windlass_jobs
 SET state = 3, finished_at = :now, started_at = coalesce(started_at, json_extract(ends.value, '$[1]')),
     leased_until = NULL, prune_at = :now + retention_us, suspect = 0, cancel_requested = 0
 FROM json_each(:ends) AS ends
-WHERE windlass_jobs.number = CAST(ends.key AS INTEGER) AND fence = json_extract(ends.value, '$[0]')
+WHERE windlass_jobs.number = json_extract(ends.value, '$[0]') AND fence = CAST(ends.key AS INTEGER)
     AND state = 2 AND leased_until > :now
-
--- name: is_completed
-SELECT EXISTS (SELECT 1 FROM windlass_jobs WHERE number = ? AND fence = ? AND state = 3)
 
 -- name: fail
 -- buried: put away by a verb; kept until somebody kicks it.
