@@ -11,7 +11,8 @@ import pytest
 
 from windlass.errors import StoreError, StoreUnavailable
 from windlass.ids import new_id
-from windlass.model import ClaimRequest, JobFilter, Lane, NewJob
+from windlass.model import ClaimRequest, JobFilter, Lane, NewJob, Settlement
+from windlass.outcome import Completed, Released
 from windlass.stores.sqlite import SqliteStore, writer
 
 
@@ -153,3 +154,44 @@ async def test_a_closed_store_says_so(store: SqliteStore) -> None:
     await sibling.close()
     with pytest.raises(Exception, match="not open"):
         await sibling.enqueue([_job()])
+
+
+async def test_an_older_lease_of_a_job_does_not_spoil_the_newer_one(store: SqliteStore) -> None:
+    """Both outcomes may come in one batch, in any order; only the newer lease counts."""
+    await store.enqueue([_job(), _job()])
+    old = (await store.claim(ClaimRequest("w", (Lane("mail"),), 2, 60))).jobs
+    await store.settle([Settlement(job.lease, Released()) for job in old[:1]])
+    [new] = (await store.claim(ClaimRequest("w", (Lane("mail"),), 1, 60))).jobs
+    assert store._open is not None
+    store._open[0]._grants.add([old[0]])  # as if this process still remembered the older grant
+    settlements = [Settlement(job.lease, Completed(), 0.0) for job in (new, old[0], old[1])]
+    assert await store.settle(settlements) == [True, False, True]
+    assert await store.check() == []
+
+
+async def test_a_lease_settled_through_another_connection_is_not_settled_again(store: SqliteStore) -> None:
+    """What this process remembers of its grants is no proof that they still hold."""
+    await store.enqueue([_job()])
+    [job] = (await store.claim(ClaimRequest("w", (Lane("mail"),), 1, 60))).jobs
+    sibling = store.sibling()
+    await sibling.open()
+    settlement = Settlement(job.lease, Completed(b"1"), 0.0)
+    assert await sibling.settle([settlement]) == [True]
+    assert await store.settle([settlement]) == [False]
+    assert await store.check() == []
+    await sibling.close()
+
+
+async def test_a_failure_after_the_commit_costs_nobody_anything(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job is durable; that its wake-up or a checkpoint failed is logged, and the writer lives on."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise OSError("out of descriptors")
+
+    monkeypatch.setattr(store._doorbell, "ring", broken)
+    assert len(await store.enqueue([_job()])) == 1
+    monkeypatch.undo()
+    assert len(await store.enqueue([_job()])) == 1
+    assert "out of descriptors" in caplog.text

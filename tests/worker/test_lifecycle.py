@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.helpers import until, working
-from windlass import ConfigurationError, Context, JobCancelled, Windlass
+from windlass import ConfigurationError, Context, Fail, JobCancelled, Windlass
 from windlass.ids import new_id
 from windlass.model import ClaimRequest, Lane, Lease, NewJob, Settlement
 from windlass.outcome import Released
@@ -307,6 +307,137 @@ async def test_the_keeper_extends_leases_while_a_handler_blocks_the_event_loop(t
         await job.refresh()
     assert stolen == []
     assert job.attempt == 1
+
+
+async def test_a_handler_that_ignores_its_timeout_loses_its_job_to_another_run(app: Windlass) -> None:
+    """Its lease is not kept for ever: the attempt counts as lost, and the job goes on without it."""
+    finish = asyncio.Event()
+    runs: list[int] = []
+
+    @app.task(timeout=0.2, max_attempts=2)
+    async def stubborn(ctx: Context) -> str:
+        runs.append(ctx.attempt)
+        while ctx.attempt == 1 and not finish.is_set():
+            try:
+                await finish.wait()
+            except asyncio.CancelledError:
+                continue
+        return "second run"
+
+    job = await stubborn.enqueue()
+    async with working(app, lease=2):
+        assert await job.result(timeout=20) == "second run"
+        finish.set()
+    assert runs == [1, 2]
+
+
+async def test_a_loop_blocked_past_a_timeout_does_not_keep_its_jobs_for_ever(tmp_path: Path) -> None:
+    """Neither the job that blocks nor those that wait behind it: other workers get them."""
+    app = Windlass(f"sqlite:///{tmp_path / 'jobs.db'}", lease=2)
+    blocking = threading.Event()
+    finish = threading.Event()
+    rescued: list[str] = []
+
+    @app.task(timeout=0.5)
+    async def rude() -> None:
+        blocking.set()
+        finish.wait(30)
+
+    @app.task
+    async def innocent() -> None: ...
+
+    def other_worker() -> None:
+        store = create_store(app.settings.url)
+
+        async def claim_both() -> None:
+            await store.open()
+            deadline = time.monotonic() + 20
+            while len(rescued) < 2 and time.monotonic() < deadline:
+                lanes = (Lane("rude", "rude"), Lane("innocent", "innocent"))
+                claim = await store.claim(ClaimRequest("other", lanes, 10, 60))
+                rescued.extend(job.task for job in claim.jobs)
+                await asyncio.sleep(0.05)
+            await store.close()
+
+        blocking.wait(20)
+        asyncio.run(claim_both())
+        finish.set()
+
+    async with app:
+        await rude.enqueue()
+        await innocent.enqueue()
+        other = asyncio.create_task(asyncio.to_thread(other_worker))
+        async with working(app, concurrency=1, prefetch=5) as worker:
+            await other
+            await until(lambda: worker.tally.lost == 2)
+    assert sorted(rescued) == ["innocent", "rude"]
+
+
+async def test_a_worker_that_is_cancelled_gives_its_jobs_back(app: Windlass) -> None:
+    """``asyncio.wait_for(app.run_worker(), 60)`` in a script must not leave jobs leased."""
+    started = asyncio.Event()
+
+    @app.task
+    async def endless() -> None:
+        started.set()
+        await asyncio.sleep(3600)
+
+    jobs = await endless.enqueue_many([{}] * 3)
+    run = asyncio.create_task(app.run_worker(handle_signals=False, concurrency=1, prefetch=5))
+    await started.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    for job in jobs:
+        await job.refresh()
+        assert (job.state, job.attempt) == ("pending", 0)
+    assert not [thread for thread in threading.enumerate() if thread.name == "windlass-keeper"]
+
+
+async def test_a_cancellation_for_one_job_never_reaches_the_next(app: Windlass) -> None:
+    """Jobs share a slot one after another; what one does to its task is over with it."""
+
+    @app.task(max_attempts=1)
+    async def cancels_itself() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return "done"
+
+    @app.task(max_attempts=1)
+    async def innocent() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    jobs = []
+    for _ in range(5):
+        jobs += [await cancels_itself.enqueue(), await innocent.enqueue()]
+    await app.run_until_idle(concurrency=1)
+    for job in jobs:
+        await job.refresh()
+    assert [job.state for job in jobs] == ["completed"] * 10
+
+
+async def test_an_exception_that_cannot_be_described_fails_its_attempt(app: Windlass) -> None:
+    """Whatever a handler raises, its job is settled."""
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    @app.task(max_attempts=1)
+    async def mute() -> None:
+        raise Mute
+
+    @app.task
+    async def odd_reason() -> None:
+        raise Fail(ValueError("not text"))  # type: ignore[arg-type]
+
+    jobs = [await mute.enqueue(), await odd_reason.enqueue()]
+    await app.run_until_idle()
+    for job in jobs:
+        await job.refresh()
+    assert [(job.state, job.attempt) for job in jobs] == [("failed", 1)] * 2
 
 
 async def test_a_lost_lease_stops_the_handler_and_writes_nothing(app: Windlass) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import random
 
+from windlass.errors import UsedAfterFork
+
 FIRST_SECONDS = 0.1
 LONGEST_SECONDS = 30.0
 
@@ -29,6 +31,8 @@ class Backoff:
         return nominal * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
 
     async def wait(self, error: Exception) -> None:
+        if isinstance(error, UsedAfterFork):
+            raise error  # a forked child must not go on as if it were the worker
         if not self._failures:
             _log.error("%s failed; trying again until it works: %s", self._what, error)
         await asyncio.sleep(self.next_delay())

@@ -42,7 +42,7 @@ def after_error(job: Claimed, policy: Retry | None, error: BaseException) -> Out
             return Failed(reason) if job.last_attempt else Retried(_sane(error.delay), reason)
         case InvalidPayload():
             # What was stored does not fit the handler: trying again cannot help.
-            return Failed(JobError("invalid_input", _clean(str(error), MAX_MESSAGE), retryable=False))
+            return Failed(JobError("invalid_input", _clean(error, MAX_MESSAGE), retryable=False))
         case _:
             return after_failure(job, policy, describe(error), error)
 
@@ -78,7 +78,7 @@ def describe(error: BaseException) -> JobError:
         code = error.code
     else:
         code = "handler_error"
-    text = str(error)
+    text = _clean(error, MAX_MESSAGE)
     name = type(error).__qualname__
     module = type(error).__module__
     name = name if module in ("builtins", "__main__") else f"{module}.{name}"
@@ -95,7 +95,10 @@ def _traceback(error: BaseException) -> str:
     first = error.__traceback__
     while first is not None and first.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         first = first.tb_next
-    return "".join(traceback.format_exception(type(error), error, first or error.__traceback__))
+    try:
+        return "".join(traceback.format_exception(type(error), error, first or error.__traceback__))
+    except Exception as broken:  # formatting runs code of the user's exceptions
+        return f"(the traceback could not be formatted: {type(broken).__name__})"
 
 
 def _delay(job: Claimed, policy: Retry | None, cause: BaseException) -> float:
@@ -116,11 +119,15 @@ def _sane(delay: Any) -> float:
     """A delay some handler asked for; nonsense (NaN, negative, text) means now."""
     try:
         seconds = float(delay)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0.0
     return min(seconds, MAX_DELAY) if seconds > 0 else 0.0
 
 
-def _clean(text: str, limit: int) -> str:
-    """Text every store can keep: no NUL, no lone surrogates, not endless."""
+def _clean(said: object, limit: int) -> str:
+    """Text every store can keep: no NUL, no lone surrogates, not endless; of whatever a handler said."""
+    try:
+        text = str(said)
+    except Exception as error:  # an exception whose own text raises
+        text = f"(its text could not be made: {type(error).__name__})"
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")[:limit]

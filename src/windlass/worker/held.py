@@ -37,6 +37,7 @@ class Held:
         "start_recorded",
         "started",
         "stop",
+        "stop_asked_at",
         "task",
         "thread",
     )
@@ -51,6 +52,7 @@ class Held:
         self.start_recorded = False
         self.settling = False  # an outcome is on its way to the store
         self.stop: Stop | None = None
+        self.stop_asked_at: float | None = None  # monotonic; set by whoever asks first
         self.handler: asyncio.Task[None] | None = None
         self.thread: asyncio.Future[Any] | None = None  # a plain function's run, which nothing can interrupt
 

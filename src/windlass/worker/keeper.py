@@ -43,12 +43,15 @@ class Keeper:
         clock: Clock,
         stop_handler: StopHandler,
         on_death: Callable[[BaseException], None],
+        ping: Callable[[Callable[[], None]], None],
     ) -> None:
         self._store = store.sibling()
         self._held = held
         self._clock = clock
         self._stop_handler = stop_handler
         self._on_death = on_death
+        self._ping = ping
+        self._loop_answered = clock.monotonic()
         self._thread = threading.Thread(target=self._run, name="windlass-keeper", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = threading.Event()
@@ -59,7 +62,7 @@ class Keeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Blocks until the thread has ended; call it off the event loop."""
+        """End soon. Does not block; ``join`` waits for it."""
         self._stopped.set()
         loop, wake = self._loop, self._wake
         if loop is not None and wake is not None:
@@ -68,6 +71,9 @@ class Keeper:
             except RuntimeError:
                 if not loop.is_closed():  # closed: the thread has already ended
                     raise
+
+    def join(self) -> None:
+        """Blocks until the thread has ended; call it off the event loop."""
         self._thread.join()
 
     # -- on the keeper's thread -----------------------------------------------------------------------------
@@ -112,16 +118,22 @@ class Keeper:
     async def _tick(self) -> None:
         all_held = self._held.snapshot()
         if not all_held:
+            self._loop_answered = self._clock.monotonic()
             return
+        self._ping(self._pong)
         await self._extend(all_held)
         await self._record_starts(all_held)
         await self._pass_on_cancel_requests(all_held)
+
+    def _pong(self) -> None:
+        """On the worker's loop: it is not blocked."""
+        self._loop_answered = self._clock.monotonic()
 
     async def _extend(self, all_held: list[Held]) -> None:
         now = self._clock.monotonic()
         by_length: defaultdict[float, list[Held]] = defaultdict(list)
         for held in all_held:
-            if now >= held.extend_at and held.stop is not Stop.LOST:
+            if now >= held.extend_at and self._worth_extending(held, now):
                 by_length[held.job.lease_seconds].append(held)
         for lease_seconds, due in by_length.items():
             for part in _batches(due):
@@ -134,6 +146,17 @@ class Keeper:
                     # While a settlement is on its way, its own answer says what became of the lease.
                     elif not held.settling and held in self._held:
                         self._stop_handler(held, Stop.LOST)
+
+    def _worth_extending(self, held: Held, now: float) -> bool:
+        """Not for a handler that ignores its stop for longer than a lease, nor for jobs that have not started
+        behind a loop that has been blocked so long: others can run those.
+        """
+        patience = held.job.lease_seconds
+        if held.stop is Stop.LOST or held.settling:
+            return held.settling
+        if held.stop_asked_at is not None and now - held.stop_asked_at > patience:
+            return False
+        return held.started is not None or now - self._loop_answered < patience
 
     async def _record_starts(self, all_held: list[Held]) -> None:
         """So that a crash counts as an attempt for the handlers that ran, and only for them."""
@@ -163,9 +186,12 @@ class Keeper:
         for held in self._held.snapshot():
             if held.settling or held.stop is Stop.LOST:
                 continue
+            overdue = held.stop is None and _overdue(held, now)
+            if held.stop_asked_at is None and (overdue or held.stop is not None):
+                held.stop_asked_at = now  # here, not on the loop: that may be what is blocked
             if now >= held.deadline:
                 self._stop_handler(held, Stop.LOST)
-            elif held.stop is None and _overdue(held, now):
+            elif overdue:
                 self._stop_handler(held, Stop.TIMEOUT)
 
 

@@ -7,16 +7,18 @@ go back to the event loop, unless handlers never wait themselves: then it steps 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
 from windlass.clock import Clock
 from windlass.errors import StoreError
-from windlass.model import Settlement
+from windlass.model import JobError, Settlement
 from windlass.outcome import Outcome, Released
 from windlass.stores.protocol import Store
 from windlass.worker.attempt import Workplace
 from windlass.worker.backoff import Backoff
+from windlass.worker.deciding import after_failure
 from windlass.worker.held import Held, HeldJobs, Stop
 from windlass.worker.settler import Settler
 from windlass.worker.slots import Slots
@@ -92,14 +94,24 @@ class Runner:
                 held.handler = me
                 await self._run(held)
                 held.handler = None
-                while me.cancelling():
-                    me.uncancel()  # meant for the job that is over, not for the next one
+                if me.cancelling():
+                    await self._forget_cancellation(me)
                 turn += 1
                 if turn % JOBS_PER_TURN == 0:
                     await asyncio.sleep(0)
         finally:
             self._slots.running -= 1
             self._changed()
+
+    async def _forget_cancellation(self, me: asyncio.Task[None]) -> None:
+        """A cancellation meant for the job that is over must not hit the next one.
+
+        Before Python 3.13 ``uncancel`` leaves one that has not been delivered yet; it is taken here.
+        """
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        while me.cancelling():
+            me.uncancel()
 
     def _next(self) -> Held | None:
         """The next job to run; those that must not run any more are dealt with on the way."""
@@ -133,6 +145,13 @@ class Runner:
         except asyncio.CancelledError:
             # Stopped before the handler began.
             outcome = Released()
+        except Exception as error:
+            # Not the handler's error, whose place is an outcome: ours. The job must not stay leased for it.
+            _log.exception(
+                "running job %s (%s) failed in the worker itself", held.job.lease.job_id, held.task.name
+            )
+            why = JobError("internal_error", f"the worker failed: {type(error).__name__}")
+            outcome = after_failure(held.job, None, why, error)
         finally:
             if self._last_chance is held:
                 self._last_chance = None

@@ -8,12 +8,13 @@ the store is back. ``full`` is the back-pressure: no new handlers start while to
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from windlass.errors import StoreError
+from windlass.errors import StoreError, UsedAfterFork
 from windlass.model import Settlement
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 from windlass.stores.protocol import MAX_BATCH, Store
@@ -21,6 +22,8 @@ from windlass.worker.backoff import Backoff
 from windlass.worker.held import Held, HeldJobs
 
 FULL = 5 * MAX_BATCH
+HURRIED_SECONDS = 0.2
+"""Longest pause between tries once the worker is ending."""
 
 _log = logging.getLogger("windlass.worker")
 
@@ -53,6 +56,7 @@ class Settler:
         self._news = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
+        self._hurry = asyncio.Event()  # the worker ends: no long pauses any more
         self._backoff = Backoff("settling finished jobs")
         self.tally = Tally()
 
@@ -77,24 +81,62 @@ class Settler:
                 self._empty.set()
                 self._news.clear()
                 await self._news.wait()
-            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
-            try:
-                answers = await self._store.settle([settlement for _, settlement in batch])
-            except StoreError as error:
-                self._waiting.extendleft(reversed(batch))
-                await self._backoff.wait(error)
-            except asyncio.CancelledError:
-                self._waiting.extendleft(reversed(batch))
-                raise
+            await self.write_some()
+
+    async def write_some(self) -> None:
+        """One batch, or a pause after a failure."""
+        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
+        try:
+            answers = await self._store.settle([settlement for _, settlement in batch])
+        except StoreError as error:
+            self._waiting.extendleft(reversed(batch))
+            self._say(error)
+            delay = self._backoff.next_delay()
+            if self._hurry.is_set():
+                await asyncio.sleep(min(delay, HURRIED_SECONDS))
             else:
-                self._backoff.reset()
-                for (held, settlement), accepted in zip(batch, answers, strict=True):
-                    self._held.drop(held)
-                    self._count(held, settlement, accepted=accepted)
-                self._on_settled([held for held, _ in batch])
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._hurry.wait(), delay)
+        except asyncio.CancelledError:
+            self._waiting.extendleft(reversed(batch))
+            raise
+        except Exception:
+            # Some outcome the store cannot take, which is a bug. Its neighbours must not suffer for it.
+            _log.exception("a batch of %d outcomes could not be written", len(batch))
+            await self._write_one_by_one(batch)
+        else:
+            self._backoff.reset()
+            self._settled(batch, answers)
+
+    async def _write_one_by_one(self, batch: list[tuple[Held, Settlement]]) -> None:
+        for held, settlement in batch:
+            try:
+                answers = await self._store.settle([settlement])
+            except StoreError:
+                self._waiting.append((held, settlement))
+            except Exception:
+                _log.exception(
+                    "the outcome of job %s cannot be written; its lease will end", held.job.lease.job_id
+                )
+                self.lost(held)
+            else:
+                self._settled([(held, settlement)], answers)
+
+    def _settled(self, batch: list[tuple[Held, Settlement]], answers: list[bool]) -> None:
+        for (held, settlement), accepted in zip(batch, answers, strict=True):
+            self._held.drop(held)
+            self._count(held, settlement, accepted=accepted)
+        self._on_settled([held for held, _ in batch])
+
+    def _say(self, error: StoreError) -> None:
+        if isinstance(error, UsedAfterFork):
+            raise error
+        if not self._backoff.failing:
+            _log.error("settling finished jobs failed; trying again until it works: %s", error)
 
     async def drain(self, timeout: float) -> int:
         """Wait until everything is written; how many outcomes could not be, in that time."""
+        self._hurry.set()
         try:
             await asyncio.wait_for(self._empty.wait(), timeout)
         except TimeoutError:

@@ -15,7 +15,7 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 from windlass.clock import Clock, SystemClock
@@ -37,6 +37,8 @@ from windlass.worker.slots import Slots
 
 SHORTEST_REST = 0.02
 """Seconds an idle worker rests at least, unless it is woken: how late a delayed job may start for this."""
+UNKNOWN_DELAY = 60.0
+"""Seconds until a job whose task is not known here after all is offered again."""
 SETTLE_GRACE = 5.0
 """Seconds to get the last outcomes written when the worker ends."""
 
@@ -111,12 +113,11 @@ class Worker:
 
         Safe from any thread and from signal handlers; a second call means ``now``.
         """
-        events = self._events
-        now = now or self._stopping
+        self._stop_now |= now or self._stopping
         self._stopping = True
-        self._stop_now |= now
+        events = self._events  # read last: a run that is just starting sees the flags
         if events is not None:
-            events.loop.call_soon_threadsafe(events.wake)
+            events.call_soon(events.wake)
 
     # -- the main loop ------------------------------------------------------------------------------------
 
@@ -127,32 +128,38 @@ class Worker:
         changed = asyncio.Event()
         runner = Runner(self._store, workplace, settler, self._slots, self._held, self._clock, changed.set)
         events = self._events = _Events(loop, workplace, settler, runner, changed)
-        keeper = Keeper(self._store, self._held, self._clock, self._stop_from_keeper, self._part_died)
+        keeper = Keeper(
+            self._store, self._held, self._clock, self._stop_from_keeper, self._part_died, events.call_soon
+        )
         janitor = Janitor(self._store, self._settings.poll_interval)
         topics = {lane.topic for lane in self.lanes}
         keeper.start()
         background = [self._background(settler.run()), self._background(janitor.run())]
+        events.settling = background[0]
         try:
             with stop_signals(self.stop, enabled=self._handle_signals):
                 async with self._store.wakeups(topics=topics) as wakeups:
                     events.wakeups = wakeups
                     try:
                         await self._claim_until_stopped(events, janitor, until_idle=until_idle)
-                    except asyncio.CancelledError:
-                        # Whoever runs this worker wants it gone: no grace, but no job is left behind either.
+                        await self._finish(events)
+                    except BaseException:
+                        # Cancelled, most likely: no grace, but no job is left behind either.
                         self.stop(now=True)
                         await self._finish(events)
                         raise
-                await self._finish(events)
             if self._died is not None:
                 raise self._died
         finally:
-            workplace.shutting_down = True
+            # Before anything is awaited: this may be cancelled again, and a keeper that is left would keep
+            # leases for ever.
+            keeper.stop()
+            runner.stopping = workplace.shutting_down = True
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
             await runner.close()
-            await asyncio.to_thread(keeper.stop)
+            await asyncio.to_thread(keeper.join)
             workplace.threads.close()
 
     async def _claim_until_stopped(self, events: _Events, janitor: Janitor, *, until_idle: bool) -> None:
@@ -219,14 +226,25 @@ class Worker:
     # -- jobs ---------------------------------------------------------------------------------------------
 
     def _take_in(self, claim: Claim, sent: float) -> None:
+        unknown: list[Settlement] = []
         for job in claim.jobs:
             task = self._registry.resolve(job.topic, job.task)
             if task is None:
-                # Cannot happen while lanes and resolve agree; if it does, the job is somebody else's.
-                raise ConfigurationError(f"job {job.lease.job_id} of {job.topic}/{job.task} has no task here")
+                # Its name became ambiguous after this worker started; others may know better.
+                unknown.append(Settlement(job.lease, Released(UNKNOWN_DELAY)))
+                continue
             held = Held(job, task, sent)
             self._held.add(held)
             self._slots.take_in(held)
+        if unknown:
+            _log.error("%d jobs of %s have no task here any more; given back", len(unknown), self.name)
+            self._background(self._give_back(unknown))
+
+    async def _give_back(self, settlements: list[Settlement]) -> None:
+        try:
+            await self._store.settle(settlements)
+        except StoreError as error:
+            _log.warning("%d jobs stay leased until their lease ends: %s", len(settlements), error)
 
     def _settled(self, jobs: Sequence[Held]) -> None:
         """These are out of our hands."""
@@ -261,7 +279,7 @@ class Worker:
     def _stop_from_keeper(self, held: Held, stop: Stop) -> None:
         events = self._events
         if events is not None:
-            events.loop.call_soon_threadsafe(events.runner.stop_handler, held, stop)
+            events.call_soon(lambda: events.runner.stop_handler(held, stop))
 
     async def _finish(self, events: _Events) -> None:
         """After the last claim: give back what has not started, wait for what has."""
@@ -287,7 +305,13 @@ class Worker:
         for held in running:
             _log.warning("job %s (%s) does not stop; it is given back", held.job.lease.job_id, held.task.name)
             events.settler.add(held, Settlement(held.job.lease, Released()))
+        settling = events.settling
+        if settling is not None and settling.done():
+            # An event loop that ends cancels everything at once, the settler included.
+            settling = self._background(events.settler.run())
         unsettled = await events.settler.drain(SETTLE_GRACE)
+        if settling is not None and settling is not events.settling:
+            settling.cancel()
         if unsettled:
             _log.error(
                 "%d outcomes could not be written before the worker ended; their jobs run again when their "
@@ -314,6 +338,15 @@ class _Events:
         self.changed = changed  # a slot came free, a job was settled, or the worker is to stop
         self.stopping = asyncio.Event()
         self.wakeups: Wakeups | None = None
+        self.settling: asyncio.Task[None] | None = None
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """On the worker's loop, from any thread; nothing when that loop is gone."""
+        try:
+            self.loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            if not self.loop.is_closed():
+                raise
 
     def wake(self) -> None:
         """Something was asked of the worker from outside: let every wait look again."""
