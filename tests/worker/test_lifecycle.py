@@ -331,6 +331,25 @@ async def test_a_handler_that_ignores_its_timeout_loses_its_job_to_another_run(a
     assert runs == [1, 2]
 
 
+async def test_a_job_that_waits_too_long_for_a_slot_is_given_back(app: Windlass) -> None:
+    """Another worker may have a free slot; it costs the job nothing."""
+    started, finish = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def slow() -> None:
+        started.set()
+        await finish.wait()
+
+    _, second = await slow.enqueue_many([{}] * 2)
+    async with working(app, concurrency=1, prefetch=1, lease=2) as worker:
+        await started.wait()
+        await until(lambda: worker.tally.released > 0)
+        finish.set()
+        await second.result(timeout=20)
+    await second.refresh()
+    assert (second.state, second.attempt) == ("completed", 1)
+
+
 async def test_a_loop_blocked_past_a_timeout_does_not_keep_its_jobs_for_ever(tmp_path: Path) -> None:
     """Neither the job that blocks nor those that wait behind it: other workers get them."""
     app = Windlass(f"sqlite:///{tmp_path / 'jobs.db'}", lease=2)

@@ -18,6 +18,7 @@ from windlass import (
     JobCancelled,
     JobFailed,
     LeaseLost,
+    ResultTimeout,
     Retry,
     RetryAfter,
     Snooze,
@@ -287,8 +288,10 @@ async def test_a_function_on_a_thread_is_told_about_its_timeout_and_keeps_its_sl
 
         await until(failed)
         waiting = await quick.enqueue()
+        with pytest.raises(ResultTimeout):
+            await waiting.result(timeout=0.2)
         await waiting.refresh()
-        assert waiting.state == "pending"
+        assert waiting.started_at is None
         release.set()
         assert await waiting.result(timeout=10) == "ran"
 

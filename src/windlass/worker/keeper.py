@@ -42,16 +42,15 @@ class Keeper:
         held: HeldJobs,
         clock: Clock,
         stop_handler: StopHandler,
+        give_back: Callable[[Held], None],
         on_death: Callable[[BaseException], None],
-        ping: Callable[[Callable[[], None]], None],
     ) -> None:
         self._store = store.sibling()
         self._held = held
         self._clock = clock
         self._stop_handler = stop_handler
         self._on_death = on_death
-        self._ping = ping
-        self._loop_answered = clock.monotonic()
+        self._give_back = give_back
         self._thread = threading.Thread(target=self._run, name="windlass-keeper", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = threading.Event()
@@ -118,22 +117,21 @@ class Keeper:
     async def _tick(self) -> None:
         all_held = self._held.snapshot()
         if not all_held:
-            self._loop_answered = self._clock.monotonic()
             return
-        self._ping(self._pong)
         await self._extend(all_held)
         await self._record_starts(all_held)
         await self._pass_on_cancel_requests(all_held)
-
-    def _pong(self) -> None:
-        """On the worker's loop: it is not blocked."""
-        self._loop_answered = self._clock.monotonic()
 
     async def _extend(self, all_held: list[Held]) -> None:
         now = self._clock.monotonic()
         by_length: defaultdict[float, list[Held]] = defaultdict(list)
         for held in all_held:
-            if now >= held.extend_at and self._worth_extending(held, now):
+            if now < held.extend_at or held.stop is Stop.LOST:
+                continue
+            if held.handler is None and not held.settling:
+                # It has waited for a slot far longer than planned: somebody else may have one.
+                self._give_back(held)
+            elif _worth_extending(held, now):
                 by_length[held.job.lease_seconds].append(held)
         for lease_seconds, due in by_length.items():
             for part in _batches(due):
@@ -146,17 +144,6 @@ class Keeper:
                     # While a settlement is on its way, its own answer says what became of the lease.
                     elif not held.settling and held in self._held:
                         self._stop_handler(held, Stop.LOST)
-
-    def _worth_extending(self, held: Held, now: float) -> bool:
-        """Not for a handler that ignores its stop for longer than a lease, nor for jobs that have not started
-        behind a loop that has been blocked so long: others can run those.
-        """
-        patience = held.job.lease_seconds
-        if held.stop is Stop.LOST or held.settling:
-            return held.settling
-        if held.stop_asked_at is not None and now - held.stop_asked_at > patience:
-            return False
-        return held.started is not None or now - self._loop_answered < patience
 
     async def _record_starts(self, all_held: list[Held]) -> None:
         """So that a crash counts as an attempt for the handlers that ran, and only for them."""
@@ -202,6 +189,12 @@ def _batches(items: list[T]) -> Iterator[list[T]]:
 def _patience(held: list[Held]) -> float:
     """How long to wait for the store: a store that hangs must not keep the watchdog from its round."""
     return min(5.0, min(one.job.lease_seconds for one in held) / 4)
+
+
+def _worth_extending(held: Held, now: float) -> bool:
+    """Not for a handler that has ignored its stop for longer than a lease: the job can do without it."""
+    asked = held.stop_asked_at
+    return held.settling or asked is None or now - asked <= held.job.lease_seconds
 
 
 def _overdue(held: Held, now: float) -> bool:

@@ -76,6 +76,14 @@ class Runner:
         if held.handler is not None:
             held.handler.cancel()
 
+    def give_back(self, held: Held) -> None:
+        """Let others have a job that still waits here."""
+        try:
+            self._slots.waiting.remove(held)
+        except ValueError:
+            return  # it has started meanwhile
+        self._end(held, Released())
+
     async def close(self) -> None:
         """Let go of slots whose handlers do not end; their jobs have been given back."""
         for task in self._working:

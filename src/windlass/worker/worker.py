@@ -129,7 +129,12 @@ class Worker:
         runner = Runner(self._store, workplace, settler, self._slots, self._held, self._clock, changed.set)
         events = self._events = _Events(loop, workplace, settler, runner, changed)
         keeper = Keeper(
-            self._store, self._held, self._clock, self._stop_from_keeper, self._part_died, events.call_soon
+            self._store,
+            self._held,
+            self._clock,
+            stop_handler=self._stop_from_keeper,
+            give_back=lambda held: events.call_soon(lambda: runner.give_back(held)),
+            on_death=self._part_died,
         )
         janitor = Janitor(self._store, self._settings.poll_interval)
         topics = {lane.topic for lane in self.lanes}
