@@ -413,6 +413,59 @@ async def test_a_worker_that_is_cancelled_gives_its_jobs_back(app: Windlass) -> 
     assert not [thread for thread in threading.enumerate() if thread.name == "windlass-keeper"]
 
 
+async def test_a_worker_cancelled_twice_leaves_no_keeper_behind(app: Windlass) -> None:
+    """A keeper without its worker would extend leases that nobody will ever settle."""
+    started, finish = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def stubborn() -> None:
+        started.set()
+        while not finish.is_set():
+            try:
+                await finish.wait()
+            except asyncio.CancelledError:
+                continue
+
+    await stubborn.enqueue()
+    worker = app.worker(handle_signals=False)
+    run = asyncio.create_task(worker.run())
+    await started.wait()
+    run.cancel()
+    await until(lambda: worker._stop_now)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    await until(lambda: "windlass-keeper" not in [thread.name for thread in threading.enumerate()])
+    finish.set()
+
+
+async def test_a_name_that_becomes_ambiguous_stops_nothing_but_its_own_jobs(app: Windlass) -> None:
+    """A task registered late makes a bare name mean two things; jobs by that name wait for who knows."""
+    ran = asyncio.Event()
+
+    @app.task(topic="mail")
+    async def one() -> str:
+        ran.set()
+        return "ran"
+
+    async with working(app) as worker:
+        await (await one.enqueue()).result(timeout=10)
+
+        @app.task(topic="mail")
+        async def two() -> None: ...
+
+        [answer] = await app.store.enqueue([_new("mail", "")])
+
+        async def given_back() -> bool:
+            return (await app.get(answer.job_id)).shown_state == "delayed"
+
+        await until(given_back)
+        assert await (await one.enqueue()).result(timeout=10) == "ran"
+    assert worker.tally.lost == 0
+    bare = await app.get(answer.job_id)
+    assert (bare.state, bare.attempt) == ("pending", 0)
+
+
 async def test_a_cancellation_for_one_job_never_reaches_the_next(app: Windlass) -> None:
     """Jobs share a slot one after another; what one does to its task is over with it."""
 
@@ -561,6 +614,7 @@ async def test_finished_jobs_are_pruned_by_any_worker(app: Windlass, monkeypatch
             return (await app.count()).total == 0
 
         await until(gone)
+    assert (await app.stats()).completed == 0
 
 
 def _new(topic: str, task: str, payload: bytes = b"{}") -> NewJob:
