@@ -1,6 +1,11 @@
-"""Hypothesis: the same examples on every run; ``--hypothesis-profile=long`` searches on for hours."""
+"""Servers for every test that wants one, and Hypothesis with the same examples on every run.
+
+``--hypothesis-profile=long`` searches on for hours.
+"""
 
 from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["tests.servers.fixtures"]
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
