@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from windlass.app import Windlass
-from windlass.cli.target import Target, shown_url, target_options
+from windlass.cli.target import Target, target_options
 from windlass.cli.terminal import json_option, print_json
+from windlass.urls import shown_url
 
 
 @click.command

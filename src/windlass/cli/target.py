@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar, Unpack
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -108,15 +108,6 @@ def traceback_option(command: Callable[..., Any]) -> Callable[..., Any]:
         callback=failures.remember_traceback,
         help="Show where an error came from. WINDLASS_DEBUG=1 does the same for every command.",
     )(command)
-
-
-def shown_url(url: str) -> str:
-    """A URL as it may be shown: without its password."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    user, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}"))
 
 
 def _remember(name: str, ctx: click.Context, param: click.Parameter, value: str | None) -> None:  # noqa: ARG001

@@ -11,21 +11,22 @@ from windlass.model import AttemptRecord, FailureOrigin, JobError, State
 from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, SUMMARY_LENGTH
 
 CANCELLED_ON_REQUEST: Final = JobError("job_canceled", "cancelled on request", retryable=False)
+WORKER_LOST: Final = (
+    "the lease of worker {worker} ended during attempt {attempt}; "
+    "it was killed, stopped or cut off from the store"
+)
+EXPIRED: Final = "not started in time (due since {due})"
 
 
 def worker_lost(worker: str | None, attempt: int) -> JobError:
     """Why an attempt ended that nobody settled."""
-    return JobError(
-        "worker_lost",
-        f"the lease of worker {worker} ended during attempt {attempt}; "
-        "it was killed, stopped or cut off from the store",
-    )
+    return JobError("worker_lost", WORKER_LOST.format(worker=worker, attempt=attempt))
 
 
 def expired(run_at: int) -> JobError:
     """Why a job was dropped unstarted."""
     due = to_datetime(run_at).isoformat(timespec="seconds")
-    return JobError("expired", f"not started in time (due since {due})", retryable=False)
+    return JobError("expired", EXPIRED.format(due=due), retryable=False)
 
 
 def summarise_error(error: JobError) -> str:

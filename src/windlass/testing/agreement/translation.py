@@ -6,6 +6,7 @@ rank: the first number handed out is 1 on every store, whatever the store calls 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,18 +22,28 @@ class Growing:
         self._what = what
         self._ranks: dict[int, int] = {0: 0}
         self._values: list[int] = [0]
+        self._greatest = 0
+
+    def meet(self, values: Sequence[int]) -> None:
+        """Values handed out together: all greater than those before; among themselves in any order."""
+        new = [value for value in values if value not in self._ranks]
+        if not new:
+            return
+        assert min(new) > self._greatest, f"{self._what} {min(new)} after {self._greatest}"
+        assert len(set(new)) == len(new), f"{self._what} given twice: {new}"
+        for value in new:
+            self._ranks[value] = len(self._values)
+            self._values.append(value)
+        self._greatest = max(new)
 
     def rank(self, value: int) -> int:
         """Of a value seen before, or the next rank for a new one, which must be the greatest so far."""
-        if value not in self._ranks:
-            assert value > self._values[-1], f"{self._what} {value} after {self._values[-1]}"
-            self._ranks[value] = len(self._values)
-            self._values.append(value)
+        self.meet([value])
         return self._ranks[value]
 
     def value(self, rank: int) -> int:
         """What this store calls it; one it never gave for a rank that was never given."""
-        return self._values[rank] if rank < len(self._values) else self._values[-1] + rank
+        return self._values[rank] if rank < len(self._values) else self._greatest + rank
 
 
 class Translator:
@@ -57,6 +68,7 @@ class Translator:
             case Enqueued():
                 return structs.replace(answer, number=self._numbers.rank(answer.number))
             case Claim():
+                self._fences.meet([job.lease.fence for job in answer.jobs])
                 return structs.replace(answer, jobs=tuple(self.answer(job) for job in answer.jobs))
             case Claimed():
                 number = self._numbers.rank(answer.number)

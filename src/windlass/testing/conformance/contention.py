@@ -47,9 +47,8 @@ async def test_concurrent_claimers_never_get_the_same_job(store: Store) -> None:
     everything = [claimed for one in taken for claimed in one]
     assert Counter(claimed.lease.job_id for claimed in everything) == Counter(one.id for one in new)
     assert len({claimed.lease.fence for claimed in everything}) == JOBS
-    in_grant_order = sorted(everything, key=lambda claimed: claimed.lease.fence)
-    expected = sorted(everything, key=lambda claimed: (-claimed.priority, claimed.number))
-    assert [one.lease.job_id for one in in_grant_order] == [one.lease.job_id for one in expected]
+    for one in taken:  # between claimers there is no order: one may be granted a job while another takes the next
+        assert one == sorted(one, key=lambda claimed: (-claimed.priority, claimed.number))
     assert await store.check() == []
 
 

@@ -1,0 +1,191 @@
+"""Connections to one PostgreSQL schema, and statements run on them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import asyncpg
+
+from windlass.clock import Clock, SystemClock
+from windlass.errors import ConfigurationError, NotOpen, UsedAfterFork
+from windlass.stores.postgres.errors import DRIVER_ERRORS, translate, translate_first
+from windlass.stores.postgres.location import Location
+
+MINIMUM_VERSION: Final = 15
+CONNECT_SECONDS: Final = 10.0
+STATEMENT_SECONDS: Final = 30.0
+"""A statement that takes longer has met a lock or a sick server."""
+SERVER_SECONDS: Final = 25.0
+"""When the server gives up: a little earlier, so that what became of the statement is known."""
+ACQUIRE_SECONDS: Final = 10.0
+"""How long to wait for a free connection."""
+
+Record = Any
+"""A row: ``asyncpg.Record``, read by position or name. The driver ships no types."""
+
+
+class Database:
+    """A few connections shared by the verbs of one store, on one event loop."""
+
+    def __init__(self, location: Location, clock: Clock) -> None:
+        self.location = location
+        self.where = f"PostgreSQL at {location.shown}"
+        self.schema = f'"{location.schema}"'
+        self.pooled = False  # a pooler sits between us and the server: no session state, no LISTEN
+        self.version = ""
+        self._clock = None if isinstance(clock, SystemClock) else clock
+        self._pool: Any = None
+        self._process = 0
+        self._qualified: dict[str, str] = {}
+
+    @property
+    def now(self) -> int | None:
+        """The time to pass to the functions of the schema; None means the server's own clock."""
+        return None if self._clock is None else self._clock.now()
+
+    def qualify(self, statement: str) -> str:
+        """``{schema}`` in a statement becomes the schema's name."""
+        text = self._qualified.get(statement)
+        if text is None:
+            text = self._qualified[statement] = statement.replace("{schema}", self.schema)
+        return text
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Find out what we talk to, then keep connections to it."""
+        if self._pool is not None:
+            return
+        try:
+            self.pooled = True  # as long as it is not known better
+            connection = await self.connect()
+            try:
+                await self._look(connection)
+            finally:
+                await connection.close(timeout=CONNECT_SECONDS)
+            self._pool = await asyncpg.create_pool(
+                self.location.dsn,
+                min_size=0,
+                max_size=self.location.connections,
+                max_inactive_connection_lifetime=60.0,
+                connect=self._connect_for_pool,
+                reset=_keep_as_it_is,
+            )
+        except (*DRIVER_ERRORS, ValueError) as error:  # ValueError: what the driver says to a bad URL
+            raise translate_first(error, self.where) from error
+        self._process = os.getpid()
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        if self._process != os.getpid():
+            return  # the parent's connections: saying goodbye on them would end them for the parent
+        try:
+            await asyncio.wait_for(pool.close(), CONNECT_SECONDS)
+        except DRIVER_ERRORS:
+            pool.terminate()
+
+    async def connect(self) -> Any:
+        """A connection of one's own, set up like all others."""
+        connection = await asyncpg.connect(self.location.dsn, **self._arguments())
+        await self._set_up(connection)
+        return connection
+
+    async def _connect_for_pool(self, *arguments: Any, **more: Any) -> Any:
+        connection = await asyncpg.connect(*arguments, **{**more, **self._arguments()})
+        await self._set_up(connection)
+        return connection
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "timeout": CONNECT_SECONDS,
+            "command_timeout": STATEMENT_SECONDS,
+            "server_settings": {"application_name": "windlass"},
+            # A pooler hands each transaction to any server connection, which knows nothing of our statements.
+            "statement_cache_size": 0 if self.pooled else 100,
+        }
+
+    async def _set_up(self, connection: Any) -> None:
+        """Session settings, where there is a session. What matters to the functions they pin themselves."""
+        if not self.pooled:
+            await connection.execute(
+                f"SET statement_timeout = {int(SERVER_SECONDS * 1000)}; SET lock_timeout = '10s';"
+                "SET idle_in_transaction_session_timeout = '60s'; SET jit = off;"
+                # A statement prepared while its table was empty would go on reading all of it.
+                "SET enable_seqscan = off;"
+                # A machine that vanished must not keep its locks for two hours.
+                "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3"
+            )
+
+    async def _look(self, connection: Any) -> None:
+        process, version, encoding = await connection.fetchrow(
+            "SELECT pg_backend_pid(), current_setting('server_version'), current_setting('server_encoding')"
+        )
+        self.version = version
+        if connection.get_server_version().major < MINIMUM_VERSION:
+            raise ConfigurationError(
+                f"{self.where} is version {version}; Windlass needs {MINIMUM_VERSION} or newer"
+            )
+        if encoding != "UTF8":
+            raise ConfigurationError(
+                f"{self.where} has the encoding {encoding}; payloads need a database with the encoding UTF8"
+            )
+        # A pooler answers with a process of its own making.
+        self.pooled = connection.get_server_pid() != process
+
+    # -- statements -------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Any]:
+        """A connection for some statements. What goes wrong on it comes out in our words."""
+        pool = self._pool
+        if pool is None:
+            raise NotOpen(f"the store {self.where} is not open")
+        if self._process != os.getpid():
+            raise UsedAfterFork(
+                f"the store {self.where} was opened by process {self._process}; open one in each process"
+            )
+        try:
+            connection = await pool.acquire(timeout=ACQUIRE_SECONDS)
+            try:
+                yield connection
+            except (asyncio.CancelledError, TimeoutError):
+                # Whoever gave up waiting must not wait again for the server to confirm it: the keeper gives
+                # up in time to stop its handlers.
+                connection.terminate()
+                raise
+            finally:
+                await pool.release(connection)
+        except DRIVER_ERRORS as error:
+            raise translate(error, self.where) from error
+
+    @asynccontextmanager
+    async def transaction(self, *, read_only: bool = True) -> AsyncIterator[Any]:
+        """A connection inside one transaction: one snapshot for all its statements."""
+        isolation = "repeatable_read" if read_only else None
+        async with (
+            self.connection() as connection,
+            connection.transaction(isolation=isolation, readonly=read_only),
+        ):
+            yield connection
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Record]:
+        async with self.connection() as connection:
+            return await connection.fetch(self.qualify(statement), *arguments)  # type: ignore[no-any-return]
+
+    async def fetchrow(self, statement: str, *arguments: Any) -> Record | None:
+        async with self.connection() as connection:
+            return await connection.fetchrow(self.qualify(statement), *arguments)
+
+    async def fetchval(self, statement: str, *arguments: Any) -> Any:
+        async with self.connection() as connection:
+            return await connection.fetchval(self.qualify(statement), *arguments)
+
+
+async def _keep_as_it_is(connection: Any) -> None:
+    """Nothing of ours changes a session, so nothing needs a round trip to be put back."""

@@ -1,0 +1,111 @@
+"""Hearing other processes: a connection that listens, is probed, and is made anew when it is lost.
+
+A connection whose other end has vanished looks alive and hears nothing, so it is asked for an answer now and
+then. Every time it is lost or found dead, everybody is woken once: something may have been missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.errors import DRIVER_ERRORS, translate
+from windlass.stores.postgres.notifying import Hint
+
+PROBE_SECONDS: Final = 10.0
+PATIENCE_SECONDS: Final = 5.0
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 30.0
+
+_log = logging.getLogger("windlass.postgres")
+_decoder = msgspec.json.Decoder(Hint)
+ANYTHING: Final = Hint("", None, finished=True)
+"""Some notifications may have been missed."""
+
+
+class Listener:
+    """The ear of one store. Runs from the first subscription until the store is closed."""
+
+    def __init__(
+        self, database: Database, channel: str, sender: str, on_hint: Callable[[Hint], None]
+    ) -> None:
+        self._database = database
+        self._channel = channel
+        self._sender = sender
+        self._on_hint = on_hint
+        self._task: asyncio.Task[None] | None = None
+        self._listening = asyncio.Event()
+        self._deaf = False  # somebody waits for hints that this did not hear
+
+    async def start(self) -> None:
+        """Listen from now on. Returns once it does, or when it is clear that this takes longer."""
+        if self._database.pooled:
+            return  # a pooler passes no notifications on; polling has to do
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        try:
+            await asyncio.wait_for(self._listening.wait(), PATIENCE_SECONDS)
+        except TimeoutError:
+            self._deaf = True
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+            self._task = None
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._listen()
+            except DRIVER_ERRORS as error:
+                if self._listening.is_set():
+                    failures = 0
+                if not failures:
+                    problem = translate(error, self._database.where)
+                    _log.warning("not listening, polling until it works again: %s", problem)
+            except Exception:
+                # A bug, but none that may cost more than the hints: polling goes on underneath.
+                _log.exception("listening failed")
+            failures += 1
+            self._listening.clear()
+            self._deaf = True
+            nominal = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 16))
+            await asyncio.sleep(nominal * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load
+
+    async def _listen(self) -> None:
+        """Until the connection is lost or found dead, which is raised."""
+        connection = await self._database.connect()
+        lost = asyncio.Event()
+        try:
+            connection.add_termination_listener(lambda _: lost.set())
+            await connection.add_listener(self._channel, self._heard)
+            self._listening.set()
+            if self._deaf:
+                _log.info("listening to %s", self._database.where)
+                self._on_hint(ANYTHING)
+                self._deaf = False
+            while not lost.is_set():
+                pause = PROBE_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311
+                try:
+                    await asyncio.wait_for(lost.wait(), pause)
+                except TimeoutError:
+                    await connection.execute("SELECT 1", timeout=PATIENCE_SECONDS)
+            raise ConnectionError("the listening connection was lost")
+        finally:
+            connection.terminate()  # not closed in good order: the other end may not be there to answer
+
+    def _heard(self, connection: Any, process: int, channel: str, message: str) -> None:  # noqa: ARG002
+        try:
+            hint = _decoder.decode(message)
+        except msgspec.DecodeError:
+            hint = ANYTHING  # somebody else's words, or a newer Windlass's: better a look too many
+        if hint.sender != self._sender:
+            self._on_hint(hint)

@@ -1,0 +1,90 @@
+"""Bringing the schema up to date, one numbered file after another, under a lock."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any, Final
+
+from windlass.errors import SchemaTooNew
+from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.errors import DRIVER_ERRORS, translate
+
+STEP_SECONDS: Final = 3600.0
+
+_VERSION_TABLE = """
+CREATE TABLE IF NOT EXISTS schema_versions (
+    version    integer PRIMARY KEY,
+    name       text    NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+)
+"""
+
+
+def migrations() -> list[tuple[int, str, str]]:
+    """Every step as (version, name, SQL), in order."""
+    return sorted(
+        (int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text("utf-8"))
+        for file in files("windlass.stores.postgres.migrations").iterdir()
+        if file.name.endswith(".sql")
+    )
+
+
+async def migrate(database: Database) -> list[str]:
+    """Run what is missing, all in one transaction: a crash leaves the old schema or the new one."""
+    steps = migrations()
+    newest = steps[-1][0]
+    async with database.connection() as connection:
+        # A look without the lock first: nearly always there is nothing to do, and many workers start at once.
+        version = await _schema_version(connection, database)
+        if version > newest:
+            raise SchemaTooNew(
+                f"{database.where} has schema version {version}, this Windlass knows {newest}; "
+                "upgrade Windlass"
+            )
+        if version == newest:
+            return []
+    return await _run(database, steps)
+
+
+async def _run(database: Database, steps: list[tuple[int, str, str]]) -> list[str]:
+    try:
+        connection = await database.connect()
+    except DRIVER_ERRORS as error:
+        raise translate(error, database.where) from error
+    try:
+        async with connection.transaction():
+            # A step over a large table may take longer than any other statement may.
+            await connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '60s'")
+            # By transaction, so that a pooler cannot leave the lock on somebody else's connection.
+            await connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended('windlass.migrate.' || $1, 0))",
+                database.schema,
+                timeout=STEP_SECONDS,
+            )
+            # Not IF NOT EXISTS: that asks for the right to make schemas even when there is nothing to make.
+            if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", database.schema):
+                await connection.execute(f"CREATE SCHEMA {database.schema}")
+            await connection.execute(f"SET LOCAL search_path = {database.schema}")
+            version = await _schema_version(connection, database)
+            await connection.execute(_VERSION_TABLE)
+            done = []
+            for number, name, script in steps:
+                if number > version:
+                    await connection.execute(script, timeout=STEP_SECONDS)
+                    await connection.execute(
+                        "INSERT INTO schema_versions (version, name) VALUES ($1, $2)", number, name
+                    )
+                    done.append(name)
+            return done
+    except DRIVER_ERRORS as error:
+        raise translate(error, database.where) from error
+    finally:
+        await connection.close()
+
+
+async def _schema_version(connection: Any, database: Database) -> int:
+    """0 before the first migration."""
+    table = f"{database.schema}.schema_versions"
+    if await connection.fetchval("SELECT to_regclass($1)::text", table) is None:
+        return 0
+    return int(await connection.fetchval(f"SELECT coalesce(max(version), 0) FROM {table}"))  # noqa: S608

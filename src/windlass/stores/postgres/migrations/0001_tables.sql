@@ -1,0 +1,264 @@
+-- Tables. The functions that work on them follow in later steps. Columns mean what they mean on SQLite
+-- (docs/decisions/0002-schema.md); docs/decisions/0016-postgresql-schema.md says why the tables differ.
+-- Everything is made in the first schema of search_path, which migrating.py sets.
+-- Times are microseconds since 1970. Durations end in _us. State codes:
+--   0 waiting (delayed or blocked)   1 ready   2 running   3 completed   4 failed   5 cancelled
+
+-- No CACHE: values handed out in advance to another session would break first-in first-out, and a fence would
+-- not grow from one claim of a job to the next.
+CREATE SEQUENCE numbers;
+CREATE SEQUENCE fences;
+
+-- Jobs that are not finished. Small rows, few indexes: every claim writes a new version of its row.
+CREATE TABLE jobs (
+    id                  uuid     PRIMARY KEY,
+    number              bigint   NOT NULL DEFAULT nextval('numbers'),
+    priority            bigint   NOT NULL,
+    run_at              bigint   NOT NULL,
+    created_at          bigint   NOT NULL,
+    fence               bigint   NOT NULL DEFAULT 0,
+    leased_until        bigint,
+    claimed_at          bigint,
+    started_at          bigint,
+    expires_at          bigint,
+    timeout_us          bigint,
+    lease_us            bigint,
+    retention_us        bigint,
+    retention_failed_us bigint,
+    attempt             integer  NOT NULL DEFAULT 0 CHECK (attempt >= 0),
+    max_attempts        integer,
+    blocked             integer  NOT NULL DEFAULT 0,
+    reserves            integer  NOT NULL DEFAULT 0,
+    timeouts            integer  NOT NULL DEFAULT 0,
+    releases            integer  NOT NULL DEFAULT 0,
+    buries              integer  NOT NULL DEFAULT 0,
+    kicks               integer  NOT NULL DEFAULT 0,
+    touches             integer  NOT NULL DEFAULT 0,
+    state               smallint NOT NULL CHECK (state BETWEEN 0 AND 2),
+    key_until           smallint,
+    format              smallint NOT NULL CHECK (format IN (0, 1)), -- 0 json, 1 bytes
+    suspect             boolean  NOT NULL DEFAULT false,
+    granted_alone       boolean  NOT NULL DEFAULT false,
+    cancel_requested    boolean  NOT NULL DEFAULT false,
+    body_apart          boolean  NOT NULL DEFAULT false,
+    topic               text     NOT NULL,
+    task                text     NOT NULL,
+    tenant              text     NOT NULL,
+    worker              text,
+    retry               text,
+    key                 text,
+    correlation_id      text,
+    user_id             text,
+    service_id          text,
+    trace               text,
+    error_summary       text,
+    -- A small body travels with its row; a large one is in bodies. Text, not jsonb: it comes back as it was put in.
+    payload             text,
+    raw                 bytea,
+    CHECK ((state = 2) = (leased_until IS NOT NULL))
+) WITH (
+    -- Room on the page for the small updates that touch no index (start, cancel request).
+    fillfactor = 90,
+    -- Dead rows are what slows a queue down: vacuum as soon as some gathered, at full speed, and never take
+    -- the exclusive lock that giving pages back to the disk needs.
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
+    autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.1,
+    vacuum_truncate = off
+);
+-- The claim reads this one from the left and nothing else: one lane after another, best job first. The sign is
+-- turned so that both columns ascend, and a scan can go on after (urgency, number) of the last one.
+CREATE INDEX jobs_ready ON jobs (topic, task, (-priority), number) WHERE state = 1;
+-- A million delayed jobs cost a claim one look at the left end of this.
+CREATE INDEX jobs_waiting ON jobs (run_at) WHERE state = 0 AND blocked = 0;
+CREATE INDEX jobs_blocked ON jobs (number) WHERE blocked > 0;
+CREATE INDEX jobs_leased ON jobs (leased_until) WHERE state = 2;
+CREATE INDEX jobs_expiring ON jobs (expires_at) WHERE expires_at IS NOT NULL AND state < 2 AND attempt = 0;
+-- For people: newest first.
+CREATE INDEX jobs_number ON jobs (number);
+-- Delayed jobs by lane. Jobs that are due at once pay nothing for it.
+CREATE INDEX jobs_later ON jobs (topic, task, number) WHERE state = 0;
+-- Nor do jobs of the root tenant, where there is no other.
+CREATE INDEX jobs_tenant ON jobs (tenant, number) WHERE tenant <> 'root';
+CREATE INDEX jobs_retrying ON jobs (number) WHERE attempt > 0 AND state < 2;
+CREATE INDEX jobs_correlation ON jobs (correlation_id, number) WHERE correlation_id IS NOT NULL;
+CREATE INDEX jobs_key ON jobs (key, number) WHERE key IS NOT NULL;
+-- Due jobs that were delayed once: with the lanes' heads this gives the longest wait without a scan.
+CREATE INDEX jobs_promoted ON jobs (run_at) WHERE run_at > created_at AND state = 1;
+
+-- Finished jobs: written once, read by people, removed when their time is over.
+CREATE TABLE finished (
+    id                  uuid     PRIMARY KEY,
+    number              bigint   NOT NULL,
+    priority            bigint   NOT NULL,
+    run_at              bigint   NOT NULL,
+    created_at          bigint   NOT NULL,
+    finished_at         bigint   NOT NULL,
+    prune_at            bigint,
+    fence               bigint   NOT NULL,
+    claimed_at          bigint,
+    started_at          bigint,
+    timeout_us          bigint,
+    lease_us            bigint,
+    retention_us        bigint,
+    retention_failed_us bigint,
+    attempt             integer  NOT NULL,
+    max_attempts        integer,
+    reserves            integer  NOT NULL,
+    timeouts            integer  NOT NULL,
+    releases            integer  NOT NULL,
+    buries              integer  NOT NULL,
+    kicks               integer  NOT NULL,
+    touches             integer  NOT NULL,
+    state               smallint NOT NULL CHECK (state BETWEEN 3 AND 5),
+    key_until           smallint,
+    format              smallint NOT NULL,
+    buried              boolean  NOT NULL DEFAULT false,
+    body_apart          boolean  NOT NULL,
+    topic               text     NOT NULL,
+    task                text     NOT NULL,
+    tenant              text     NOT NULL,
+    worker              text,
+    retry               text,
+    key                 text,
+    correlation_id      text,
+    user_id             text,
+    service_id          text,
+    trace               text,
+    error_summary       text,
+    payload             text,
+    raw                 bytea,
+    result              text
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05, vacuum_truncate = off
+);
+ALTER TABLE finished ALTER COLUMN result SET STORAGE EXTERNAL;
+CREATE INDEX finished_number ON finished (number);
+CREATE INDEX finished_lane ON finished (topic, task, number);
+CREATE INDEX finished_tenant ON finished (tenant, number) WHERE tenant <> 'root';
+CREATE INDEX finished_badly ON finished (state, number) WHERE state > 3;
+CREATE INDEX finished_prunable ON finished (prune_at) WHERE prune_at IS NOT NULL;
+CREATE INDEX finished_correlation ON finished (correlation_id, number) WHERE correlation_id IS NOT NULL;
+CREATE INDEX finished_key ON finished (key, number) WHERE key IS NOT NULL;
+
+-- Bodies too large to be copied whenever their row is written. Not compressed: that costs more than it saves.
+CREATE TABLE bodies (
+    id      uuid PRIMARY KEY,
+    payload text,
+    raw     bytea
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+ALTER TABLE bodies ALTER COLUMN payload SET STORAGE EXTERNAL;
+ALTER TABLE bodies ALTER COLUMN raw SET STORAGE EXTERNAL;
+
+CREATE TABLE progress (
+    id         uuid PRIMARY KEY,
+    percent    double precision,
+    message    text,
+    stage      text,
+    updated_at bigint,
+    checkpoint text
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+ALTER TABLE progress ALTER COLUMN checkpoint SET STORAGE EXTERNAL;
+
+-- Attempts that did not complete. ordinal counts on across requeues, attempt starts again.
+CREATE TABLE attempts (
+    id         uuid    NOT NULL,
+    ordinal    integer NOT NULL,
+    attempt    integer NOT NULL,
+    worker     text,
+    started_at bigint,
+    ended_at   bigint  NOT NULL,
+    error      text    NOT NULL,
+    PRIMARY KEY (id, ordinal)
+);
+
+CREATE TABLE keys (
+    tenant text NOT NULL,
+    scope  text NOT NULL, -- the task, or the topic of a job without one
+    key    text NOT NULL,
+    id     uuid NOT NULL,
+    PRIMARY KEY (tenant, scope, key)
+);
+
+CREATE TABLE topics (
+    topic        text PRIMARY KEY,
+    paused_until bigint
+);
+
+-- What every write appends instead of changing a counter that all of them would queue up for. Folded into
+-- counts and minutes by whoever has written a while; statistics add up both.
+CREATE TABLE tally (
+    minute       bigint NOT NULL,
+    tenant       text   NOT NULL,
+    topic        text   NOT NULL,
+    task         text   NOT NULL,
+    -- how many more jobs are in each state now
+    waiting      integer NOT NULL DEFAULT 0,
+    ready        integer NOT NULL DEFAULT 0,
+    running      integer NOT NULL DEFAULT 0,
+    completed    integer NOT NULL DEFAULT 0,
+    failed       integer NOT NULL DEFAULT 0,
+    cancelled    integer NOT NULL DEFAULT 0,
+    -- what happened
+    did_enqueue  integer NOT NULL DEFAULT 0,
+    did_complete integer NOT NULL DEFAULT 0,
+    did_fail     integer NOT NULL DEFAULT 0,
+    did_cancel   integer NOT NULL DEFAULT 0,
+    did_retry    integer NOT NULL DEFAULT 0,
+    -- how long it took: the sum, and the bucket of each (stores/histogram.py)
+    run_total    bigint,
+    run_buckets  smallint[],
+    wait_total   bigint,
+    wait_buckets smallint[]
+) WITH (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000000, vacuum_truncate = off
+);
+
+CREATE TABLE counts (
+    tenant    text   NOT NULL,
+    topic     text   NOT NULL,
+    task      text   NOT NULL,
+    waiting   bigint NOT NULL,
+    ready     bigint NOT NULL,
+    running   bigint NOT NULL,
+    completed bigint NOT NULL,
+    failed    bigint NOT NULL,
+    cancelled bigint NOT NULL,
+    PRIMARY KEY (tenant, topic, task)
+) WITH (fillfactor = 50);
+
+-- What happened, by minute: counts (bucket 0) and durations (bucket = see stores/histogram.py). Metrics:
+--   0 enqueued   1 completed   2 failed   3 cancelled   4 retried   5 run time   6 wait time
+CREATE TABLE minutes (
+    minute bigint   NOT NULL,
+    topic  text     NOT NULL,
+    metric smallint NOT NULL,
+    bucket smallint NOT NULL,
+    n      bigint   NOT NULL,
+    total  bigint   NOT NULL,
+    PRIMARY KEY (minute, topic, metric, bucket)
+) WITH (fillfactor = 50);
+
+CREATE TABLE workers (
+    name       text    PRIMARY KEY,
+    host       text    NOT NULL,
+    pid        integer NOT NULL,
+    version    text    NOT NULL,
+    started_at bigint  NOT NULL,
+    seen_at    bigint  NOT NULL,
+    details    text    NOT NULL
+) WITH (fillfactor = 50);
+
+-- Every job, finished or not, for those who read.
+CREATE VIEW all_jobs WITH (security_invoker = true) AS
+SELECT id, number, priority, run_at, created_at, NULL::bigint AS finished_at, NULL::bigint AS prune_at, fence,
+       leased_until, claimed_at, started_at, expires_at, timeout_us, attempt, max_attempts, blocked, state,
+       key_until, format, cancel_requested, suspect, body_apart, false AS buried, topic, task, tenant, worker,
+       key, correlation_id, user_id, service_id, error_summary, payload, raw, NULL::text AS result
+FROM jobs
+UNION ALL
+SELECT id, number, priority, run_at, created_at, finished_at, prune_at, fence,
+       NULL::bigint, claimed_at, started_at, NULL::bigint, timeout_us, attempt, max_attempts, 0, state,
+       key_until, format, false, false, body_apart, buried, topic, task, tenant, worker,
+       key, correlation_id, user_id, service_id, error_summary, payload, raw, result
+FROM finished;

@@ -1,0 +1,195 @@
+-- New jobs, many callers' in one statement. Arrays hold one element a job.
+--
+-- p_again: an earlier try of the same jobs ended without an answer; what it wrote is not written twice.
+-- One row comes back for each job: its own id, the id of the holder if its key was taken, and number and times of
+-- the job that now stands for it. Without keys and p_again the rows come in the order of the jobs.
+CREATE FUNCTION enqueue(
+    p_now bigint, p_again boolean, p_keyed boolean, p_large boolean,
+    p_ids uuid[], p_topics text[], p_tasks text[], p_tenants text[], p_priorities bigint[],
+    p_run_ats bigint[], p_delays_us bigint[], p_expires_ats bigint[], p_expires_in_us bigint[],
+    p_max_attempts integer[], p_timeouts_us bigint[], p_leases_us bigint[], p_retentions_us bigint[],
+    p_retentions_failed_us bigint[], p_retries text[], p_keys text[], p_key_untils smallint[],
+    p_replaces boolean[], p_correlation_ids text[], p_user_ids text[], p_service_ids text[], p_traces text[],
+    p_formats smallint[], p_payloads text[], p_raws bytea[], p_aparts boolean[]
+) RETURNS TABLE (
+    o_id uuid, o_holder uuid, o_number bigint, o_created_at bigint, o_run_at bigint, o_replaced boolean
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := now_us(p_now);
+    v_write boolean[];          -- which jobs to write in this round; NULL = all
+    v_left integer[] := '{}';   -- positions of jobs whose key was taken when they were to be written
+    v_locked uuid[] := '{}';   -- holders of keys that may be replaced
+    v_found record;
+    v_run_at bigint;
+BEGIN
+    IF p_again THEN
+        v_write := ARRAY(SELECT NOT EXISTS (SELECT FROM all_jobs a WHERE a.id = n.id)
+                         FROM unnest(p_ids) WITH ORDINALITY AS n(id, position) ORDER BY n.position);
+        RETURN QUERY
+            SELECT a.id, NULL::uuid, a.number, a.created_at, a.run_at, false
+            FROM unnest(p_ids) AS n(id) JOIN all_jobs a ON a.id = n.id;
+    ELSIF EXISTS (SELECT FROM unnest(p_ids) AS n(id) JOIN finished f ON f.id = n.id) THEN
+        RAISE unique_violation USING MESSAGE = 'a job with this id has finished';
+    END IF;
+    LOOP
+        IF p_keyed THEN
+            -- In the order of the keys: two batches that took the same ones in different orders would deadlock.
+            INSERT INTO keys (tenant, scope, key, id)
+            SELECT DISTINCT ON (n.tenant, n.scope, n.key) n.tenant, n.scope, n.key, n.id
+            FROM (
+                SELECT u.tenant, CASE u.task WHEN '' THEN u.topic ELSE u.task END AS scope, u.key, u.id, u.position
+                FROM unnest(p_ids, p_topics, p_tasks, p_tenants, p_keys) WITH ORDINALITY
+                    AS u(id, topic, task, tenant, key, position)
+                WHERE u.key IS NOT NULL AND (v_write IS NULL OR v_write[u.position])
+            ) AS n
+            ORDER BY n.tenant, n.scope, n.key, n.position
+            ON CONFLICT DO NOTHING;
+            v_left := ARRAY(
+                SELECT u.position
+                FROM unnest(p_ids, p_topics, p_tasks, p_tenants, p_keys) WITH ORDINALITY
+                    AS u(id, topic, task, tenant, key, position)
+                WHERE u.key IS NOT NULL AND (v_write IS NULL OR v_write[u.position]) AND NOT EXISTS (
+                    SELECT FROM keys k
+                    WHERE k.tenant = u.tenant AND k.scope = CASE u.task WHEN '' THEN u.topic ELSE u.task END
+                        AND k.key = u.key AND k.id = u.id
+                )
+            );
+            IF v_left <> '{}' AND v_write IS NULL THEN
+                v_write := array_fill(true, ARRAY[cardinality(p_ids)]);
+            END IF;
+            FOR i IN 1..cardinality(v_left) LOOP
+                v_write[v_left[i]] := false;
+            END LOOP;
+        END IF;
+
+        RETURN QUERY
+            WITH written AS (
+                INSERT INTO jobs AS j (
+                    id, state, topic, task, tenant, priority, run_at, created_at, expires_at, max_attempts,
+                    timeout_us, lease_us, retention_us, retention_failed_us, retry, key, key_until,
+                    correlation_id, user_id, service_id, trace, format, body_apart, payload, raw
+                )
+                SELECT u.id, (d.run_at <= v_now)::integer, u.topic, u.task, u.tenant, u.priority, d.run_at, v_now,
+                       coalesce(u.expires_at, v_now + u.expires_in_us), u.max_attempts,
+                       u.timeout_us, u.lease_us, u.retention_us, u.retention_failed_us, u.retry, u.key, u.key_until,
+                       u.correlation_id, u.user_id, u.service_id, u.trace, u.format, u.apart,
+                       CASE WHEN NOT u.apart THEN u.payload END, CASE WHEN NOT u.apart THEN u.raw END
+                FROM unnest(p_ids, p_topics, p_tasks, p_tenants, p_priorities, p_run_ats, p_delays_us,
+                            p_expires_ats, p_expires_in_us, p_max_attempts, p_timeouts_us, p_leases_us,
+                            p_retentions_us, p_retentions_failed_us, p_retries, p_keys, p_key_untils,
+                            p_correlation_ids, p_user_ids, p_service_ids, p_traces, p_formats, p_payloads,
+                            p_raws, p_aparts) WITH ORDINALITY
+                        AS u(id, topic, task, tenant, priority, run_at, delay_us, expires_at, expires_in_us,
+                             max_attempts, timeout_us, lease_us, retention_us, retention_failed_us, retry, key,
+                             key_until, correlation_id, user_id, service_id, trace, format, payload, raw, apart,
+                             position),
+                    -- A past run_at means now: nobody has waited for a job before it existed.
+                    LATERAL (SELECT greatest(coalesce(u.run_at, v_now + u.delay_us), v_now) AS run_at) AS d
+                WHERE v_write IS NULL OR v_write[u.position]
+                RETURNING j.id, j.number, j.created_at, j.run_at, j.state, j.tenant, j.topic, j.task
+            ), tallied AS (
+                INSERT INTO tally (minute, tenant, topic, task, waiting, ready, did_enqueue)
+                SELECT minute_of(v_now), w.tenant, w.topic, w.task, count(*) FILTER (WHERE w.state = 0),
+                       count(*) FILTER (WHERE w.state = 1), count(*)
+                FROM written w GROUP BY w.tenant, w.topic, w.task
+            )
+            SELECT w.id, NULL::uuid, w.number, w.created_at, w.run_at, false FROM written w;
+        IF p_large THEN
+            INSERT INTO bodies (id, payload, raw)
+            SELECT u.id, u.payload, u.raw
+            FROM unnest(p_ids, p_aparts, p_payloads, p_raws) WITH ORDINALITY AS u(id, apart, payload, raw, position)
+            WHERE u.apart AND (v_write IS NULL OR v_write[u.position]);
+        END IF;
+        EXIT WHEN v_left = '{}';
+
+        -- The rest are duplicates, unless the holder has let go of the key by now: then they get another round.
+        v_write := array_fill(false, ARRAY[cardinality(p_ids)]);
+        IF true = ANY (p_replaces) THEN
+            -- Holders are locked in the order of their ids, as everybody does. One that is not found was finished.
+            v_locked := ARRAY(
+                SELECT j.id FROM jobs j
+                WHERE j.id = ANY (ARRAY(
+                    SELECT k.id FROM unnest(v_left) AS l(position)
+                    JOIN keys k ON k.tenant = p_tenants[l.position] AND k.key = p_keys[l.position]
+                        AND k.scope
+                            = CASE p_tasks[l.position] WHEN '' THEN p_topics[l.position] ELSE p_tasks[l.position] END
+                    WHERE p_replaces[l.position]
+                ))
+                ORDER BY j.id FOR UPDATE
+            );
+        END IF;
+        FOR i IN 1..cardinality(v_left) LOOP
+            SELECT u.*, k.id AS holder INTO v_found
+            FROM (SELECT v_left[i] AS position, p_ids[v_left[i]] AS id) AS u
+            LEFT JOIN keys k ON k.tenant = p_tenants[v_left[i]] AND k.key = p_keys[v_left[i]]
+                AND k.scope = CASE p_tasks[v_left[i]] WHEN '' THEN p_topics[v_left[i]] ELSE p_tasks[v_left[i]] END;
+            IF p_replaces[v_found.position] AND v_found.holder = ANY (v_locked) THEN
+                v_run_at := greatest(
+                    coalesce(p_run_ats[v_found.position], v_now + p_delays_us[v_found.position]), v_now
+                );
+                IF replace_job(
+                    v_found.holder, v_now, v_run_at, p_priorities[v_found.position],
+                    coalesce(p_expires_ats[v_found.position], v_now + p_expires_in_us[v_found.position]),
+                    p_formats[v_found.position], p_payloads[v_found.position], p_raws[v_found.position],
+                    p_aparts[v_found.position]
+                ) THEN
+                    RETURN QUERY SELECT v_found.id, j.id, j.number, j.created_at, j.run_at, true
+                                 FROM jobs j WHERE j.id = v_found.holder;
+                    CONTINUE;
+                END IF;
+            END IF;
+            RETURN QUERY SELECT v_found.id, a.id, a.number, a.created_at, a.run_at, false
+                         FROM all_jobs a WHERE a.id = v_found.holder;
+            IF NOT FOUND THEN
+                v_write[v_found.position] := true;
+                -- The key of a job that somebody took out by hand: nobody else would ever let go of it.
+                DELETE FROM keys k
+                WHERE k.id = v_found.holder AND NOT EXISTS (SELECT FROM all_jobs a WHERE a.id = v_found.holder)
+                    AND k.tenant = p_tenants[v_found.position] AND k.key = p_keys[v_found.position] AND k.scope
+                        = CASE p_tasks[v_found.position] WHEN '' THEN p_topics[v_found.position]
+                               ELSE p_tasks[v_found.position] END;
+            END IF;
+        END LOOP;
+        EXIT WHEN true <> ALL (v_write);
+    END LOOP;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+
+-- Debounce: a job nobody has started takes over what a newer one says. False when it has been started. Its row is
+-- locked by the caller.
+CREATE FUNCTION replace_job(
+    p_id uuid, p_now bigint, p_run_at bigint, p_priority bigint, p_expires_at bigint, p_format smallint,
+    p_payload text, p_raw bytea, p_apart boolean
+) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_before jobs;
+    v_state integer;
+BEGIN
+    SELECT * INTO v_before FROM jobs WHERE id = p_id AND state < 2 AND attempt = 0;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    v_state := (p_run_at <= p_now AND v_before.blocked = 0)::integer;
+    UPDATE jobs
+    SET state = v_state, priority = p_priority, run_at = p_run_at, expires_at = p_expires_at, format = p_format,
+        body_apart = p_apart, payload = CASE WHEN NOT p_apart THEN p_payload END,
+        raw = CASE WHEN NOT p_apart THEN p_raw END
+    WHERE id = p_id;
+    IF v_before.body_apart THEN
+        DELETE FROM bodies WHERE id = p_id;
+    END IF;
+    IF p_apart THEN
+        INSERT INTO bodies (id, payload, raw) VALUES (p_id, p_payload, p_raw);
+    END IF;
+    IF v_state <> v_before.state THEN
+        INSERT INTO tally (minute, tenant, topic, task, waiting, ready)
+        VALUES (minute_of(p_now), v_before.tenant, v_before.topic, v_before.task,
+                v_before.state - v_state, v_state - v_before.state);
+    END IF;
+    RETURN true;
+END
+$$;

@@ -1,0 +1,358 @@
+-- Granting due jobs, and bringing back what others left.
+
+-- Deal with up to p_limit ended leases, and as many jobs past expires_at. p_words: how to say it, from
+-- stores/endings.py: the message of a lost worker (worker, attempt), that of an expired job (since when), and the
+-- summary of one cancelled on request. p_leased_from: no lease ends before this, as far as the caller knows.
+CREATE FUNCTION rescue(
+    p_now bigint, p_limit integer, p_leased_from bigint, p_words text[],
+    OUT returned integer, OUT failed integer, OUT cancelled integer, OUT expired integer, OUT topics text[]
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := now_us(p_now);
+    v_job record;
+    v_counted boolean;
+    v_attempt integer;
+    v_message text;
+BEGIN
+    returned := 0; failed := 0; cancelled := 0; expired := 0; topics := '{}';
+    FOR v_job IN
+        -- '<=': at its end a lease no longer holds, and its holder is refused from the same instant.
+        SELECT id, state, topic, task, tenant, attempt, max_attempts, worker, started_at, granted_alone,
+               cancel_requested
+        FROM jobs
+        WHERE state = 2 AND leased_until <= v_now AND leased_until >= coalesce(p_leased_from, 0)
+        ORDER BY leased_until LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        v_counted := v_job.started_at IS NOT NULL OR v_job.granted_alone;
+        v_attempt := v_job.attempt - (NOT v_counted)::integer;
+        v_message := format(p_words[1], v_job.worker, v_job.attempt);
+        IF v_job.cancel_requested THEN
+            PERFORM finish(v_job.id, 5, v_now, v_attempt, NULL, p_words[3], false);
+            cancelled := cancelled + 1;
+            CONTINUE;
+        END IF;
+        IF v_counted THEN
+            PERFORM add_attempt(
+                v_job.id, v_attempt, v_job.worker, v_job.started_at, v_now,
+                json_build_object('code', 'worker_lost', 'message', v_message)::text
+            );
+            IF v_attempt >= v_job.max_attempts THEN
+                PERFORM finish(v_job.id, 4, v_now, v_attempt, NULL, left('worker_lost: ' || v_message, 200), false);
+                failed := failed + 1;
+                CONTINUE;
+            END IF;
+        END IF;
+        -- Suspect: whoever may have killed the worker runs alone next, and so does a job before its last attempt.
+        UPDATE jobs
+        SET state = 1, attempt = v_attempt, suspect = NOT v_counted OR coalesce(v_attempt + 1 >= max_attempts, false),
+            granted_alone = false, leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL,
+            error_summary = CASE WHEN v_counted THEN left('worker_lost: ' || v_message, 200) ELSE error_summary END,
+            timeouts = timeouts + 1
+        WHERE id = v_job.id;
+        INSERT INTO tally (minute, tenant, topic, task, ready, running)
+        VALUES (minute_of(v_now), v_job.tenant, v_job.topic, v_job.task, 1, -1);
+        returned := returned + 1;
+        topics := topics || v_job.topic;
+    END LOOP;
+    FOR v_job IN
+        SELECT id, run_at, attempt FROM jobs
+        WHERE state < 2 AND attempt = 0 AND expires_at IS NOT NULL AND expires_at <= v_now
+        ORDER BY expires_at LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        v_message := 'expired: ' || format(
+            p_words[2],
+            to_char(to_timestamp(v_job.run_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"')
+        );
+        PERFORM finish(v_job.id, 5, v_now, v_job.attempt, NULL, left(v_message, 200), false);
+        expired := expired + 1;
+    END LOOP;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_sort = off;
+
+-- Delayed jobs that have become due join the ready ones. Bounded, so that a million due at once are taken in by
+-- many short claims instead of one long one.
+CREATE FUNCTION promote(p_now bigint, p_limit integer) RETURNS void
+LANGUAGE sql AS $$
+    WITH promoted AS (
+        UPDATE jobs SET state = 1
+        WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM jobs WHERE state = 0 AND blocked = 0 AND run_at <= p_now
+            ORDER BY run_at LIMIT p_limit
+            FOR UPDATE SKIP LOCKED
+        ))
+        RETURNING tenant, topic, task
+    )
+    INSERT INTO tally (minute, tenant, topic, task, waiting, ready)
+    SELECT minute_of(p_now), tenant, topic, task, -count(*), count(*) FROM promoted GROUP BY tenant, topic, task
+$$;
+
+-- The best ready jobs of these lanes, locked. Lanes are arrays of equal length; p_rooms says how many jobs of the
+-- lane's topic may be taken (NULL = any number), p_urgencies and p_numbers where the last look at the lane ended
+-- (NULL = from its start). more: the limit or a job that must run alone ended the choice.
+--
+-- A job others have locked is passed over. With several lanes the choice is made first without locks, to learn
+-- how many to take of each, so that no lane has more locked than is taken.
+CREATE FUNCTION choose(
+    p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[], p_numbers bigint[], p_limit integer,
+    OUT tids tid[], OUT more boolean
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_lanes integer[];
+    v_quotas integer[];
+    v_urgencies bigint[] := '{}';
+    v_numbers bigint[] := '{}';
+    v_suspects boolean[] := '{}';
+    v_lane integer;
+    v_found record;
+    v_alone integer;
+BEGIN
+    tids := '{}';
+    IF cardinality(p_topics) = 1 THEN
+        v_lanes := ARRAY[1];
+    ELSE
+        v_lanes := ARRAY(
+            SELECT l.lane::integer
+            FROM unnest(p_topics, p_tasks, p_rooms, p_urgencies, p_numbers) WITH ORDINALITY
+                AS l(topic, task, room, urgency, number, lane)
+            WHERE coalesce(l.room, 1) > 0 AND EXISTS (
+                SELECT FROM jobs j
+                WHERE j.state = 1 AND j.topic = l.topic AND j.task = l.task
+                    AND ((-j.priority), j.number)
+                        > (coalesce(l.urgency, -9223372036854775808), coalesce(l.number, -9223372036854775808))
+            )
+        );
+    END IF;
+    IF cardinality(v_lanes) > 1 THEN
+        SELECT array_agg(q.lane), array_agg(q.n) INTO v_lanes, v_quotas
+        FROM (
+            SELECT best.lane, count(*)::integer AS n
+            FROM (
+                SELECT placed.lane FROM (
+                    SELECT heads.*, row_number() OVER (PARTITION BY topic ORDER BY urgency, number) AS place
+                    FROM (
+                        SELECT lane, p_topics[lane] AS topic, p_rooms[lane] AS room, h.urgency, h.number
+                        FROM unnest(v_lanes) AS lane,
+                            LATERAL (
+                                SELECT -j.priority AS urgency, j.number FROM jobs j
+                                WHERE j.state = 1 AND j.topic = p_topics[lane] AND j.task = p_tasks[lane]
+                                    AND ((-j.priority), j.number)
+                                        > (coalesce(p_urgencies[lane], -9223372036854775808),
+                                           coalesce(p_numbers[lane], -9223372036854775808))
+                                ORDER BY (-j.priority), j.number LIMIT least(p_limit, p_rooms[lane])
+                            ) AS h
+                    ) AS heads
+                ) AS placed
+                WHERE coalesce(placed.place <= placed.room, true)
+                ORDER BY placed.urgency, placed.number LIMIT p_limit
+            ) AS best
+            GROUP BY best.lane
+        ) AS q;
+    END IF;
+    FOR v_lane IN 1..coalesce(cardinality(v_lanes), 0) LOOP
+        SELECT array_agg(c.tid) AS tids, array_agg(c.urgency) AS urgencies, array_agg(c.number) AS numbers,
+               array_agg(c.suspect) AS suspects
+        INTO v_found
+        FROM (
+            SELECT j.ctid AS tid, -j.priority AS urgency, j.number, j.suspect FROM jobs j
+            WHERE j.state = 1 AND j.topic = p_topics[v_lanes[v_lane]] AND j.task = p_tasks[v_lanes[v_lane]]
+                AND ((-j.priority), j.number)
+                    > (coalesce(p_urgencies[v_lanes[v_lane]], -9223372036854775808),
+                       coalesce(p_numbers[v_lanes[v_lane]], -9223372036854775808))
+            ORDER BY (-j.priority), j.number
+            LIMIT coalesce(v_quotas[v_lane], least(p_limit, p_rooms[v_lanes[v_lane]]))
+            FOR UPDATE SKIP LOCKED
+        ) AS c;
+        IF v_found.tids IS NOT NULL THEN
+            tids := tids || v_found.tids;
+            v_urgencies := v_urgencies || v_found.urgencies;
+            v_numbers := v_numbers || v_found.numbers;
+            v_suspects := v_suspects || v_found.suspects;
+        END IF;
+    END LOOP;
+    more := cardinality(tids) >= p_limit;
+    IF true = ANY (v_suspects) THEN
+        -- A suspect is granted alone: the only one when it comes first, the end of the choice otherwise.
+        SELECT array_agg(b.tid ORDER BY b.place), min(b.place) FILTER (WHERE b.suspect) INTO tids, v_alone
+        FROM (
+            SELECT u.tid, u.suspect, row_number() OVER (ORDER BY u.urgency, u.number) AS place
+            FROM unnest(tids, v_urgencies, v_numbers, v_suspects) AS u(tid, urgency, number, suspect)
+        ) AS b;
+        tids := tids[1:greatest(v_alone - 1, 1)];
+        more := true;
+    END IF;
+END
+$$;
+
+-- Grant up to p_limit due jobs of these lanes. A NULL task means every task of its topic.
+--
+-- p_urgencies, p_numbers: where this caller's last claim of each lane ended. Starting there saves a walk over what
+-- vacuum has not removed yet. NULL, or an answer that falls short: everything is looked at, after ended leases
+-- were brought back and delayed jobs that are due let in.
+-- The last row is no job: o_created_at is the time, o_run_at the moment at which a claim may find more (the time
+-- itself: at once; NULL: nothing is known), o_number the earliest end of a lease.
+CREATE FUNCTION claim(
+    p_now bigint, p_worker text, p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[],
+    p_numbers bigint[], p_limit integer, p_lease_us bigint, p_leased_from bigint, p_words text[]
+) RETURNS TABLE (
+    o_id uuid, o_fence bigint, o_topic text, o_task text, o_tenant text, o_priority bigint, o_attempt integer,
+    o_max_attempts integer, o_timeout_us bigint, o_retry text, o_lease_us bigint, o_payload text, o_raw bytea,
+    o_format smallint, o_checkpoint text, o_number bigint, o_created_at bigint, o_run_at bigint, o_key text,
+    o_correlation_id text, o_user_id text, o_service_id text, o_trace text, o_alone boolean
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := now_us(p_now);
+    v_topics text[] := p_topics;
+    v_tasks text[] := p_tasks;
+    v_rooms integer[] := p_rooms;
+    v_urgencies bigint[] := p_urgencies;
+    v_numbers bigint[] := p_numbers;
+    v_tids tid[];
+    v_more boolean;
+    v_due bigint;
+    v_leased bigint;
+    v_pause bigint;
+BEGIN
+    LOOP
+        IF v_numbers IS NULL THEN
+            SELECT leased_until INTO v_leased FROM jobs
+            WHERE state = 2 AND leased_until >= coalesce(p_leased_from, 0) ORDER BY leased_until LIMIT 1;
+            IF v_leased <= v_now OR EXISTS (
+                SELECT FROM jobs WHERE expires_at IS NOT NULL AND state < 2 AND attempt = 0 AND expires_at <= v_now
+            ) THEN
+                PERFORM rescue(p_now, 1000, p_leased_from, p_words);
+                SELECT leased_until INTO v_leased FROM jobs
+                WHERE state = 2 AND leased_until >= coalesce(p_leased_from, 0) ORDER BY leased_until LIMIT 1;
+            END IF;
+            -- A head, not EXISTS: without an order another index of delayed jobs could be read from end to end.
+            IF (SELECT run_at FROM jobs WHERE state = 0 AND blocked = 0 ORDER BY run_at LIMIT 1) <= v_now THEN
+                PERFORM promote(v_now, 10000);
+            END IF;
+        END IF;
+        IF EXISTS (SELECT FROM topics) OR array_position(p_tasks, NULL) IS NOT NULL THEN
+            WITH RECURSIVE lanes AS (
+                SELECT DISTINCT ON (l.topic, t.task) l.topic, t.task, l.room, l.urgency, l.number, l.lane
+                FROM unnest(p_topics, p_tasks, p_rooms, v_urgencies, v_numbers) WITH ORDINALITY
+                        AS l(topic, task, room, urgency, number, lane),
+                    LATERAL (
+                        SELECT l.task WHERE l.task IS NOT NULL
+                        UNION ALL
+                        SELECT tasks_of.task FROM tasks_of(l.topic) AS tasks_of(task) WHERE l.task IS NULL
+                    ) AS t
+                ORDER BY l.topic, t.task, l.lane
+            )
+            SELECT array_agg(lanes.topic), array_agg(lanes.task), array_agg(lanes.room),
+                   CASE WHEN v_numbers IS NOT NULL THEN array_agg(lanes.urgency) END,
+                   CASE WHEN v_numbers IS NOT NULL THEN array_agg(lanes.number) END
+            INTO v_topics, v_tasks, v_rooms, v_urgencies, v_numbers
+            FROM lanes
+            WHERE NOT EXISTS (SELECT FROM topics p WHERE p.topic = lanes.topic AND p.paused_until > v_now);
+        END IF;
+        SELECT chosen.tids, chosen.more INTO v_tids, v_more
+        FROM choose(v_topics, v_tasks, v_rooms, v_urgencies, v_numbers, p_limit) AS chosen;
+        EXIT WHEN v_more OR v_numbers IS NULL;
+        v_urgencies := NULL;
+        v_numbers := NULL;
+    END LOOP;
+    IF v_more THEN
+        v_due := v_now;
+    ELSE
+        SELECT run_at INTO v_due FROM jobs WHERE state = 0 AND blocked = 0 ORDER BY run_at LIMIT 1;
+        SELECT min(p.paused_until) INTO v_pause
+        FROM topics p
+        WHERE p.paused_until > v_now AND p.paused_until < 253402300799999999 AND EXISTS (
+            SELECT FROM unnest(p_topics, p_tasks) AS l(topic, task)
+            WHERE l.topic = p.topic AND EXISTS (
+                SELECT FROM jobs j
+                WHERE j.state = 1 AND j.topic = l.topic AND j.task = l.task
+            ) OR l.topic = p.topic AND l.task IS NULL AND EXISTS (SELECT FROM tasks_of(l.topic))
+        );
+        v_due := least(v_due, v_leased, v_pause);
+    END IF;
+    IF v_tids <> '{}' THEN
+        RETURN QUERY
+            WITH granted AS (
+                -- By ctid, not by id IN (SELECT …): that may, with a legal plan, be asked again for every row and
+                -- claim the whole table. The row is locked, so neither its place nor its state can change; and with
+                -- no more conditions there is no index to mistake for a better way.
+                UPDATE jobs j
+                SET state = 2, attempt = attempt + 1, fence = nextval('fences'),
+                    leased_until = v_now + coalesce(lease_us, p_lease_us), worker = p_worker, claimed_at = v_now,
+                    started_at = NULL, granted_alone = cardinality(v_tids) = 1, reserves = reserves + 1
+                WHERE j.ctid = ANY (v_tids)
+                RETURNING j.*
+            ), tallied AS (
+                INSERT INTO tally (minute, tenant, topic, task, ready, running)
+                SELECT minute_of(v_now), g.tenant, g.topic, g.task, -count(*), count(*)
+                FROM granted g GROUP BY g.tenant, g.topic, g.task
+            )
+            SELECT g.id, g.fence, g.topic, g.task, g.tenant, g.priority, g.attempt, g.max_attempts, g.timeout_us,
+                   g.retry, coalesce(g.lease_us, p_lease_us),
+                   CASE WHEN g.body_apart THEN (SELECT b.payload FROM bodies b WHERE b.id = g.id)
+                        ELSE g.payload END,
+                   CASE WHEN g.body_apart THEN (SELECT b.raw FROM bodies b WHERE b.id = g.id) ELSE g.raw END,
+                   g.format,
+                   -- Only a job that was granted before can have left a checkpoint.
+                   CASE WHEN g.reserves > 1 THEN (SELECT p.checkpoint FROM progress p WHERE p.id = g.id) END,
+                   g.number, g.created_at, g.run_at, g.key, g.correlation_id, g.user_id, g.service_id, g.trace,
+                   g.suspect
+            FROM granted g;
+    END IF;
+    o_id := NULL; o_created_at := v_now; o_run_at := v_due; o_number := v_leased;
+    RETURN NEXT;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_sort = off;
+
+-- The tasks of a topic that have ready jobs, skipping from one to the next without reading the jobs between.
+CREATE FUNCTION tasks_of(p_topic text) RETURNS SETOF text
+LANGUAGE sql AS $$
+    WITH RECURSIVE found AS (
+        (SELECT task FROM jobs WHERE state = 1 AND topic = p_topic ORDER BY task LIMIT 1)
+        UNION ALL
+        SELECT (SELECT j.task FROM jobs j WHERE j.state = 1 AND j.topic = p_topic AND j.task > f.task
+                ORDER BY j.task LIMIT 1)
+        FROM found f WHERE f.task IS NOT NULL
+    )
+    SELECT task FROM found WHERE task IS NOT NULL
+$$;
+
+-- Give back what was granted to this worker after fence p_after: the reply to a claim was lost, and the worker does
+-- not know of these jobs. Nobody has started them, so nothing is counted.
+CREATE FUNCTION give_back(p_now bigint, p_worker text, p_after bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_number bigint;
+BEGIN
+    WITH returned AS (
+        UPDATE jobs
+        SET state = 1, attempt = attempt - 1, leased_until = NULL, worker = NULL, claimed_at = NULL,
+            granted_alone = false, releases = releases + 1
+        WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM jobs
+            WHERE state = 2 AND worker = p_worker AND fence > p_after AND started_at IS NULL
+            ORDER BY leased_until
+            FOR UPDATE SKIP LOCKED
+        ))
+        RETURNING tenant, topic, task
+    ), tallied AS (
+        INSERT INTO tally (minute, tenant, topic, task, ready, running)
+        SELECT minute_of(now_us(p_now)), tenant, topic, task, count(*), -count(*)
+        FROM returned GROUP BY tenant, topic, task
+    )
+    SELECT count(*) INTO v_number FROM returned;
+    RETURN v_number;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_sort = off;

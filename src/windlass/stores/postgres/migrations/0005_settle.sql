@@ -1,0 +1,234 @@
+-- Everything done under leases. A lease is an id and a fence; it holds while its job runs under that fence and its
+-- end has not come. Each function answers with the positions of the leases that held.
+--
+-- Callers send leases in the order of their ids, and plans are pinned to go through them in that order: two
+-- functions that lock the same rows in different orders would deadlock.
+-- The time is asked for each row, not once: a row may have been waited for.
+-- Only a running job has leased_until. Saying state = 2 as well would let a planner without statistics read the index
+-- of all leases instead of looking up ids.
+
+-- End leases as told. p_kinds: 0 completed, 1 failed, 2 buried, 3 cancelled, 4 retried, 5 released.
+CREATE FUNCTION settle(
+    p_now bigint, p_ids uuid[], p_fences bigint[], p_kinds smallint[], p_run_us bigint[], p_results text[],
+    p_errors text[], p_summaries text[], p_delays_us bigint[], p_priorities bigint[], p_words text[]
+) RETURNS SETOF integer
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_bounds bigint[] := bucket_bounds();
+    v_held integer[];
+    v_keyed uuid[];
+    v_job record;
+BEGIN
+    IF 0 = ANY (p_kinds) AND 0 <> ANY (p_kinds) THEN
+        -- Below, completed jobs come before the others. Whoever extends the same leases takes all in one order.
+        PERFORM FROM jobs WHERE id = ANY (p_ids) ORDER BY id FOR UPDATE;
+    END IF;
+    -- Jobs that completed, which is nearly all of them, in one go.
+    v_now := now_us(p_now);
+    WITH gone AS (
+        DELETE FROM jobs j
+        USING unnest(p_ids, p_fences, p_kinds, p_run_us, p_results) WITH ORDINALITY
+            AS e(id, fence, kind, run_us, result, position)
+        WHERE e.kind = 0 AND j.id = e.id AND j.fence = e.fence AND j.leased_until > now_us(p_now)
+        RETURNING j.*, e.run_us, e.result, e.position, coalesce(j.started_at, v_now - e.run_us) AS began_at
+    ), kept AS (
+        INSERT INTO finished (
+            id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
+            timeout_us, lease_us, retention_us, retention_failed_us, attempt, max_attempts,
+            reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, body_apart,
+            topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, trace,
+            error_summary, payload, raw, result
+        )
+        SELECT g.id, g.number, g.priority, g.run_at, g.created_at, v_now, v_now + g.retention_us, g.fence,
+               g.claimed_at, g.began_at, g.timeout_us, g.lease_us, g.retention_us, g.retention_failed_us,
+               g.attempt, g.max_attempts, g.reserves, g.timeouts, g.releases, g.buries, g.kicks, g.touches,
+               3, g.key_until, g.format, g.body_apart, g.topic, g.task, g.tenant, g.worker, g.retry, g.key,
+               g.correlation_id, g.user_id, g.service_id, g.trace, g.error_summary, g.payload, g.raw, g.result
+        FROM gone g
+    ), tallied AS (
+        INSERT INTO tally (
+            minute, tenant, topic, task, running, completed, did_complete, run_total, run_buckets, wait_total,
+            wait_buckets
+        )
+        SELECT minute_of(v_now), g.tenant, g.topic, g.task, -count(*), count(*), count(*),
+               sum(greatest(g.run_us, 0)),
+               array_agg(width_bucket(greatest(g.run_us, 0), v_bounds)::smallint) FILTER (WHERE g.run_us IS NOT NULL),
+               sum(greatest(g.began_at - g.run_at, 0)) FILTER (WHERE g.run_us IS NOT NULL),
+               array_agg(width_bucket(greatest(g.began_at - g.run_at, 0), v_bounds)::smallint)
+                   FILTER (WHERE g.run_us IS NOT NULL)
+        FROM gone g GROUP BY g.tenant, g.topic, g.task
+    )
+    SELECT array_agg(g.position::integer), array_agg(g.id) FILTER (WHERE g.key_until = 1)
+    INTO v_held, v_keyed FROM gone g;
+    RETURN QUERY SELECT unnest(v_held);
+    IF v_keyed IS NOT NULL THEN
+        DELETE FROM keys k USING unnest(v_keyed) AS u(id) JOIN finished f ON f.id = u.id
+        WHERE k.tenant = f.tenant AND k.scope = CASE f.task WHEN '' THEN f.topic ELSE f.task END
+            AND k.key = f.key AND k.id = f.id;
+    END IF;
+    IF coalesce(cardinality(v_held), 0) = cardinality(p_ids) THEN
+        RETURN;
+    END IF;
+
+    FOR v_job IN
+        SELECT e.position, e.kind, e.run_us, e.error, e.summary, e.delay_us, e.priority AS new_priority,
+               j.id, j.topic, j.task, j.tenant, j.run_at, j.attempt, j.max_attempts, j.worker, j.started_at,
+               j.cancel_requested
+        FROM unnest(p_ids, p_fences, p_kinds, p_run_us, p_errors, p_summaries, p_delays_us, p_priorities)
+                WITH ORDINALITY AS e(id, fence, kind, run_us, error, summary, delay_us, priority, position)
+            JOIN jobs j ON j.id = e.id
+        WHERE e.kind > 0 AND j.fence = e.fence AND j.leased_until > now_us(p_now)
+        FOR UPDATE OF j
+    LOOP
+        v_now := now_us(p_now);
+        v_job.started_at := coalesce(v_job.started_at, v_now - v_job.run_us);
+        IF v_job.run_us IS NOT NULL THEN
+            INSERT INTO tally (minute, tenant, topic, task, run_total, run_buckets, wait_total, wait_buckets)
+            VALUES (
+                minute_of(v_now), v_job.tenant, v_job.topic, v_job.task,
+                CASE WHEN v_job.kind IN (1, 2, 4) THEN greatest(v_job.run_us, 0) END,
+                CASE WHEN v_job.kind IN (1, 2, 4)
+                     THEN ARRAY[width_bucket(greatest(v_job.run_us, 0), v_bounds)::smallint] END,
+                greatest(v_job.started_at - v_job.run_at, 0),
+                ARRAY[width_bucket(greatest(v_job.started_at - v_job.run_at, 0), v_bounds)::smallint]
+            );
+        END IF;
+        IF v_job.kind < 5 THEN
+            PERFORM add_attempt(v_job.id, v_job.attempt, v_job.worker, v_job.started_at, v_now, v_job.error);
+        END IF;
+        IF v_job.kind < 3 THEN
+            PERFORM finish(v_job.id, 4, v_now, v_job.attempt, v_job.started_at, v_job.summary, v_job.kind = 2);
+        ELSIF v_job.kind = 3 THEN
+            PERFORM finish(v_job.id, 5, v_now, v_job.attempt, v_job.started_at, v_job.summary, false);
+        ELSIF v_job.cancel_requested THEN
+            -- A run that was given back is not an attempt, also when the job ends with it.
+            PERFORM finish(v_job.id, 5, v_now, v_job.attempt - (v_job.kind = 5)::integer, v_job.started_at,
+                           p_words[3], false);
+        ELSIF v_job.kind = 4 AND v_job.attempt >= v_job.max_attempts THEN
+            PERFORM finish(v_job.id, 4, v_now, v_job.attempt, v_job.started_at, v_job.summary, false);
+        ELSE
+            -- Given back at once, the job has been due since it was, and its wait is measured from there.
+            -- suspect stays after a release: a job given back unstarted has proved nothing.
+            UPDATE jobs
+            SET state = (v_job.delay_us <= 0)::integer,
+                run_at = CASE WHEN v_job.delay_us > 0 THEN v_now + v_job.delay_us ELSE least(run_at, v_now) END,
+                leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, granted_alone = false,
+                attempt = attempt - (v_job.kind = 5)::integer,
+                releases = releases + (v_job.kind = 5)::integer,
+                priority = CASE WHEN v_job.kind = 5 THEN coalesce(v_job.new_priority, priority) ELSE priority END,
+                suspect = suspect AND v_job.kind = 5,
+                error_summary = CASE WHEN v_job.kind = 4 THEN v_job.summary ELSE error_summary END
+            WHERE id = v_job.id;
+            INSERT INTO tally (minute, tenant, topic, task, waiting, ready, running, did_retry)
+            VALUES (minute_of(v_now), v_job.tenant, v_job.topic, v_job.task, (v_job.delay_us > 0)::integer,
+                    (v_job.delay_us <= 0)::integer, -1, (v_job.kind = 4)::integer);
+        END IF;
+        RETURN NEXT v_job.position::integer;
+    END LOOP;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+
+CREATE FUNCTION extend(p_now bigint, p_ids uuid[], p_fences bigint[], p_lease_us bigint) RETURNS SETOF integer
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY
+        UPDATE jobs j SET leased_until = now_us(p_now) + p_lease_us
+        FROM unnest(p_ids, p_fences) WITH ORDINALITY AS e(id, fence, position)
+        WHERE j.id = e.id AND j.fence = e.fence AND j.leased_until > now_us(p_now)
+        RETURNING e.position::integer;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+
+CREATE FUNCTION start(p_now bigint, p_ids uuid[], p_fences bigint[]) RETURNS SETOF integer
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY
+        UPDATE jobs j SET started_at = coalesce(j.started_at, now_us(p_now))
+        FROM unnest(p_ids, p_fences) WITH ORDINALITY AS e(id, fence, position)
+        WHERE j.id = e.id AND j.fence = e.fence AND j.leased_until > now_us(p_now)
+        RETURNING e.position::integer;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+
+-- Remember progress (where p_percents is given) and checkpoints (where p_checkpoints is).
+CREATE FUNCTION report(
+    p_now bigint, p_ids uuid[], p_fences bigint[], p_percents double precision[], p_messages text[],
+    p_stages text[], p_checkpoints text[]
+) RETURNS SETOF integer
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_report record;
+BEGIN
+    FOR v_report IN
+        SELECT e.* FROM unnest(p_ids, p_fences, p_percents, p_messages, p_stages, p_checkpoints) WITH ORDINALITY
+                AS e(id, fence, percent, message, stage, checkpoint, position)
+            JOIN jobs j ON j.id = e.id
+        WHERE j.fence = e.fence AND j.leased_until > now_us(p_now)
+        FOR SHARE OF j -- so that nobody ends the lease before this is written
+    LOOP
+        IF v_report.percent IS NOT NULL THEN
+            INSERT INTO progress AS p (id, percent, message, stage, updated_at)
+            VALUES (v_report.id, v_report.percent, v_report.message, v_report.stage, now_us(p_now))
+            ON CONFLICT (id) DO UPDATE
+            SET percent = excluded.percent, message = excluded.message, stage = excluded.stage,
+                updated_at = excluded.updated_at;
+        END IF;
+        IF v_report.checkpoint IS NOT NULL THEN
+            INSERT INTO progress AS p (id, checkpoint) VALUES (v_report.id, v_report.checkpoint)
+            ON CONFLICT (id) DO UPDATE SET checkpoint = excluded.checkpoint;
+        END IF;
+        RETURN NEXT v_report.position::integer;
+    END LOOP;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+
+-- Which of these leases hold and have been asked to cancel.
+CREATE FUNCTION cancel_requests(p_now bigint, p_ids uuid[], p_fences bigint[]) RETURNS SETOF integer
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+        SELECT e.position::integer
+        FROM unnest(p_ids, p_fences) WITH ORDINALITY AS e(id, fence, position) JOIN jobs j ON j.id = e.id
+        WHERE j.fence = e.fence AND j.cancel_requested AND j.leased_until > now_us(p_now);
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+
+-- Which of these settlements were made: the answer to those whose reply was lost. The fence stays with the job until
+-- it is claimed again, also when a rescue ended the lease; what tells them apart is how the job ended.
+CREATE FUNCTION settled(p_ids uuid[], p_fences bigint[], p_kinds smallint[], p_summaries text[])
+RETURNS SETOF integer
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+        SELECT e.position::integer
+        FROM unnest(p_ids, p_fences, p_kinds, p_summaries) WITH ORDINALITY AS e(id, fence, kind, summary, position)
+        WHERE EXISTS (
+            SELECT FROM finished f
+            WHERE f.id = e.id AND f.fence = e.fence AND CASE
+                WHEN e.kind = 0 THEN f.state = 3
+                WHEN e.kind < 3 THEN f.state = 4 AND f.error_summary = e.summary
+                WHEN e.kind = 3 THEN f.state = 5 AND f.error_summary = e.summary
+                -- Given back with a cancel request: cancelled, by whomever.
+                ELSE f.state = 5 OR f.state = 4 AND f.error_summary = e.summary END
+        ) OR EXISTS (
+            -- Waiting again: by this settlement, or requeued since. A rescued job says that its worker was lost, or is
+            -- suspect; for one that was to be given back uncounted that is near enough.
+            SELECT FROM jobs j
+            WHERE j.id = e.id AND j.fence = e.fence AND j.state < 2
+                AND (e.kind = 5 OR e.kind > 0 AND j.error_summary = e.summary AND NOT j.suspect)
+        );
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;

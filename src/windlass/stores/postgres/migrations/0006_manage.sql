@@ -1,0 +1,221 @@
+-- What operators do to jobs. Each answers with one verdict a job:
+--   done, requested, not_found, wrong_state, key_taken (model.Verdict)
+-- and with the position of its id, because jobs are locked in the order of their ids, whatever the order they were
+-- named in: two calls that lock the same jobs in different orders would deadlock. The same id may be named twice, and
+-- the first changes what the second finds; hence one after another.
+-- A job moves from one table to the other, and each statement sees the tables at a moment of its own. Only what was
+-- locked may be relied on; what was found in neither table may have moved, and is looked for in both at once.
+
+CREATE FUNCTION requeue(p_now bigint, p_ids uuid[], p_tenant text)
+RETURNS TABLE (o_position integer, o_verdict text, o_topic text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := now_us(p_now);
+    v_id uuid;
+    v_locked uuid[];
+    v_job finished;
+    v_holder uuid;
+    v_scope text;
+BEGIN
+    v_locked := ARRAY(
+        SELECT id FROM finished WHERE id = ANY (p_ids) AND coalesce(tenant = p_tenant, true) ORDER BY id FOR UPDATE
+    );
+    -- Keys are taken in their order, as enqueue does.
+    FOR o_position, v_id IN
+        SELECT n.position, n.id FROM unnest(p_ids) WITH ORDINALITY AS n(id, position)
+            LEFT JOIN finished f ON f.id = n.id
+        ORDER BY f.tenant, CASE f.task WHEN '' THEN f.topic ELSE f.task END, f.key, n.position
+    LOOP
+        o_topic := NULL;
+        SELECT * INTO v_job FROM finished WHERE id = v_id AND id = ANY (v_locked);
+        IF NOT FOUND THEN
+            o_verdict := CASE WHEN EXISTS (
+                SELECT FROM all_jobs WHERE id = v_id AND coalesce(tenant = p_tenant, true)
+            ) THEN 'wrong_state' ELSE 'not_found' END;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        IF v_job.state = 3 THEN
+            o_verdict := 'wrong_state';
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        IF v_job.key IS NOT NULL THEN
+            v_scope := CASE v_job.task WHEN '' THEN v_job.topic ELSE v_job.task END;
+            INSERT INTO keys (tenant, scope, key, id) VALUES (v_job.tenant, v_scope, v_job.key, v_id)
+            ON CONFLICT DO NOTHING;
+            SELECT id INTO v_holder FROM keys WHERE tenant = v_job.tenant AND scope = v_scope AND key = v_job.key;
+            IF v_holder IS DISTINCT FROM v_id THEN
+                o_verdict := 'key_taken';
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+        END IF;
+        DELETE FROM finished WHERE id = v_id;
+        INSERT INTO jobs (
+            id, number, priority, run_at, created_at, fence, timeout_us, lease_us, retention_us,
+            retention_failed_us, attempt, max_attempts, reserves, timeouts, releases, buries, kicks, touches, state,
+            key_until, format, body_apart, topic, task, tenant, retry, key, correlation_id, user_id, service_id,
+            trace, error_summary, payload, raw
+        ) VALUES (
+            v_id, v_job.number, v_job.priority, v_now, v_job.created_at, v_job.fence, v_job.timeout_us,
+            v_job.lease_us, v_job.retention_us, v_job.retention_failed_us, 0, v_job.max_attempts, v_job.reserves,
+            v_job.timeouts, v_job.releases, v_job.buries, v_job.kicks + 1, v_job.touches, 1,
+            v_job.key_until, v_job.format, v_job.body_apart, v_job.topic, v_job.task, v_job.tenant, v_job.retry,
+            v_job.key, v_job.correlation_id, v_job.user_id, v_job.service_id, v_job.trace, v_job.error_summary,
+            v_job.payload, v_job.raw
+        );
+        DELETE FROM progress WHERE id = v_id;
+        INSERT INTO tally (minute, tenant, topic, task, ready, failed, cancelled)
+        VALUES (minute_of(v_now), v_job.tenant, v_job.topic, v_job.task, 1, -(v_job.state = 4)::integer,
+                -(v_job.state = 5)::integer);
+        o_verdict := 'done';
+        o_topic := v_job.topic;
+        RETURN NEXT;
+    END LOOP;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+
+CREATE FUNCTION cancel(p_now bigint, p_ids uuid[], p_tenant text, p_summary text)
+RETURNS TABLE (o_position integer, o_verdict text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := now_us(p_now);
+    v_id uuid;
+    v_state smallint;
+    v_attempt integer;
+BEGIN
+    FOR o_position, v_id IN
+        SELECT n.position, n.id FROM unnest(p_ids) WITH ORDINALITY AS n(id, position) ORDER BY n.id, n.position
+    LOOP
+        o_verdict := NULL;
+        WHILE o_verdict IS NULL LOOP
+            SELECT state, attempt INTO v_state, v_attempt FROM jobs
+            WHERE id = v_id AND coalesce(tenant = p_tenant, true) FOR UPDATE;
+            IF NOT FOUND THEN
+                -- Pending again by now: requeued this very moment, so there is something to lock.
+                SELECT CASE WHEN a.state > 2 THEN 'wrong_state' END INTO o_verdict
+                FROM all_jobs a WHERE a.id = v_id AND coalesce(a.tenant = p_tenant, true);
+                IF NOT FOUND THEN
+                    o_verdict := 'not_found';
+                END IF;
+            ELSIF v_state = 2 THEN
+                UPDATE jobs SET cancel_requested = true WHERE id = v_id;
+                o_verdict := 'requested';
+            ELSE
+                PERFORM finish(v_id, 5, v_now, v_attempt, NULL, p_summary, false);
+                o_verdict := 'done';
+            END IF;
+        END LOOP;
+        RETURN NEXT;
+    END LOOP;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+
+-- Take away everything that belongs to jobs whose rows are gone; count it.
+CREATE FUNCTION forget(p_ids uuid[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM bodies WHERE id = ANY (p_ids);
+    DELETE FROM progress WHERE id = ANY (p_ids);
+    DELETE FROM attempts WHERE id = ANY (p_ids);
+END
+$$;
+
+CREATE FUNCTION remove(p_now bigint, p_ids uuid[], p_tenant text)
+RETURNS TABLE (o_position integer, o_verdict text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_id uuid;
+    v_job record;
+BEGIN
+    FOR o_position, v_id IN
+        SELECT n.position, n.id FROM unnest(p_ids) WITH ORDINALITY AS n(id, position) ORDER BY n.id, n.position
+    LOOP
+        o_verdict := NULL;
+        WHILE o_verdict IS NULL LOOP
+            SELECT state, tenant, topic, task, key INTO v_job FROM jobs
+            WHERE id = v_id AND coalesce(tenant = p_tenant, true) FOR UPDATE;
+            IF FOUND AND v_job.state = 2 THEN
+                o_verdict := 'wrong_state';
+            ELSIF FOUND THEN
+                DELETE FROM jobs WHERE id = v_id;
+                o_verdict := 'done';
+            ELSE
+                DELETE FROM finished WHERE id = v_id AND coalesce(tenant = p_tenant, true)
+                RETURNING state, tenant, topic, task, key INTO v_job;
+                IF FOUND THEN
+                    o_verdict := 'done';
+                ELSIF NOT EXISTS (
+                    SELECT FROM all_jobs WHERE id = v_id AND coalesce(tenant = p_tenant, true)
+                ) THEN
+                    o_verdict := 'not_found';
+                END IF;
+            END IF;
+        END LOOP;
+        IF o_verdict <> 'done' THEN
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        PERFORM forget(ARRAY[v_id]);
+        IF v_job.key IS NOT NULL THEN
+            -- Only its own: with until="finished" another job may hold the key by now.
+            DELETE FROM keys
+            WHERE tenant = v_job.tenant AND scope = CASE v_job.task WHEN '' THEN v_job.topic ELSE v_job.task END
+                AND key = v_job.key AND id = v_id;
+        END IF;
+        INSERT INTO tally (minute, tenant, topic, task, waiting, ready, completed, failed, cancelled)
+        VALUES (minute_of(now_us(p_now)), v_job.tenant, v_job.topic, v_job.task,
+                -(v_job.state = 0)::integer, -(v_job.state = 1)::integer, -(v_job.state = 3)::integer,
+                -(v_job.state = 4)::integer, -(v_job.state = 5)::integer);
+        RETURN NEXT;
+    END LOOP;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+
+-- Remove finished jobs whose time is over, oldest first; how many of each state.
+CREATE FUNCTION prune(p_now bigint, p_limit integer, p_minutes_before bigint)
+RETURNS TABLE (o_state smallint, o_n bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := now_us(p_now);
+    v_ids uuid[];
+BEGIN
+    v_ids := ARRAY(
+        SELECT id FROM finished WHERE prune_at IS NOT NULL AND prune_at <= v_now
+        ORDER BY prune_at, number LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    );
+    IF v_ids <> '{}' THEN
+        RETURN QUERY
+            WITH gone AS (
+                DELETE FROM finished f USING unnest(v_ids) AS u(id) WHERE f.id = u.id
+                RETURNING f.id, f.state, f.tenant, f.topic, f.task, f.key
+            ), unlocked AS (
+                DELETE FROM keys k USING gone g
+                WHERE g.key IS NOT NULL AND k.tenant = g.tenant
+                    AND k.scope = CASE g.task WHEN '' THEN g.topic ELSE g.task END AND k.key = g.key AND k.id = g.id
+            ), tallied AS (
+                INSERT INTO tally (minute, tenant, topic, task, completed, failed, cancelled)
+                SELECT minute_of(v_now), g.tenant, g.topic, g.task, -count(*) FILTER (WHERE g.state = 3),
+                       -count(*) FILTER (WHERE g.state = 4), -count(*) FILTER (WHERE g.state = 5)
+                FROM gone g GROUP BY g.tenant, g.topic, g.task
+            )
+            SELECT g.state, count(*) FROM gone g GROUP BY g.state;
+        PERFORM forget(v_ids);
+    END IF;
+    IF pg_try_advisory_xact_lock('tally'::regclass::oid::bigint) THEN -- not while somebody adds up
+        DELETE FROM minutes WHERE minute < v_now - p_minutes_before;
+        DELETE FROM counts
+        WHERE waiting = 0 AND ready = 0 AND running = 0 AND completed = 0 AND failed = 0 AND cancelled = 0;
+    END IF;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;

@@ -1,0 +1,90 @@
+"""Get, list and count. Lists never touch bodies, unless a text is searched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from windlass.model import Count, JobFilter, JobRecord, Page, Shown, State
+from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.recording import STATES, full_record, record
+from windlass.stores.postgres.searching import MOST_PER_BATCH, Found, search
+from windlass.stores.postgres.selecting import Selecting
+from windlass.stores.protocol import COUNT_LIMIT
+from windlass.stores.queries import Queries
+
+_sql = Queries("windlass.stores.postgres.sql", "read.sql")
+_get = _sql["get"].replace("{columns}", _sql["columns"])
+_records = _sql["records"].replace("{columns}", _sql["columns"])
+
+
+async def get(database: Database, job_id: UUID, tenant: str | None) -> JobRecord | None:
+    row = await database.fetchrow(_get, job_id, tenant)
+    return None if row is None else full_record(row)
+
+
+async def states(database: Database, job_ids: Sequence[UUID]) -> list[State | None]:
+    rows = await database.fetch(_sql["states"], list(job_ids)) if job_ids else []
+    return [None if row[0] is None else STATES[row[0]] for row in rows]
+
+
+async def list_jobs(
+    database: Database, where: JobFilter, *, limit: int, cursor: int | None, offset: int
+) -> Page:
+    async with database.transaction() as connection:
+        now = await _pin(database, connection)
+        if where.text:
+            found = await _search(database, connection, where, now, limit, cursor, offset)
+        else:
+            # One more than asked for, to know whether there is a next page.
+            selecting = Selecting(database, connection, where, now)
+            selection = await selecting.select(offset + limit + 1)
+            numbers = await selection.numbers(limit + 1, cursor, offset)
+            further = numbers[limit - 1] if 0 < limit < len(numbers) else None
+            found = Found(numbers[:limit], cursor=further)
+        rows = await connection.fetch(database.qualify(_records), found.numbers) if found.numbers else []
+    items = sorted((record(row) for row in rows), key=lambda item: item.number, reverse=True)
+    return Page(tuple(items), found.cursor, found.partial, found.searched_back_to)
+
+
+async def count(database: Database, where: JobFilter) -> Count:
+    async with database.transaction() as connection:
+        now = await _pin(database, connection)
+        if where.text:
+            found = await _search(database, connection, where, now, COUNT_LIMIT, None, 0)
+            return Count(len(found.numbers), exact=found.cursor is None)
+        if _is_counted(where):
+            statement = database.qualify(_sql["totals"])
+            totals = await connection.fetchrow(statement, where.topic, where.task, where.tenant)
+            total = sum(totals) if where.state is None else totals[where.state.value]
+        else:
+            # Nothing is put in order, so one lane after another is read until there are enough.
+            selection = await Selecting(database, connection, where, now).select(1)
+            total = await selection.count(COUNT_LIMIT + 1)
+    return Count(min(total, COUNT_LIMIT), exact=total <= COUNT_LIMIT)
+
+
+def _is_counted(where: JobFilter) -> bool:
+    """Whether counters are kept of exactly this."""
+    finer = (where.key, where.correlation_id, where.created_after, where.created_before)
+    return finer == (None,) * 4 and not isinstance(where.state, Shown)
+
+
+async def _search(
+    database: Database,
+    connection: Any,
+    where: JobFilter,
+    now: int,
+    limit: int,
+    cursor: int | None,
+    offset: int,
+) -> Found:
+    selection = await Selecting(database, connection, where, now).select(MOST_PER_BATCH)
+    text = where.text or ""
+    return await search(database, connection, selection, text, limit=limit, cursor=cursor, offset=offset)
+
+
+async def _pin(database: Database, connection: Any) -> int:
+    """Settings for this transaction, and its time."""
+    return int(await connection.fetchval(database.qualify(_sql["pin"]), database.now))

@@ -1,0 +1,81 @@
+"""Rows as people see them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from windlass.clock import MICROSECONDS
+from windlass.model import AttemptRecord, BodyFormat, JobError, JobRecord, Progress, State
+from windlass.stores.postgres.database import Record
+
+COLUMN_COUNT: Final = 29
+
+FORMATS: Final = (BodyFormat.JSON, BodyFormat.BYTES)  # by code
+STATES: Final = (
+    State.PENDING,  # waiting
+    State.PENDING,  # ready
+    State.RUNNING,
+    State.COMPLETED,
+    State.FAILED,
+    State.CANCELLED,
+)
+"""What is shown, by the code that is stored."""
+
+_error_decoder = msgspec.json.Decoder(JobError)
+
+
+def record(row: Record, **bodies: Any) -> JobRecord:
+    """The columns of ``read.sql``, in its order."""
+    state = STATES[row[5]]
+    progress = None if row[25] is None else Progress(row[25], row[26], row[27], row[28])
+    if state is State.COMPLETED:
+        # Whatever the handler last reported, done is done.
+        progress = replace(progress, percent=100.0) if progress else Progress(100.0, updated_at=row[13])
+    return JobRecord(
+        id=row[0],
+        number=row[1],
+        tenant=row[2],
+        topic=row[3],
+        task=row[4],
+        state=state,
+        priority=row[6],
+        attempt=row[7],
+        max_attempts=row[8],
+        created_at=row[9],
+        run_at=row[10],
+        claimed_at=row[11],
+        started_at=row[12],
+        finished_at=row[13],
+        leased_until=row[14],
+        fence=row[15],
+        worker=row[16],
+        timeout=None if row[17] is None else row[17] / MICROSECONDS,
+        key=row[18],
+        correlation_id=row[19],
+        user_id=row[20],
+        service_id=row[21],
+        blocked=row[22],
+        cancel_requested=row[23],
+        error_summary=row[24],
+        progress=progress,
+        **bodies,
+    )
+
+
+def full_record(row: Record) -> JobRecord:
+    """With bodies and attempts."""
+    format_, payload, raw, result, checkpoint, attempts = row[COLUMN_COUNT:]
+    return record(
+        row,
+        format=FORMATS[format_],
+        payload=raw if payload is None else payload.encode(),
+        result=None if result is None else result.encode(),
+        checkpoint=None if checkpoint is None else checkpoint.encode(),
+        attempts=tuple(
+            AttemptRecord(attempt, worker, started_at, ended_at, _error_decoder.decode(error))
+            for attempt, worker, started_at, ended_at, error in attempts
+        ),
+    )

@@ -1,0 +1,149 @@
+"""Writes under leases as arrays for the functions, and their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+import msgspec
+
+from windlass.clock import seconds_to_microseconds
+from windlass.model import FailureOrigin, JobError, Lease, Report, Settlement
+from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
+from windlass.stores.endings import summarise_error
+from windlass.stores.postgres.claiming import WORDS
+from windlass.stores.postgres.database import Database
+from windlass.stores.protocol import SUMMARY_LENGTH
+from windlass.stores.queries import Queries
+
+_sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
+
+# What the settle function calls the outcomes.
+_COMPLETED, _FAILED, _BURIED, _CANCELLED, _RETRIED, _RELEASED = range(6)
+
+_Ending = tuple[int, str | None, str | None, str | None, int | None, int | None]
+"""kind, result, error, summary, delay in microseconds, priority"""
+
+
+async def settle(database: Database, settlements: Sequence[Settlement]) -> set[Lease]:
+    """End leases; those that were held."""
+    # The first settlement of a lease counts; a second finds nothing to settle.
+    first: dict[Lease, Settlement] = {}
+    for settlement in settlements:
+        first.setdefault(settlement.lease, settlement)
+    ordered = in_order(first)
+    endings = [_ending(first[lease].outcome) for lease in ordered]
+    kinds, results, errors, summaries, delays, priorities = zip(*endings, strict=True)
+    run_us = [
+        None if (seconds := first[lease].run_seconds) is None else max(0, seconds_to_microseconds(seconds))
+        for lease in ordered
+    ]
+    return await _held(
+        database,
+        _sql["settle"],
+        ordered,
+        kinds,
+        run_us,
+        results,
+        errors,
+        summaries,
+        delays,
+        priorities,
+        WORDS,
+    )
+
+
+async def settled(database: Database, settlements: Sequence[Settlement]) -> set[Lease]:
+    """Those of these leases that were ended by just these settlements."""
+    leases = [settlement.lease for settlement in settlements]
+    endings = [_ending(settlement.outcome) for settlement in settlements]
+    rows = await database.fetch(
+        _sql["settled"],
+        [lease.job_id for lease in leases],
+        [lease.fence for lease in leases],
+        [ending[0] for ending in endings],
+        [ending[3] for ending in endings],
+    )
+    return {leases[row[0] - 1] for row in rows}
+
+
+async def extend(database: Database, leases: Sequence[Lease], lease_seconds: float) -> set[Lease]:
+    return await _held(database, _sql["extend"], in_order(leases), seconds_to_microseconds(lease_seconds))
+
+
+async def start(database: Database, leases: Sequence[Lease]) -> set[Lease]:
+    return await _held(database, _sql["start"], in_order(leases))
+
+
+async def cancel_requests(database: Database, leases: Sequence[Lease]) -> set[Lease]:
+    return await _held(database, _sql["cancel_requests"], in_order(leases))
+
+
+async def report(database: Database, reports: Sequence[Report]) -> set[Lease]:
+    # Later reports of one job overrule earlier ones; a function that saw both would keep either.
+    merged: dict[Lease, Report] = {}
+    for item in reports:
+        before = merged.get(item.lease)
+        if before is None:
+            merged[item.lease] = item
+        else:
+            checkpoint = before.checkpoint if item.checkpoint is None else item.checkpoint
+            merged[item.lease] = Report(item.lease, item.progress or before.progress, checkpoint)
+    ordered = in_order(merged)
+    progress = [merged[lease].progress for lease in ordered]
+    return await _held(
+        database,
+        _sql["report"],
+        ordered,
+        [None if one is None else one.percent for one in progress],
+        [None if one is None else one.message for one in progress],
+        [None if one is None else one.stage for one in progress],
+        [_text(merged[lease].checkpoint) for lease in ordered],
+    )
+
+
+def in_order(leases: Sequence[Lease] | dict[Lease, Any]) -> list[Lease]:
+    """Each lease once, by id: whoever locks several rows does it in this order, and nobody deadlocks."""
+    return sorted(dict.fromkeys(leases), key=_by_id)
+
+
+def _by_id(lease: Lease) -> bytes:
+    return lease.job_id.bytes
+
+
+async def _held(database: Database, statement: str, leases: list[Lease], *more: Any) -> set[Lease]:
+    rows = await database.fetch(
+        statement, database.now, [lease.job_id for lease in leases], [lease.fence for lease in leases], *more
+    )
+    return {leases[row[0] - 1] for row in rows}
+
+
+def _ending(outcome: Outcome) -> _Ending:
+    match outcome:
+        case Completed(result):
+            return _COMPLETED, _text(result), None, None, None, None
+        case Failed(error, origin):
+            kind = _BURIED if origin is FailureOrigin.BURIED else _FAILED
+            return kind, None, _json(error), _summary(error), None, None
+        case Cancelled(error):
+            return _CANCELLED, None, _json(error), _summary(error), None, None
+        case Retried(delay, error):
+            wait = seconds_to_microseconds(delay)
+            return _RETRIED, None, _json(error), _summary(error), wait, None
+        case Released(delay, priority):
+            return _RELEASED, None, None, None, seconds_to_microseconds(delay), priority
+        case _:
+            assert_never(outcome)
+
+
+def _text(body: bytes | None) -> str | None:
+    return None if body is None else body.decode()
+
+
+def _summary(error: JobError) -> str:
+    # Text here cannot hold a NUL; an outcome that can never be written would hold up all others.
+    return summarise_error(error).replace("\0", "\\x00")[:SUMMARY_LENGTH]
+
+
+def _json(error: JobError) -> str:
+    return msgspec.json.encode(error).decode()

@@ -1,0 +1,100 @@
+-- Each statement answers with one line for each problem. All of them see the same snapshot.
+
+-- name: counters_add_up
+WITH said AS (
+    SELECT tenant, topic, task, waiting, ready, running, completed, failed, cancelled FROM {schema}.counts
+    UNION ALL
+    SELECT tenant, topic, task, waiting, ready, running, completed, failed, cancelled FROM {schema}.tally
+), there AS (
+    SELECT tenant, topic, task, state, count(*) AS n FROM {schema}.jobs GROUP BY tenant, topic, task, state
+    UNION ALL
+    SELECT tenant, topic, task, state, count(*) FROM {schema}.finished GROUP BY tenant, topic, task, state
+)
+SELECT format('counter of tenant %s, topic %s, task %s, state %s says %s, there are %s',
+              tenant, topic, task, state, sum(counted), sum(found))
+FROM (
+    SELECT tenant, topic, task, c.state, c.n AS counted, 0 AS found
+    FROM said, LATERAL (VALUES (0, waiting), (1, ready), (2, running), (3, completed), (4, failed),
+                               (5, cancelled)) AS c(state, n)
+    UNION ALL
+    SELECT tenant, topic, task, state, 0, n FROM there
+) AS compared
+GROUP BY tenant, topic, task, state
+HAVING sum(counted) <> sum(found)
+
+-- name: in_one_place
+SELECT format('job %s is both unfinished and finished', j.number)
+FROM {schema}.jobs j JOIN {schema}.finished f ON f.id = j.id
+
+-- name: numbers_differ
+SELECT format('number %s was given to %s jobs', number, count(*)) FROM {schema}.all_jobs
+GROUP BY number HAVING count(*) > 1
+
+-- name: bodies_present
+SELECT format('job %s has no body', number) FROM {schema}.all_jobs
+WHERE NOT body_apart AND payload IS NULL AND raw IS NULL
+UNION ALL
+SELECT format('job %s has no body', j.number) FROM {schema}.all_jobs j
+WHERE j.body_apart AND NOT EXISTS (
+    SELECT FROM {schema}.bodies b WHERE b.id = j.id AND (b.payload IS NOT NULL OR b.raw IS NOT NULL)
+)
+
+-- name: bodies_owned
+SELECT format('body %s has no job', b.id)
+FROM {schema}.bodies b
+WHERE NOT EXISTS (SELECT FROM {schema}.jobs j WHERE j.id = b.id AND j.body_apart)
+    AND NOT EXISTS (SELECT FROM {schema}.finished f WHERE f.id = b.id AND f.body_apart)
+
+-- name: results_of_completed
+SELECT format('job %s has a result, but has not completed', number) FROM {schema}.finished
+WHERE result IS NOT NULL AND state <> 3
+
+-- name: progress_owned
+SELECT format('progress %s has no job', p.id)
+FROM {schema}.progress p
+WHERE NOT EXISTS (SELECT FROM {schema}.jobs j WHERE j.id = p.id)
+    AND NOT EXISTS (SELECT FROM {schema}.finished f WHERE f.id = p.id)
+
+-- name: attempts_owned
+SELECT DISTINCT format('attempts of %s have no job', a.id)
+FROM {schema}.attempts a
+WHERE NOT EXISTS (SELECT FROM {schema}.jobs j WHERE j.id = a.id)
+    AND NOT EXISTS (SELECT FROM {schema}.finished f WHERE f.id = a.id)
+
+-- name: errors_summed_up
+SELECT DISTINCT format('job %s has attempts, but no error', j.number)
+FROM {schema}.attempts a JOIN {schema}.all_jobs j ON j.id = a.id
+WHERE j.error_summary IS NULL
+
+-- name: keys_owned
+SELECT format('key %s of %s points to job %s, which does not hold it', k.key, k.scope, k.id)
+FROM {schema}.keys k
+LEFT JOIN {schema}.all_jobs j ON j.id = k.id AND j.key = k.key AND j.tenant = k.tenant
+    AND k.scope = CASE j.task WHEN '' THEN j.topic ELSE j.task END
+WHERE j.id IS NULL OR (j.key_until = 1 AND j.state > 2)
+
+-- name: keys_held
+SELECT format('job %s has lost its key %s', j.number, j.key)
+FROM {schema}.all_jobs j
+LEFT JOIN {schema}.keys k
+    ON k.tenant = j.tenant AND k.scope = CASE j.task WHEN '' THEN j.topic ELSE j.task END
+    AND k.key = j.key AND k.id = j.id
+WHERE j.key IS NOT NULL AND k.id IS NULL AND NOT (j.key_until = 1 AND j.state > 2)
+
+-- name: attempts_within_bounds
+SELECT format('job %s had %s attempts of %s', number, attempt, max_attempts)
+FROM {schema}.all_jobs WHERE attempt > max_attempts
+
+-- name: sequences_ahead
+-- A sequence is no part of the snapshot, but it only grows.
+SELECT format('sequence %s is behind', name)
+FROM (
+    SELECT 'numbers' AS name, last_value,
+           greatest((SELECT max(number) FROM {schema}.jobs), (SELECT max(number) FROM {schema}.finished)) AS used
+    FROM {schema}.numbers
+    UNION ALL
+    SELECT 'fences', last_value,
+           greatest((SELECT max(fence) FROM {schema}.jobs), (SELECT max(fence) FROM {schema}.finished))
+    FROM {schema}.fences
+) AS sequences
+WHERE last_value < used

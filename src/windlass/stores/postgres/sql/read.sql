@@ -1,0 +1,82 @@
+-- name: columns
+-- One list for every read; recording.py knows the order. Not a statement by itself.
+j.id, j.number, j.tenant, j.topic, j.task, j.state, j.priority, j.attempt, j.max_attempts, j.created_at,
+j.run_at, j.claimed_at, j.started_at, j.finished_at, j.leased_until, j.fence, j.worker, j.timeout_us, j.key,
+j.correlation_id, j.user_id, j.service_id, j.blocked, j.cancel_requested, j.error_summary, p.percent,
+p.message, p.stage, p.updated_at
+
+-- name: get
+SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.raw), j.result, p.checkpoint,
+       ARRAY(SELECT ROW(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
+             FROM {schema}.attempts a WHERE a.id = j.id ORDER BY a.ordinal)
+FROM {schema}.all_jobs j
+LEFT JOIN {schema}.bodies b ON b.id = j.id AND j.body_apart
+LEFT JOIN {schema}.progress p ON p.id = j.id
+WHERE j.id = $1::uuid AND ($2::text IS NULL OR j.tenant = $2)
+
+-- name: states
+SELECT coalesce((SELECT j.state FROM {schema}.jobs j WHERE j.id = n.id),
+                (SELECT f.state FROM {schema}.finished f WHERE f.id = n.id))
+FROM unnest($1::uuid[]) WITH ORDINALITY AS n(id, position)
+ORDER BY n.position
+
+-- name: pin
+-- The time everything else is told by. With the first statement of the transaction come its settings: whatever
+-- statistics say, rows are found through indexes and read in their order, and limits are planned with their values.
+SELECT {schema}.now_us($1::bigint), set_config('enable_seqscan', 'off', true),
+       set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+       set_config('enable_mergejoin', 'off', true), set_config('enable_sort', 'off', true),
+       set_config('enable_incremental_sort', 'off', true), set_config('max_parallel_workers_per_gather', '0', true),
+       set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)
+
+-- name: numbers
+-- The jobs of a page. What is shown of them is asked for separately: a sort in the same statement, which the
+-- settings make look infinitely expensive, would hide the price of everything beside it.
+SELECT number FROM ({sources}) AS found ORDER BY number DESC LIMIT $1::bigint - {offset} OFFSET {offset}
+
+-- name: count
+SELECT count(*) FROM (SELECT FROM ({sources}) AS found LIMIT $1) AS counted
+
+-- name: totals
+-- How many jobs of this topic, task and tenant are in each stored state.
+SELECT coalesce(sum(waiting + ready), 0)::bigint AS pending, coalesce(sum(running), 0)::bigint AS running,
+       coalesce(sum(completed), 0)::bigint AS completed, coalesce(sum(failed), 0)::bigint AS failed,
+       coalesce(sum(cancelled), 0)::bigint AS cancelled
+FROM (
+    SELECT tenant, topic, task, waiting, ready, running, completed, failed, cancelled FROM {schema}.counts
+    UNION ALL
+    SELECT tenant, topic, task, waiting, ready, running, completed, failed, cancelled FROM {schema}.tally
+) AS changes
+WHERE ($1::text IS NULL OR topic = $1) AND ($2::text IS NULL OR task = $2) AND ($3::text IS NULL OR tenant = $3)
+
+-- name: records
+-- LATERAL … OFFSET 0: each number is looked up, whatever the planner expects to find.
+SELECT {columns}
+FROM unnest($1::bigint[]) AS c(number),
+    LATERAL (SELECT * FROM {schema}.all_jobs a WHERE a.number = c.number OFFSET 0) AS j
+    LEFT JOIN LATERAL (SELECT * FROM {schema}.progress r WHERE r.id = j.id OFFSET 0) AS p ON true
+
+-- name: look_into
+-- Which of these jobs hold the text. Bodies do not leave the server.
+SELECT c.number, j.created_at, coalesce(
+           strpos(j.payload, $2::text) > 0 OR position($3::bytea IN j.raw) > 0 OR strpos(j.error_summary, $2) > 0
+           OR CASE WHEN j.body_apart THEN (
+               SELECT coalesce(strpos(b.payload, $2) > 0, position($3 IN b.raw) > 0)
+               FROM {schema}.bodies b WHERE b.id = j.id
+           ) END
+           -- Most jobs never had an error. Not EXISTS (…): that might read all attempts there are, to have them
+           -- at hand.
+           OR CASE WHEN j.error_summary IS NOT NULL THEN (
+               SELECT bool_or(strpos((e.error ->> 'code') || ': ' || (e.error ->> 'message'), $2) > 0)
+               FROM {schema}.attempts a, LATERAL (
+                   -- A NUL can be spelled in JSON, but not be part of a text.
+                   SELECT CASE WHEN strpos(a.error, '\u0000') = 0 THEN a.error ELSE
+                       regexp_replace(a.error, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')
+                   END::json AS error OFFSET 0
+               ) AS e
+               WHERE a.id = j.id
+           ) END,
+           false
+       )
+FROM unnest($1::bigint[]) AS c(number),
+    LATERAL (SELECT * FROM {schema}.all_jobs a WHERE a.number = c.number OFFSET 0) AS j

@@ -1,0 +1,74 @@
+-- The functions of the schema, as they are called. Types are named, because the driver asks for them beforehand.
+
+-- name: enqueue
+-- The order of the parameters is that of enqueueing.py.
+SELECT * FROM {schema}.enqueue(
+    $1::bigint, $2::boolean, $3::boolean, $4::boolean, $5::uuid[], $6::text[], $7::text[], $8::text[],
+    $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::integer[], $15::bigint[],
+    $16::bigint[], $17::bigint[], $18::bigint[], $19::text[], $20::text[], $21::smallint[], $22::boolean[],
+    $23::text[], $24::text[], $25::text[], $26::text[], $27::smallint[], $28::text[], $29::bytea[],
+    $30::boolean[]
+)
+
+-- name: claim
+SELECT * FROM {schema}.claim(
+    $1::bigint, $2::text, $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::integer,
+    $9::bigint, $10::bigint, $11::text[]
+)
+
+-- name: give_back
+SELECT {schema}.give_back($1::bigint, $2::text, $3::bigint)
+
+-- name: settle
+SELECT * FROM {schema}.settle(
+    $1::bigint, $2::uuid[], $3::bigint[], $4::smallint[], $5::bigint[], $6::text[], $7::text[], $8::text[],
+    $9::bigint[], $10::bigint[], $11::text[]
+)
+
+-- name: settled
+SELECT * FROM {schema}.settled($1::uuid[], $2::bigint[], $3::smallint[], $4::text[])
+
+-- name: extend
+SELECT * FROM {schema}.extend($1::bigint, $2::uuid[], $3::bigint[], $4::bigint)
+
+-- name: start
+SELECT * FROM {schema}.start($1::bigint, $2::uuid[], $3::bigint[])
+
+-- name: report
+SELECT * FROM {schema}.report(
+    $1::bigint, $2::uuid[], $3::bigint[], $4::double precision[], $5::text[], $6::text[], $7::text[]
+)
+
+-- name: cancel_requests
+SELECT * FROM {schema}.cancel_requests($1::bigint, $2::uuid[], $3::bigint[])
+
+-- name: notify
+SELECT pg_notify($1::text, $2::text)
+
+-- name: now
+SELECT {schema}.now_us($1::bigint)
+
+-- name: requeue
+SELECT * FROM {schema}.requeue($1::bigint, $2::uuid[], $3::text)
+
+-- name: cancel
+SELECT * FROM {schema}.cancel($1::bigint, $2::uuid[], $3::text, $4::text)
+
+-- name: remove
+SELECT * FROM {schema}.remove($1::bigint, $2::uuid[], $3::text)
+
+-- name: rescue
+SELECT * FROM {schema}.rescue($1::bigint, $2::integer, NULL, $3::text[])
+
+-- name: prune
+SELECT * FROM {schema}.prune($1::bigint, $2::integer, $3::bigint)
+
+-- name: fold
+SELECT {schema}.fold()
+
+-- name: pause
+INSERT INTO {schema}.topics (topic, paused_until) VALUES ($1, $2)
+ON CONFLICT (topic) DO UPDATE SET paused_until = excluded.paused_until
+
+-- name: resume
+DELETE FROM {schema}.topics WHERE topic = $1

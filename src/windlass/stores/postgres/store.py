@@ -1,0 +1,315 @@
+"""The PostgreSQL store: verbs on the outside, functions of the schema on the server's side."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+from uuid import UUID
+
+from windlass.clock import Clock, SystemClock, seconds_to_microseconds
+from windlass.errors import StoreError, StoreUnavailable
+from windlass.model import (
+    Claim,
+    ClaimRequest,
+    Count,
+    Enqueued,
+    JobFilter,
+    JobRecord,
+    Lease,
+    NewJob,
+    Page,
+    Report,
+    Rescued,
+    Settlement,
+    State,
+    Stats,
+    TopicStats,
+    Verdict,
+    WorkerRecord,
+)
+from windlass.outcome import Released, Retried
+from windlass.stores.endings import CANCELLED_ON_REQUEST, check_batch, summarise_error
+from windlass.stores.postgres import checking, reading, registering, settling, statistics
+from windlass.stores.postgres.claiming import WORDS, Claimer
+from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.listening import Listener
+from windlass.stores.postgres.location import parse_url
+from windlass.stores.postgres.migrating import migrate
+from windlass.stores.postgres.notifying import Hint, Notifier
+from windlass.stores.postgres.recording import STATES
+from windlass.stores.postgres.writer import Writer
+from windlass.stores.protocol import (
+    MAX_BATCH,
+    MAX_ENQUEUE_BATCH,
+    MINUTES_KEPT_SECONDS,
+    StoreLimits,
+    Wakeups,
+)
+from windlass.stores.queries import Queries
+from windlass.stores.wakeups import WakeupHub
+
+FOLD_AFTER: Final = 500
+"""Writes of this store after which it adds up what was appended to the counters."""
+
+_sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
+_log = logging.getLogger("windlass.postgres")
+
+
+class PostgresStore:
+    """Jobs in one schema of a PostgreSQL database. Any number of machines may share it."""
+
+    def __init__(self, url: str, *, clock: Clock | None = None, limits: StoreLimits | None = None) -> None:
+        self.url = url
+        self._clock = clock or SystemClock()
+        self._limits = limits or StoreLimits()
+        self._database = Database(parse_url(url), self._clock)
+        self._hub = WakeupHub()
+        self._claimer = Claimer(self._database)
+        self._writer = Writer(self._database, self._limits, self._written)
+        self._notifier = Notifier(self._database)
+        self._listener = Listener(self._database, self._notifier.channel, self._notifier.sender, self._heard)
+        self._unsure: set[Lease] = set()  # settled without an answer: the next one must be looked up
+        self._unfolded = 0
+        self._folding: asyncio.Task[None] | None = None
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        await self._database.open()
+
+    async def close(self) -> None:
+        await self._listener.close()
+        await self._writer.close()
+        await self._notifier.close()
+        if self._folding is not None:
+            await asyncio.wait((self._folding,))
+        await self._database.close()
+
+    def sibling(self) -> PostgresStore:
+        return PostgresStore(self.url, clock=self._clock, limits=self._limits)
+
+    async def migrate(self) -> list[str]:
+        return await migrate(self._database)
+
+    async def check(self) -> list[str]:
+        return await checking.check(self._database)
+
+    async def now(self) -> int:
+        return int(await self._database.fetchval(_sql["now"], self._database.now))
+
+    def describe(self) -> dict[str, str]:
+        return {
+            "store": "postgresql",
+            "database": self._database.location.shown,
+            "postgresql": self._database.version or "not open",
+            "connection": "pooled" if self._database.pooled else "direct",
+        }
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
+        return await self._writer.enqueue(jobs) if jobs else []
+
+    async def claim(self, request: ClaimRequest) -> Claim:
+        claim = await self._claimer.claim(request)
+        if claim.jobs:
+            self._wrote()
+        return claim
+
+    async def start(self, leases: Sequence[Lease]) -> list[bool]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        return _answers(leases, await settling.start(self._database, leases)) if leases else []
+
+    async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        if not leases:
+            return []
+        return _answers(leases, await settling.extend(self._database, leases, lease_seconds))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        check_batch("settlements", len(settlements), MAX_BATCH)
+        if not settlements:
+            return []
+        leases = {settlement.lease for settlement in settlements}
+        try:
+            held = await settling.settle(self._database, settlements)
+            refused = [s for s in settlements if s.lease not in held and s.lease in self._unsure]
+            if refused:
+                held |= await settling.settled(self._database, refused)
+        except (StoreUnavailable, asyncio.CancelledError):
+            # The reply may have been lost after the commit. The caller will try again, and must not be told
+            # then that somebody else has taken the job.
+            self._unsure |= leases
+            raise
+        self._unsure -= leases
+        self._settled(settlements, held)
+        return _answers([settlement.lease for settlement in settlements], held, once=True)
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        check_batch("reports", len(reports), MAX_BATCH)
+        if not reports:
+            return []
+        return _answers([item.lease for item in reports], await settling.report(self._database, reports))
+
+    async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        asked = await settling.cancel_requests(self._database, leases) if leases else set()
+        return [lease for lease in leases if lease in asked]
+
+    # -- operating --------------------------------------------------------------------------------------
+
+    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        rows = await self._database.fetch(_sql["requeue"], self._database.now, list(job_ids), tenant)
+        self._ready({topic for _, _, topic in rows if topic is not None})
+        return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
+
+    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        summary = summarise_error(CANCELLED_ON_REQUEST)
+        rows = await self._database.fetch(_sql["cancel"], self._database.now, list(job_ids), tenant, summary)
+        verdicts = [Verdict(verdict) for _, verdict in sorted(rows)]
+        if Verdict.DONE in verdicts:
+            self._finished()
+        return verdicts
+
+    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        rows = await self._database.fetch(_sql["remove"], self._database.now, list(job_ids), tenant)
+        return [Verdict(verdict) for _, verdict in sorted(rows)]
+
+    async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+        row = await self._database.fetchrow(_sql["rescue"], self._database.now, limit, WORDS)
+        returned, failed, cancelled, expired, topics = row or (0, 0, 0, 0, [])
+        if returned:
+            self._ready(set(topics))
+        if failed or cancelled or expired:
+            self._finished()
+        return Rescued(returned, failed, cancelled, expired)
+
+    async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
+        kept = seconds_to_microseconds(MINUTES_KEPT_SECONDS)
+        rows = await self._database.fetch(_sql["prune"], self._database.now, limit, kept)
+        await registering.forget(self._database)
+        await self._fold()
+        return {STATES[state]: n for state, n in rows}
+
+    async def pause(self, topic: str, until: int | None) -> None:
+        if until is None:
+            await self._database.fetch(_sql["resume"], topic)
+        else:
+            await self._database.fetch(_sql["pause"], topic, until)
+        self._ready({topic})
+
+    async def topics(self) -> list[TopicStats]:
+        return await statistics.topics(self._database)
+
+    # -- workers ----------------------------------------------------------------------------------------
+
+    async def beat(self, worker: WorkerRecord) -> None:
+        await registering.beat(self._database, worker)
+
+    async def leave(self, name: str, started_at: int) -> None:
+        await registering.leave(self._database, name, started_at)
+
+    async def workers(self) -> list[WorkerRecord]:
+        return await registering.workers(self._database)
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
+        return await reading.get(self._database, job_id, tenant)
+
+    async def states(self, job_ids: Sequence[UUID]) -> list[State | None]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        return await reading.states(self._database, job_ids)
+
+    async def list_jobs(
+        self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0
+    ) -> Page:
+        return await reading.list_jobs(self._database, where, limit=limit, cursor=cursor, offset=offset)
+
+    async def count(self, where: JobFilter) -> Count:
+        return await reading.count(self._database, where)
+
+    async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
+        return await statistics.stats(self._database, window_seconds, tenant)
+
+    # -- hints ------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def wakeups(
+        self, *, topics: Collection[str] | None = (), finished: bool = False
+    ) -> AsyncIterator[Wakeups]:
+        async with self._hub.subscribe(topics=topics, finished=finished) as subscription:
+            await self._listener.start()
+            yield subscription
+
+    def _written(self, jobs: Sequence[NewJob]) -> None:
+        # Also for delayed jobs: a sleeping worker has to learn when to get up.
+        self._ready({job.topic for job in jobs})
+        self._wrote()
+
+    def _settled(self, settlements: Sequence[Settlement], held: set[Lease]) -> None:
+        outcomes = [settlement.outcome for settlement in settlements if settlement.lease in held]
+        if any(isinstance(outcome, Retried | Released) for outcome in outcomes):
+            # Which topics they were of is not known here, and does not matter: this is rare.
+            self._claimer.forget()
+            self._hub.ready(None)
+            self._notifier.ready_anywhere()
+        if not all(isinstance(outcome, Retried | Released) for outcome in outcomes):
+            self._finished()
+        self._wrote()
+
+    def _ready(self, topics: set[str]) -> None:
+        if topics:
+            self._claimer.forget()
+            self._hub.ready(topics)
+            self._notifier.ready(topics)
+
+    def _finished(self) -> None:
+        self._hub.finished()
+        self._notifier.finished()
+
+    def _heard(self, hint: Hint) -> None:
+        if hint.topics is None or hint.topics:
+            self._claimer.forget()
+            self._hub.ready(hint.topics)
+        if hint.finished:
+            self._hub.finished()
+
+    # -- counters ---------------------------------------------------------------------------------------
+
+    def _wrote(self) -> None:
+        """Whoever appends to the counters now and then adds them up, so that reading them stays cheap."""
+        self._unfolded += 1
+        if self._unfolded >= FOLD_AFTER and self._folding is None:
+            self._unfolded = 0
+            self._folding = asyncio.create_task(self._fold_quietly())
+
+    async def _fold_quietly(self) -> None:
+        try:
+            await self._fold()
+        except StoreError as error:
+            _log.debug("counters were not added up: %s", error)  # the next one adds up all
+        finally:
+            self._folding = None
+
+    async def _fold(self) -> None:
+        await self._database.fetch(_sql["fold"])
+
+
+def _answers(leases: Sequence[Lease], held: set[Lease], *, once: bool = False) -> list[bool]:
+    """Whether each lease held; with ``once`` only the first of equal ones is told so."""
+    if not once:
+        return [lease in held for lease in leases]
+    left = set(held)
+    answers = []
+    for lease in leases:
+        answers.append(lease in left)
+        left.discard(lease)
+    return answers

@@ -1,0 +1,190 @@
+"""Group commit: callers wait for their own durable write, but share it.
+
+Whatever arrives while a write is under way makes the next one. Two go on at a time, so that one can be
+prepared while the other waits for the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import asyncpg
+
+from windlass.errors import LimitExceeded, StoreError, StoreUnavailable, WindlassError
+from windlass.model import Enqueued, NewJob
+from windlass.stores.limits import limit_problem
+from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.enqueueing import enqueue_arguments, enqueued
+from windlass.stores.protocol import StoreLimits
+from windlass.stores.queries import Queries
+
+_sql = Queries("windlass.stores.postgres.sql", "limits.sql")
+_verbs = Queries("windlass.stores.postgres.sql", "verbs.sql")
+_log = logging.getLogger("windlass.postgres")
+
+WRITES_AT_ONCE: Final = 2
+JOBS_PER_WRITE: Final = 2000
+"""Calls are joined up to this many jobs; a single call may be larger."""
+PATIENCE_SECONDS: Final = 5.0
+"""How long a call outlives a database that has gone away, before it is told."""
+PAUSE_SECONDS: Final = 0.1
+
+
+@dataclass(slots=True)
+class _Call:
+    jobs: Sequence[NewJob]
+    answer: asyncio.Future[list[Enqueued]]
+
+
+class Writer:
+    """Collects enqueue calls of one event loop and writes them together."""
+
+    def __init__(
+        self, database: Database, limits: StoreLimits, on_written: Callable[[Sequence[NewJob]], None]
+    ) -> None:
+        self._database = database
+        self._limits = limits
+        self._on_written = on_written
+        self._waiting: deque[_Call] = deque()
+        self._writing: set[asyncio.Task[None]] = set()
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        call = _Call(jobs, asyncio.get_running_loop().create_future())
+        self._waiting.append(call)
+        if len(self._writing) < WRITES_AT_ONCE:
+            task = asyncio.create_task(self._write_waiting())
+            self._writing.add(task)
+            task.add_done_callback(self._writing.discard)
+        return await call.answer
+
+    async def close(self) -> None:
+        """Finish what was accepted."""
+        while self._writing:
+            await asyncio.wait(self._writing)
+
+    async def _write_waiting(self) -> None:
+        while self._waiting:
+            calls = [self._waiting.popleft()]
+            number = len(calls[0].jobs)
+            while self._waiting and number + len(self._waiting[0].jobs) <= JOBS_PER_WRITE:
+                calls.append(self._waiting.popleft())
+                number += len(calls[-1].jobs)
+            try:
+                await self._write(calls)
+            except BaseException as error:
+                # Nobody else tells them: a call must never wait for an answer that cannot come.
+                for call in calls:
+                    _refuse(call, StoreUnavailable(f"writing was interrupted: {type(error).__name__}"))
+                if not isinstance(error, Exception):
+                    raise
+                _log.exception("writing %d jobs failed", number)  # a bug; those who wait behind it go on
+
+    async def _write(self, calls: list[_Call]) -> None:
+        if self._limits.max_topics or self._limits.max_jobs_per_topic:
+            calls = await self._within_limits(calls)
+        # Callers that gave up waiting before anything was sent need not be served.
+        calls = [call for call in calls if not call.answer.done()]
+        if not calls:
+            return
+        try:
+            answers = await self._insert([job for call in calls for job in call.jobs])
+        except StoreUnavailable as error:
+            for call in calls:
+                _refuse(call, error)
+        except StoreError as error:
+            if len(calls) == 1:
+                _refuse(calls[0], error)
+                return
+            for call in calls:  # one of them is to blame; the others must not suffer for it
+                await self._write([call])
+        else:
+            start = 0
+            for call in calls:
+                if not call.answer.done():
+                    call.answer.set_result(answers[start : start + len(call.jobs)])
+                start += len(call.jobs)
+            self._on_written([job for call in calls for job in call.jobs])
+
+    async def _insert(self, jobs: list[NewJob]) -> list[Enqueued]:
+        """Write these jobs once, even when the reply gets lost and they have to be sent again."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        again = False
+        while True:
+            try:
+                rows = await self._database.fetch(
+                    _verbs["enqueue"], *enqueue_arguments(jobs, self._database.now, again=again)
+                )
+                return enqueued(jobs, rows)
+            except StoreUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+            except StoreError as error:
+                # Sent again while the first try was still being committed: now it is there.
+                if not again or not _is_taken(error) or time.monotonic() > deadline:
+                    raise _explained(error, jobs) from error
+            again = True
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _within_limits(self, calls: list[_Call]) -> list[_Call]:
+        """Those of the calls that pass no limit; the others are told."""
+        accepted: list[_Call] = []
+        written: Counter[str] = Counter()
+        for call in calls:
+            try:
+                problem = await self._limit_problem(call.jobs, written)
+            except WindlassError as error:
+                _refuse(call, error)
+                continue
+            if problem is not None:
+                _refuse(call, problem)
+                continue
+            written.update(job.topic for job in call.jobs)
+            accepted.append(call)
+        return accepted
+
+    async def _limit_problem(self, jobs: Sequence[NewJob], written: Counter[str]) -> LimitExceeded | None:
+        keyed = [job for job in jobs if job.key is not None]
+        taken = set()
+        if keyed:
+            rows = await self._database.fetch(
+                _sql["keys_taken"],
+                [job.tenant for job in keyed],
+                [job.task or job.topic for job in keyed],
+                [job.key for job in keyed],
+            )
+            taken = {tuple(row) for row in rows}
+        added: Counter[str] = Counter()
+        for job in jobs:
+            key = (job.tenant, job.task or job.topic, job.key)
+            if job.key is not None:
+                if key in taken:
+                    continue  # a duplicate adds nothing
+                taken.add(key)
+            added[job.topic] += 1
+        rows = await self._database.fetch(_sql["jobs_by_topic"])
+        known = {row[0] for row in rows} | written.keys()
+        active = Counter({row[0]: int(row[1]) for row in rows}) + written
+        return limit_problem(self._limits, added, topics=lambda: known, active=lambda topic: active[topic])
+
+
+def _refuse(call: _Call, error: WindlassError) -> None:
+    if not call.answer.done():
+        call.answer.set_exception(error)
+
+
+def _is_taken(error: StoreError) -> bool:
+    """Whether the id of a job was there already. Not by the message: that is in the server's language."""
+    return isinstance(error.__cause__, asyncpg.UniqueViolationError)
+
+
+def _explained(error: StoreError, jobs: Sequence[NewJob]) -> StoreError:
+    if _is_taken(error):
+        which = f"job id {jobs[0].id} is taken" if len(jobs) == 1 else "a job id is taken"
+        return StoreError(f"{which}; every job needs an id of its own")
+    return error
