@@ -7,6 +7,7 @@ the nearest wins: the call's options, the task's defaults, the app's settings.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,11 @@ from windlass.settings import LONGEST, MAX_COUNT, Settings
 MAX_PRIORITY: Final = 2**32
 """Priorities go from minus to plus this: the beanstalkd wire's 0 to 2^32-1 fits, negated."""
 
+MIN_MEMORY: Final = 16 * 2**20
+MAX_MEMORY: Final = 2**40
+"""What a handler may be given to use, in bytes."""
+
+_memory = re.compile(r"(\d{1,15}(?:\.\d{1,15})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _FIRST_MOMENT: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MOMENT: Final = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 
@@ -52,6 +58,8 @@ class TaskOptions(TypedDict, total=False):
     until: Literal["pruned", "finished"]
     on_duplicate: Literal["keep", "replace"]
     expires: float | timedelta | None
+    isolation: Literal["process"] | None
+    memory_limit: int | str | None
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -87,6 +95,7 @@ class WorkerOptions(TypedDict, total=False):
     lease: float | None
     prefetch: int | None
     handle_signals: bool
+    isolate: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +122,11 @@ def check_task_options(given: Mapping[str, Any], settings: Settings) -> TaskOpti
     checked.setdefault("max_attempts", settings.max_attempts)
     checked.setdefault("timeout", settings.timeout)
     checked.setdefault("priority", 0)
+    if "memory_limit" in checked and "isolation" not in checked:
+        raise InvalidInput(
+            f"memory_limit is {shorten(given['memory_limit'])}, but only a handler in a process of its own "
+            'has one; add isolation="process"'
+        )
     return checked  # type: ignore[return-value]  # built key by key from TaskOptions' own keys
 
 
@@ -190,6 +204,15 @@ def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) ->
                 checked[name] = check_choice(name, value, KeyLifetime)
             case "on_duplicate":
                 checked[name] = check_choice(name, value, OnDuplicate)
+            case "isolation":
+                if value != "process":
+                    raise InvalidInput(
+                        f"isolation is {shorten(value)}; it can be 'process'. Without it async handlers run "
+                        "on the worker's event loop and plain functions on threads"
+                    )
+                checked[name] = value
+            case "memory_limit":
+                checked[name] = check_memory(name, value)
             case "retry":
                 if not isinstance(value, Retry):
                     raise InvalidInput(
@@ -215,6 +238,8 @@ _NONE_IS_NOT_GIVEN: Final = frozenset(
         "tenant",
         "topic",
         "retry",
+        "isolation",
+        "memory_limit",
         "correlation_id",
         "user_id",
         "service_id",
@@ -270,6 +295,20 @@ def check_integer(name: str, value: Any, minimum: int, maximum: int) -> int:
     if not minimum <= value <= maximum:
         raise InvalidInput(f"{name} is {shorten(value)}; {minimum:,} to {maximum:,} are possible")
     return int(value)
+
+
+def check_memory(name: str, value: Any) -> int:
+    """Bytes, from a number or from text such as ``256MB``; K, M, G and T count by 1024."""
+    amount = value
+    if isinstance(value, str) and (words := _memory.fullmatch(value.strip())):
+        amount = int(float(words[1]) * 1024 ** " KMGT".index(words[2].upper() or " "))
+    if isinstance(amount, bool) or not isinstance(amount, int):
+        raise InvalidInput(
+            f"{name} is {shorten(value)}; give bytes as a whole number, or text such as '256MB' or '1.5GB'"
+        )
+    if not MIN_MEMORY <= amount <= MAX_MEMORY:
+        raise InvalidInput(f"{name} is {shorten(value)}; 16 MB to 1 TB are possible")
+    return amount
 
 
 _Choice = TypeVar("_Choice", bound=StrEnum)

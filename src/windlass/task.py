@@ -11,6 +11,7 @@ from windlass import payload
 from windlass.annotations import plain_function
 from windlass.enqueueing import submit
 from windlass.errors import ConfigurationError, InvalidInput, InvalidPayload
+from windlass.isolation import importing_module
 from windlass.job import Job
 from windlass.model import BodyFormat, NewJob
 from windlass.names import MAX_NAME_LENGTH, check_task_name, check_topic, is_topic
@@ -53,6 +54,9 @@ class Task(Generic[P, R]):
         except InvalidInput as error:
             raise ConfigurationError(f"task {self.name!r} ({self.location}): {error}") from None
         self.defaults: Mapping[str, Any] = MappingProxyType(dict(checked))
+        self.isolation = checked.get("isolation")
+        self.memory_limit: int | None = self.defaults.get("memory_limit")
+        self.registered_by = importing_module() if self.isolation is not None else None
         self.signature = Signature(fn, self.name)
         self._template = self._make_template({})
 

@@ -28,12 +28,13 @@ async def in_memory(app: Windlass, *, clock: Clock | None = None) -> AsyncIterat
 def inline(app: Windlass) -> Iterator[Windlass]:
     """Every enqueue runs its job before it returns, and raises ``JobFailed`` when the job failed for good.
 
-    Everything else is as always: payloads are checked, keys are unique, retries wait for their time.
+    Everything else is as always: payloads are checked, keys are unique, retries wait for their time. Only
+    tasks with ``isolation="process"`` run in this process like others, where mocks and debuggers reach them.
     """
     before = app.after_enqueue
 
     async def run_at_once(jobs: list[Job[Any]]) -> None:
-        await app.run_until_idle(handle_signals=False)
+        await app.run_until_idle(handle_signals=False, isolate=False)
         for job in jobs:
             await job.refresh()
             if job.state == "failed":

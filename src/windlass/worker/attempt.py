@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from dataclasses import replace
+import logging
+from collections.abc import Mapping
 from types import CoroutineType
+from typing import TYPE_CHECKING, Any
 
+from windlass.clock import Clock
 from windlass.context import Context
-from windlass.errors import InvalidPayload
+from windlass.errors import StoreUnavailable
 from windlass.model import Report
-from windlass.outcome import Completed, Failed, Outcome
+from windlass.outcome import Outcome
 from windlass.settings import Settings
 from windlass.stores.protocol import Store
 from windlass.worker import deciding
+from windlass.worker.backoff import Backoff
 from windlass.worker.contexts import in_context
 from windlass.worker.held import Held, Stop
 from windlass.worker.threads import HandlerThreads
+from windlass.worker.waiting import Recovery
+
+if TYPE_CHECKING:
+    from windlass.isolation import Place
+    from windlass.task import Task
+    from windlass.worker.processes.pool import Processes
 
 PRECISE_TIMEOUT = 10.0
 """Timeouts shorter than this many seconds end on time; longer ones within the keeper's half second."""
+
+_log = logging.getLogger("windlass.worker")
 
 
 class Run:
@@ -42,20 +54,58 @@ class Run:
         return self._worker.shutting_down
 
     async def report(self, report: Report) -> bool:
-        if self._held.stop is Stop.LOST or self._held.settling:
-            return False
-        return (await self._store.report([report]))[0]
+        """Write it. While the store is away progress is let go, and a checkpoint waits: it is a promise."""
+        held = self._held
+        backoff = Backoff("saving a checkpoint", self._worker.recovery, 1.0)
+        while held.stop is not Stop.LOST and not held.settling:
+            try:
+                kept = (await self._store.report([report]))[0]
+            except StoreUnavailable as error:
+                if report.checkpoint is None:
+                    _log.info("progress of job %s was not written: %s", held.job.lease.job_id, error)
+                    return True
+                if held.stop is not None:
+                    raise  # asked to stop: a function on a thread must not wait here for ever
+                await backoff.wait(error)
+            else:
+                backoff.reset()
+                return kept
+        return False
 
 
 class Workplace:
-    """What the attempts of one worker share."""
+    """What the attempts of one worker share. Without ``places`` every handler runs in this process."""
 
-    def __init__(self, store: Store, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        loop: asyncio.AbstractEventLoop,
+        recovery: Recovery,
+        clock: Clock,
+        places: Mapping[Task[..., Any], Place] | None,
+    ) -> None:
         self.store = store
+        self.recovery = recovery
         self.settings = settings
         self.loop = loop
         self.threads = HandlerThreads("handler")
         self.shutting_down = False
+        self._clock = clock
+        self._places = places
+        self._processes: Processes | None = None
+
+    def shut_down(self) -> None:
+        """Handlers that look see that the worker has been told to stop."""
+        self.shutting_down = True
+        if self._processes is not None:
+            self._processes.shut_down()
+
+    async def close(self) -> None:
+        """Let go of threads and processes."""
+        self.threads.close()
+        if self._processes is not None:
+            await self._processes.close()
 
     async def attempt(self, held: Held) -> Outcome | None:
         """Run the handler under this lease. None when the lease was lost and nobody wants the outcome.
@@ -64,13 +114,13 @@ class Workplace:
         cancels that task; a handler that returns normally all the same is taken at ``held.stop``'s word.
         """
         job, task = held.job, held.task
+        if task.isolation is not None and self._places is not None:
+            return await self._in_process(held)
         policy = task.retry
         try:
             args, kwargs = task.decode(job.payload, job.format)
-        except InvalidPayload as error:
-            return deciding.after_error(job, policy, error)
-        except Exception as error:  # the user's own types are made here, and may raise anything
-            return Failed(replace(deciding.describe(error), code="invalid_input", retryable=False))
+        except Exception as error:
+            return deciding.after_bad_payload(job, error)
         context = None
         if task.signature.context is not None:
             limit = self.settings.max_result_bytes
@@ -78,7 +128,7 @@ class Workplace:
         timer = None
         # Longer timeouts are watched by the keeper: a timer of its own would be a tax on every short job.
         if job.timeout is not None and job.timeout < PRECISE_TIMEOUT:
-            timer = self.loop.call_later(job.timeout, _time_out, held)
+            timer = self.loop.call_later(job.timeout, held.time_out)
         try:
             if task.is_async:
                 variables = contextvars.copy_context()
@@ -105,10 +155,21 @@ class Workplace:
         if held.stop in (Stop.LOST, Stop.TIMEOUT):
             return deciding.after_stop(job, policy, held.stop)
         # A handler that finished although it was asked to stop has finished.
-        try:
-            return Completed(task.encode_result(value, self.settings.max_result_bytes))
-        except Exception as error:  # likewise written by the user's own types
-            return Failed(replace(deciding.describe(error), code="invalid_result", retryable=False))
+        return deciding.after_return(task, value, self.settings.max_result_bytes)
+
+    async def _in_process(self, held: Held) -> Outcome | None:
+        if self._processes is None:
+            # Imported here: who has no such tasks pays nothing for them.
+            from windlass.worker.processes.pool import Processes
+
+            self._processes = Processes(
+                self.loop,
+                self.settings,
+                self._clock,
+                self._places or {},
+                lambda held, report: Run(held, self.store, self).report(report),
+            )
+        return await self._processes.attempt(held)
 
     async def _on_thread(
         self, held: Held, context: Context | None, args: tuple[object, ...], kwargs: dict[str, object]
@@ -123,10 +184,3 @@ def _look_at(call: asyncio.Future[object]) -> None:
     """A thread that ends after its handler was given up has its error looked at by nobody else."""
     if not call.cancelled():
         call.exception()
-
-
-def _time_out(held: Held) -> None:
-    """A timer's end, on the event loop."""
-    if held.stop is None and held.handler is not None:
-        held.stop = Stop.TIMEOUT
-        held.handler.cancel()

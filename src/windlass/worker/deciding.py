@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import traceback
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from windlass.context import Released as ReleasedByHandler
 from windlass.errors import Cancel, Fail, InvalidPayload, RetryAfter, Snooze, WindlassError
 from windlass.model import Claimed, JobError
-from windlass.outcome import Cancelled, Failed, Outcome, Released, Retried
+from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 from windlass.retry import DEFAULT_RETRY, MAX_DELAY, Retry
 from windlass.worker.held import Stop
+
+if TYPE_CHECKING:
+    from windlass.task import Task
 
 _log = logging.getLogger("windlass.worker")
 
@@ -59,6 +63,22 @@ def after_timeout(job: Claimed, policy: Retry | None) -> Outcome:
     return after_failure(job, policy, error, TimeoutError(error.message))
 
 
+def after_bad_payload(job: Claimed, error: Exception) -> Outcome:
+    """The stored payload could not be made into the handler's arguments."""
+    if isinstance(error, InvalidPayload):
+        return after_error(job, None, error)
+    # The user's own types are made from it, and may raise anything.
+    return Failed(replace(describe(error), code="invalid_input", retryable=False))
+
+
+def after_return(task: Task[..., Any], value: object, max_result_bytes: int) -> Outcome:
+    """The handler returned."""
+    try:
+        return Completed(task.encode_result(value, max_result_bytes))
+    except Exception as error:  # likewise written by the user's own types
+        return Failed(replace(describe(error), code="invalid_result", retryable=False))
+
+
 def after_stop(job: Claimed, policy: Retry | None, stop: Stop) -> Outcome | None:
     """The handler was stopped from outside; None when there is nothing left to tell the store."""
     match stop:
@@ -81,7 +101,7 @@ def describe(error: BaseException) -> JobError:
     text = _clean(error, MAX_MESSAGE)
     name = type(error).__qualname__
     module = type(error).__module__
-    name = name if module in ("builtins", "__main__") else f"{module}.{name}"
+    name = name if module in ("builtins", "__main__", "__mp_main__") else f"{module}.{name}"
     return JobError(
         code=code,
         message=_clean(f"{name}: {text}" if text else name, MAX_MESSAGE),

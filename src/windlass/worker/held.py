@@ -56,6 +56,12 @@ class Held:
         self.handler: asyncio.Task[None] | None = None
         self.thread: asyncio.Future[Any] | None = None  # a plain function's run, which nothing can interrupt
 
+    def time_out(self) -> None:
+        """A timer's end, on the event loop."""
+        if self.stop is None and self.handler is not None:
+            self.stop = Stop.TIMEOUT
+            self.handler.cancel()
+
     def extended(self, sent: float) -> None:
         """The store accepted an extension that was sent at ``sent``."""
         self.deadline = sent + self.job.lease_seconds

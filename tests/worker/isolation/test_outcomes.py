@@ -1,0 +1,206 @@
+"""A handler in a process of its own can say and do what others can."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.worker.helpers import until, working
+from tests.worker.isolation import handlers
+from tests.worker.isolation.alive import is_alive
+from windlass import Job, JobCancelled, JobFailed, Windlass
+from windlass.ids import new_id
+from windlass.model import NewJob
+from windlass.worker.processes import pool
+
+PATIENCE = 20.0
+
+
+async def over(job: Job[Any]) -> Job[Any]:
+    """The job, once its attempts are over or it waits for a later one."""
+
+    async def settled() -> bool:
+        await job.refresh()
+        return job.state not in {"running", "pending"} or job.shown_state in {"delayed", "retrying"}
+
+    await until(settled)
+    return job
+
+
+async def test_one_process_runs_one_job_after_another(memory_app: Windlass) -> None:
+    """Starting an interpreter is paid once, not for every job."""
+    jobs = await handlers.pid.enqueue_many([{}] * 5)
+    asynchronous = await handlers.pid_of_async.enqueue()
+    assert await memory_app.run_until_idle(concurrency=1) == 6
+    pids = {await job.result(timeout=0) for job in [*jobs, asynchronous]}
+    assert len(pids) == 1
+
+
+async def test_processes_that_have_nothing_to_do_or_have_done_much_end(
+    memory_app: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Idle ones after a while, busy ones after many jobs; the next job gets a fresh one."""
+    monkeypatch.setattr(pool, "MOST_JOBS", 2)
+    monkeypatch.setattr(pool, "IDLE_SECONDS", 0.05)
+    jobs = await handlers.pid.enqueue_many([{}] * 3)
+    async with working(memory_app, concurrency=1):
+        pids = [await job.result(timeout=PATIENCE) for job in jobs]
+        assert pids[0] == pids[1] != pids[2]
+        await until(lambda: not is_alive(pids[2]))
+
+
+async def test_an_error_is_kept_with_its_traceback_and_tried_again(warm: Windlass) -> None:
+    """As if the handler had run in the worker: code, message, the handler's own lines."""
+    job = await over(await handlers.explodes.enqueue())
+    with pytest.raises(JobFailed):
+        await job.result(timeout=PATIENCE)
+    await job.refresh()
+    assert [record.attempt for record in job.attempts] == [1, 2]
+    assert job.error is not None
+    assert (job.error.code, job.error.message) == ("handler_error", "ValueError: boom \\ud800")
+    assert job.error.traceback is not None
+    assert 'raise ValueError("boom' in job.error.traceback
+    assert "processes" not in job.error.traceback, "the worker's own frames are of no interest"
+
+
+async def test_an_async_error_that_is_not_retryable_fails_at_once(warm: Windlass) -> None:
+    """``retryable`` of the exception counts, and its traceback starts at the handler."""
+    job = await over(await handlers.explodes_async.enqueue())
+    assert (job.state, job.attempt) == ("failed", 1)
+    assert job.error is not None
+    assert job.error.message == "tests.worker.isolation.handlers.Odd: strange"
+    assert job.error.traceback is not None
+    assert "asyncio" not in job.error.traceback
+
+
+async def test_a_retry_function_sees_the_exception_itself(warm: Windlass) -> None:
+    """It is asked where the exception is."""
+    job = await over(await handlers.chooses_its_delay.enqueue())
+    assert (job.state, job.attempt) == ("pending", 1)
+    assert (job.run_at - job.created_at).total_seconds() > 499
+
+
+async def test_directives_work_as_elsewhere(warm: Windlass) -> None:
+    """RetryAfter, Fail, Snooze, Cancel, and an exit that is an error of the attempt."""
+    jobs = {
+        how: await handlers.directs.options(max_attempts=1 if how == "exit" else 2).enqueue(how=how)
+        for how in ("retry", "fail", "snooze", "cancel", "exit")
+    }
+    for job in jobs.values():
+        await over(job)
+    assert (jobs["retry"].state, jobs["retry"].attempt) == ("pending", 1)
+    assert (jobs["retry"].run_at - jobs["retry"].created_at).total_seconds() > 499
+    error = jobs["fail"].error
+    assert error is not None
+    assert (error.code, error.message, jobs["fail"].attempt) == ("declined", "card declined", 1)
+    assert (jobs["snooze"].shown_state, jobs["snooze"].attempt) == ("delayed", 0)
+    with pytest.raises(JobCancelled, match="order withdrawn"):
+        await jobs["cancel"].result(timeout=PATIENCE)
+    assert jobs["exit"].error is not None
+    assert jobs["exit"].error.message == "SystemExit: 3"
+
+
+async def test_progress_and_checkpoint_are_written_while_it_runs(warm: Windlass, mark: Path) -> None:
+    """They go through the worker, under the lease."""
+    job = await handlers.reports.enqueue(mark=str(mark))
+
+    async def reported() -> bool:
+        await job.refresh()
+        return job.checkpoint is not None
+
+    await until(reported)
+    assert job.progress is not None
+    assert (job.progress.percent, job.progress.message, job.progress.stage) == (42.5, "rendering", "two")
+    assert job.checkpoint == {"page": 7}
+    mark.touch()
+    assert await job.result(timeout=PATIENCE) == [None, 7]
+
+
+async def test_the_context_knows_what_it_knows_elsewhere(
+    warm: Windlass, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Job, attempt, fence, whom it is for; and what it logs arrives in the worker's log."""
+    with caplog.at_level(logging.INFO):
+        options = handlers.tells.options(key="k", tenant="acme", user_id="u", correlation_id="c")
+        job = await options.enqueue(name="Ada")
+        said = await job.result(timeout=PATIENCE)
+    await job.refresh()
+    assert said == {
+        "id": str(job.id),
+        "task": "tells",
+        "topic": "tells",
+        "key": "k",
+        "attempt": 1,
+        "fence": said["fence"],
+        "tenant": "acme",
+        "user": "u",
+        "correlation": "c",
+        "flags": [False, False],
+        "thread": "MainThread",
+    }
+    assert said["fence"] > 0
+    assert job.checkpoint == [1]
+    (record,) = [record for record in caplog.records if record.name == "windlass.job"]
+    assert record.getMessage() == "hello from Ada"
+    assert (record.__dict__["job_id"], record.__dict__["tenant"]) == (str(job.id), "acme")
+
+
+async def test_context_variables_do_not_leak_from_one_job_to_the_next(warm: Windlass) -> None:
+    """The process is the same, the context is not."""
+    seen = [await (await handlers.remembers.enqueue()).result(timeout=PATIENCE) for _ in range(3)]
+    assert [variable for variable, _ in seen] == ["clean"] * 3
+    assert len({pid for _, pid in seen}) == 1
+
+
+async def test_large_payloads_and_results_pass(warm: Windlass) -> None:
+    """Megabytes in both directions."""
+    text = "0123456789" * 800_000
+    job = await handlers.echoes.enqueue(text.encode())
+    assert await job.result(timeout=PATIENCE) == text
+
+
+async def test_bad_payloads_and_results_fail_at_once(warm: Windlass) -> None:
+    """As in the worker: trying again cannot help."""
+    # A newer version of the program enqueued what this one does not take.
+    new = NewJob(id=new_id(), topic="prints", task="prints", payload=b'{"text":1}')
+    [answer] = await warm.store.enqueue([new])
+    for job, code in (
+        (await warm.get(answer.job_id), "invalid_input"),
+        (await handlers.returns_nonsense.enqueue(), "invalid_result"),
+    ):
+        await over(job)
+        assert (job.state, job.attempt, job.error and job.error.code) == ("failed", 1, code)
+
+
+async def test_what_a_handler_prints_goes_where_the_worker_prints(
+    memory_app: Windlass, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And cannot be taken for something the process says to the worker."""
+    job = await handlers.prints.enqueue(text="plain words")
+    await memory_app.run_until_idle()
+    await job.result(timeout=0)
+    captured = capfd.readouterr()
+    assert captured.out.count("plain words") == 2
+    assert captured.err.count("plain words") == 1
+
+
+async def test_a_fork_of_a_handler_neither_speaks_for_it_nor_outlives_terminate(
+    memory_app: Windlass, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """multiprocessing inside a handler works; its logs go to stderr."""
+    job = await handlers.forks.enqueue()
+    await memory_app.run_until_idle()
+    assert await job.result(timeout=0) == "0 -15"
+    assert "a fork speaks" in capfd.readouterr().err
+
+
+async def test_a_handler_cannot_open_another_store_than_its_worker_has(warm: Windlass) -> None:
+    """An app on a store in memory, as in tests, must not reach the real one from the process."""
+    job = await over(await handlers.enqueues.enqueue())
+    assert job.state == "failed"
+    assert job.error is not None
+    assert job.error.code == "configuration_error"
+    assert "isolate=False" in job.error.message
