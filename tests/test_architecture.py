@@ -13,13 +13,13 @@ import windlass
 PACKAGE = Path(windlass.__file__).parent
 
 FOUNDATIONS = {
-    "__about__", "clock", "errors", "ids", "model", "names", "outcome", "payload", "retry",
+    "__about__", "clock", "errors", "ids", "model", "names", "outcome", "payload", "retry", "urls",
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.protocol"}
 HALL = {
     "annotations", "app", "background", "blocking", "blocking_twins", "connections", "context", "enqueueing",
-    "filters", "job", "managing", "mismatch", "options", "registry", "results", "settings", "shapes",
-    "signature", "task",
+    "filters", "fleet", "isolation", "job", "managing", "mismatch", "options", "registry", "results",
+    "settings", "shapes", "signature", "task",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}

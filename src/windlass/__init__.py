@@ -27,6 +27,7 @@ from windlass.errors import (
     WindlassError,
     WrongState,
 )
+from windlass.fleet import WorkerInfo
 from windlass.job import Attempt, Job, JobPage
 from windlass.model import BACKFILL, DISCOVERED, EXPLICIT, Count, JobError, Progress, State, Stats, TopicStats
 from windlass.options import BY_PAYLOAD
@@ -75,6 +76,7 @@ __all__ = [
     "UsedAfterFork",
     "Windlass",
     "WindlassError",
+    "WorkerInfo",
     "WrongState",
     "__version__",
 ]

@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Type
 from urllib.parse import quote
 from uuid import UUID
 
-from windlass import managing, payload
+from windlass import isolation, managing, payload
 from windlass.blocking import Portal
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds, to_datetime
 from windlass.connections import Connections
 from windlass.enqueueing import submit
-from windlass.errors import HandlerNotFound, InvalidInput, JobCancelled, JobFailed, ResultTimeout
+from windlass.errors import (
+    ConfigurationError,
+    HandlerNotFound,
+    InvalidInput,
+    JobCancelled,
+    JobFailed,
+    ResultTimeout,
+)
 from windlass.filters import JobFilters, check_filter
+from windlass.fleet import WorkerInfo, worker_info
 from windlass.job import Job, JobPage
 from windlass.model import FOREVER, BodyFormat, Count, JobRecord, NewJob, State, Stats, TopicStats
 from windlass.names import check_topic, check_wire_topic, shorten, suggest
@@ -66,6 +74,8 @@ class Windlass:
         self.registry = Registry()
         self.portal = Portal(self)
         self.after_enqueue: Callable[[list[Job[Any]]], Awaitable[None]] | None = None  # for inline mode
+        self.url = self.settings.url  # of the store in use
+        self.unopenable: str | None = None  # why this process may not open it, see ``isolation``
         self._connections = self._connections_to(self.settings.url)
 
     def __repr__(self) -> str:
@@ -75,6 +85,8 @@ class Windlass:
 
     async def open(self) -> Self:
         """Open the store for this event loop and bring its schema up to date."""
+        if why := self.unopenable or isolation.unopenable:
+            raise ConfigurationError(why)
         await self._connections.open()
         return self
 
@@ -93,15 +105,16 @@ class Windlass:
     @contextmanager
     def on_store(self, url: str, *, clock: Clock | None = None) -> Iterator[Self]:
         """Use another store for a while: how tests run an app's tasks on ``memory://``."""
-        before = (self.clock, self._connections, self.portal)
+        before = (self.clock, self._connections, self.portal, self.url)
         self.clock = clock or SystemClock()
+        self.url = url
         self._connections = self._connections_to(url)
         self.portal = Portal(self)
         try:
             yield self
         finally:
             self.portal.close()
-            self.clock, self._connections, self.portal = before
+            self.clock, self._connections, self.portal, self.url = before
 
     def _connections_to(self, url: str) -> Connections:
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
@@ -356,6 +369,13 @@ class Windlass:
     async def resume(self, topic: str) -> None:
         """Let workers take jobs of this topic again."""
         await self.store.pause(check_wire_topic(topic), None)
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Who runs jobs here, by name; those that vanished stay listed for a day and are ``missing``."""
+        store = self.store
+        records = await store.workers()
+        now = await store.now()
+        return [worker_info(record, now) for record in records]
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; the names of the steps taken."""

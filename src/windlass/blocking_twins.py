@@ -10,6 +10,7 @@ from uuid import UUID
 from windlass.app import DEFAULT_PAGE, Windlass
 from windlass.blocking import AppTwin, Twin
 from windlass.filters import JobFilters
+from windlass.fleet import WorkerInfo
 from windlass.job import Attempt, Job, JobPage
 from windlass.model import Count, JobError, JobRecord, Progress, State, Stats, TopicStats
 from windlass.options import EnqueueOptions, WorkerOptions
@@ -334,6 +335,10 @@ class BlockingWindlass(AppTwin[Windlass]):
     def resume(self, topic: str) -> None:
         """Let workers take jobs of this topic again."""
         self._portal.run(self._inner.resume, topic)
+
+    def workers(self) -> list[WorkerInfo]:
+        """Who runs jobs here, by name; those that vanished stay listed for a day and are ``missing``."""
+        return self._portal.run(self._inner.workers)
 
     def migrate(self) -> list[str]:
         """Bring the schema up to date; the names of the steps taken."""

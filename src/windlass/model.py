@@ -428,5 +428,27 @@ class Stats:
         return self.completed / finished if finished else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRecord:
+    """A worker, as it last told about itself."""
+
+    name: str
+    host: str
+    pid: int
+    version: str
+    started_at: int  # by the store's clock, asked once; tells a restarted worker from its predecessor
+    seen_at: int = 0  # filled in by the store
+    lanes: tuple[Lane, ...] = ()
+    more_lanes: int = 0  # lanes beyond those listed
+    concurrency: int = 0
+    running: int = 0  # handlers at work
+    claimed: int = 0  # jobs at hand that have not started
+    loop_lag_seconds: float = 0.0  # the longest its event loop let anything wait since the beat before
+    ran: int = 0  # attempts settled since it started
+    completed: int = 0
+    failed: int = 0
+    lost: int = 0  # leases that ended before their outcome was written
+
+
 FOREVER: Final = 253_402_300_800_000_000 - 1
 """The last microsecond of the year 9999, for pauses without an end."""

@@ -1,4 +1,4 @@
-"""What names and identifying texts may look like: topics, tasks, keys, tenants. No I/O.
+"""What names and identifying texts may look like: topics, tasks, workers, keys, tenants. No I/O.
 
 Every rule answers with the value itself, or with an ``InvalidInput`` that says value, limit and remedy.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 from windlass.errors import InvalidInput
 
 MAX_NAME_LENGTH: Final = 200
-"""Longest topic, task or tenant name."""
+"""Longest name of a topic, task, tenant or worker."""
 MAX_TEXT_LENGTH: Final = 255
 """Longest correlation, user or service id."""
 
@@ -50,10 +50,19 @@ def check_wire_topic(value: Any) -> str:
 
 def check_task_name(value: Any) -> str:
     """A task's name: readable text on one line."""
-    name = check_text("task name", value, MAX_NAME_LENGTH)
+    return _check_line("task name", value)
+
+
+def check_worker_name(value: Any) -> str:
+    """What a worker is called in jobs, logs and lists: readable text on one line."""
+    return _check_line("worker name", value)
+
+
+def _check_line(what: str, value: Any) -> str:
+    name = check_text(what, value, MAX_NAME_LENGTH)
     if _control.search(name) or name != name.strip():
         raise InvalidInput(
-            f"task name is {shorten(value)}; it may hold no control characters and no spaces at its ends"
+            f"{what} is {shorten(value)}; it may hold no control characters and no spaces at its ends"
         )
     return name
 

@@ -134,7 +134,11 @@ def _setting(
 class Settings:
     """How an app behaves. Fixed once the app is made; build it with :func:`load_settings`."""
 
-    url: str = _setting(Kind.TEXT, "sqlite:///windlass.db", "Where jobs live: sqlite:///path or memory://.")
+    url: str = _setting(
+        Kind.TEXT,
+        "sqlite:///windlass.db",
+        "Where jobs live: sqlite:///path, postgresql://host/database or memory://.",
+    )
     lease: float = _setting(
         Kind.SECONDS, 60.0, "How long a claimed job stays a worker's without an extension.", 2, DAY
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-# User and password end at the last @ before the path: a password may hold an unescaped one.
-_PASSWORD = re.compile(r"(?<=//)([^:/?#]*):[^/?#]*@")
+# Up to the last @ of all: a password may hold any character, whether or not it should have been escaped.
+# Rather hide too much (the port of a URL with an @ in its options) than too little.
+_PASSWORD = re.compile(r"(?<=//)([^:/?#@]*):.*@")
 _PASSWORD_OPTION = re.compile(r"(?<=[?&])(password)=[^&#]*")
 
 

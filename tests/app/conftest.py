@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.servers.shared import empty_url
 from windlass import Job, Windlass
 from windlass.model import ClaimRequest, Lane, Settlement
 from windlass.outcome import Completed, Outcome
@@ -21,10 +22,17 @@ def clock() -> FrozenClock:
     return FrozenClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+URLS: dict[str, Callable[[Path], str]] = {
+    "memory": lambda _: "memory://",
+    "sqlite": lambda directory: f"sqlite:///{directory / 'jobs.db'}",
+    "postgres": lambda _: empty_url(),
+}
+
+
+@pytest.fixture(params=URLS)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Every store an app can be given here."""
-    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
+    """Every store an app can be given."""
+    return URLS[request.param](tmp_path)
 
 
 @pytest.fixture

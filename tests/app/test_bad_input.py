@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.app.conftest import URLS
 from windlass import InvalidInput, InvalidPayload, LimitExceeded, Retry, Windlass, WindlassError
 
 
@@ -169,7 +170,7 @@ async def refusal(app: Windlass, bad: Bad) -> WindlassError:
 async def test_a_bad_enqueue_is_refused_and_leaves_nothing(bad: Bad, tmp_path: Path) -> None:
     """Value, limit and remedy are in the message; no store has a trace of it; all stores say the same."""
     messages = set()
-    for url in ("memory://", f"sqlite:///{tmp_path / 'jobs.db'}"):
+    for url in (where(tmp_path) for where in URLS.values()):
         async with make_app(url) as app:
             error = await refusal(app, bad)
             for words in bad.says:

@@ -10,9 +10,9 @@ import pytest
 
 from windlass.cli import words
 from windlass.cli.stats import bars
-from windlass.cli.target import shown_url
 from windlass.clock import MICROSECONDS
 from windlass.model import FOREVER
+from windlass.urls import shown_url
 
 MINUTE = 60 * MICROSECONDS
 

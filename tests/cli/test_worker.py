@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -186,6 +188,62 @@ def test_a_broken_module_is_one_line(run: Run, project: Project) -> None:
         answer.errors
         == "error: importing 'broken' failed: RuntimeError: no settings (--traceback shows where)\n"
     )
+
+
+@pytest.fixture
+def locked(project: Project) -> Iterator[sqlite3.Connection]:
+    """A store nobody can open: somebody else has locked the file before it was ever used."""
+    project.write(
+        "patient.py",
+        "from windlass import Windlass\napp = Windlass('sqlite:///patient.db?busy_timeout=0.05')\n"
+        "@app.task\ndef work() -> None: ...\n",
+    )
+    connection = sqlite3.connect(project.directory / "patient.db", isolation_level=None)
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.execute("BEGIN EXCLUSIVE")
+    yield connection
+    connection.close()
+
+
+@needs_signals
+def test_a_store_that_is_away_is_waited_for(project: Project, locked: sqlite3.Connection) -> None:
+    """It says so once, goes on trying, and works as soon as the store is there."""
+    with project.start("worker", "patient:app") as process:
+        process.wait_for("the store is not available, trying until it is: .*patient.db stayed locked")
+        locked.execute("ROLLBACK")
+        process.wait_for("the store is there, after [0-9]+ failed tries")
+        process.wait_for(STARTED)
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 0
+        assert process.text.count("trying until it is") == 1
+
+
+@needs_signals
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_worker_that_waits_for_its_store_can_be_stopped(
+    project: Project, locked: sqlite3.Connection, number: int
+) -> None:
+    """As any other: one signal, exit code 0."""
+    with project.start("worker", "patient:app") as process:
+        process.wait_for("trying until it is")
+        process.signal(number)
+        assert process.wait() == 0
+        assert process.seen[-1].endswith("stopped before the store was there")
+
+
+def test_a_store_that_can_never_be_opened_is_not_waited_for(project: Project, run: Run) -> None:
+    """A wrong URL or a newer schema does not go away by itself."""
+    project.write("wrong.py", "from windlass import Windlass\napp = Windlass('sqlite:///nowhere/jobs.db')\n")
+    answer = run("worker", "wrong:app")
+    assert answer.code == 2
+    assert "does not exist; create it first" in answer.errors
+    run("migrate", "--app", "jobs:app")
+    with sqlite3.connect(project.directory / "jobs.db") as connection:
+        connection.execute("INSERT INTO windlass_schema (version, name, applied_at) VALUES (999, 'later', 0)")
+    connection.close()
+    answer = run("worker", "jobs:app")
+    assert answer.code == 1
+    assert "has schema version 999" in answer.errors
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.stores.urls import STORES
+from tests.stores.urls import ONCE_MORE, STORES
 from windlass.stores import create_store
 from windlass.stores.protocol import Store, StoreLimits
 from windlass.testing.clock import FrozenClock
 
 # Before the suite is imported: its assertions then say what was compared, like those of any test module.
 pytest.register_assert_rewrite("windlass.testing.conformance", "windlass.testing.agreement")
+
+EVERYWHERE = {**STORES, **ONCE_MORE}
 
 MakeStore = Callable[[StoreLimits], Awaitable[Store]]
 
@@ -24,7 +26,7 @@ def clock() -> FrozenClock:
     return FrozenClock()
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=EVERYWHERE)
 async def make_store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FrozenClock
 ) -> AsyncIterator[MakeStore]:
@@ -32,7 +34,7 @@ async def make_store(
     async with AsyncExitStack() as stack:
 
         async def make(limits: StoreLimits) -> Store:
-            store = create_store(STORES[request.param](tmp_path), clock=clock, limits=limits)
+            store = create_store(EVERYWHERE[request.param](tmp_path), clock=clock, limits=limits)
             await store.open()
             stack.push_async_callback(store.close)
             await store.migrate()

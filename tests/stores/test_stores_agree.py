@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.stores.urls import STORES
+import pytest
+from hypothesis import settings
+
+from tests.servers.shared import recycle
+from tests.stores.urls import ONCE_MORE, STORES
 from windlass.stores import create_store
 from windlass.stores.protocol import Store
 from windlass.testing.agreement import StoresAgree
@@ -20,15 +24,29 @@ from windlass.testing.clock import FrozenClock
 class OurStoresAgree(StoresAgree):
     """Every store Windlass ships."""
 
+    urls: Mapping[str, Callable[[Path], str]] = STORES
+
     def make_stores(self, clock: FrozenClock) -> Mapping[str, Store]:
         self.directory = Path(tempfile.mkdtemp(prefix="windlass-agreement-"))
-        return {name: create_store(url(self.directory), clock=clock) for name, url in STORES.items()}
+        return {name: create_store(url(self.directory), clock=clock) for name, url in self.urls.items()}
 
     def teardown(self) -> None:
         try:
             super().teardown()
         finally:
             shutil.rmtree(self.directory, ignore_errors=True)
+            recycle()
+
+
+class OldestPostgresAgrees(OurStoresAgree):
+    """The reference and the oldest PostgreSQL, which has not everything the newest has."""
+
+    urls: Mapping[str, Callable[[Path], str]] = {"memory": STORES["memory"], **ONCE_MORE}
 
 
 TestStoresAgree = OurStoresAgree.TestCase
+# Fewer examples: what this one can find that the other cannot is SQL the old server understands differently.
+OldestPostgresAgrees.TestCase.settings = settings(max_examples=max(10, settings().max_examples // 5))
+TestOldestPostgresAgrees = pytest.mark.skipif(not ONCE_MORE, reason="the header says how to install it")(
+    OldestPostgresAgrees.TestCase
+)

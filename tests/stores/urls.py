@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.servers.shared import empty_url, other_version
+
 STORES: dict[str, Callable[[Path], str]] = {
     "memory": lambda _: "memory://",
     # Without an fsync per commit: verbs are tried here, power cuts elsewhere.
     "sqlite": lambda directory: f"sqlite:///{directory.as_posix()}/jobs.db?synchronous=normal",
+    "postgres": lambda _: empty_url(),
 }
 """A store's URL in a directory of its own, by name; the reference first."""
+
+ONCE_MORE: dict[str, Callable[[Path], str]] = (
+    {} if other_version() is None else {"postgres15": lambda _: empty_url(oldest=True)}
+)
+"""The oldest PostgreSQL we support, where there is one; the header of a run says so where there is none."""

@@ -56,6 +56,15 @@ def options_sync(*, user_id: str) -> str:
     return user_id
 
 
+@app.task(isolation="process", memory_limit="256MB")
+def isolated(n: int) -> int:
+    return n
+
+
+@app.task(isolation="thread")  # refused: call-overload|arg-type
+def misplaced() -> None: ...
+
+
 @app.task()
 def empty() -> bytes:
     return b""
@@ -77,6 +86,7 @@ async def main() -> None:
     reveal_type(sync_with_context)  # reveals: Task[[order: Order], Order]
     reveal_type(options_async)  # reveals: Task[[user_id: str], dict[str, int]]
     reveal_type(options_sync)  # reveals: Task[[*, user_id: str], str]
+    reveal_type(isolated)  # reveals: Task[[n: int], int]
     reveal_type(empty)  # reveals: Task[[], bytes]
 
     job = await plain_async.enqueue(user_id="42")
@@ -117,7 +127,11 @@ async def main() -> None:
     await app.jobs(sate="failed")  # refused: call-arg
     reveal_type((await app.stats()).pending)  # reveals: int
     reveal_type(await app.cancel(job.id))  # reveals: bool
+    for worker in await app.workers():
+        reveal_type(worker)  # reveals: WorkerInfo
+        reveal_type(worker.missing)  # reveals: bool
     await app.run_worker(concurrency=10, topics=["mail"])
+    await app.run_until_idle(isolate=False)
     await app.run_worker(concurency=10)  # refused: call-arg
 
 

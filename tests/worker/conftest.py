@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.shared import empty_url
 from windlass import Windlass
 
 URLS: dict[str, Callable[[Path], str]] = {
     "memory": lambda _: "memory://",
     "sqlite": lambda directory: f"sqlite:///{directory / 'jobs.db'}",
+    "postgres": lambda _: empty_url(),
 }
 
 

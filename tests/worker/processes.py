@@ -19,14 +19,15 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class Site:
-    """A directory with a queue and an event log."""
+    """A directory with an event log, and a queue: in the same directory unless it is told where."""
 
     directory: Path
     lease: float = 2.0
+    store_url: str | None = None
 
     @property
     def url(self) -> str:
-        return f"sqlite:///{self.directory / 'jobs.db'}"
+        return self.store_url or f"sqlite:///{self.directory / 'jobs.db'}"
 
     @property
     def events_path(self) -> Path:
@@ -42,19 +43,30 @@ class Site:
             **more,
         }
 
+    @property
+    def complaints_path(self) -> Path:
+        """What all workers wrote to stderr. A file: a pipe that nobody reads would stop a worker one day."""
+        return self.directory / "complaints.txt"
+
+    def complaints(self) -> str:
+        return self.complaints_path.read_text("utf-8", "replace")
+
     def start(self, **environment: str) -> subprocess.Popen[str]:
         """A worker process, past its start-up."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.worker.victims"],
-            env=self.environment(**environment),
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with self.complaints_path.open("a") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.worker.victims"],
+                env=self.environment(**environment),
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":
-            raise RuntimeError(f"the worker did not start: {process.communicate()[1]}")
+            process.kill()
+            process.communicate()
+            raise RuntimeError(f"the worker did not start: {self.complaints()}")
         return process
 
     @contextlib.contextmanager
@@ -92,5 +104,5 @@ def stop(
 ) -> tuple[int, str]:
     """Signal a process and wait for its end: exit code and what it said."""
     process.send_signal(number)
-    output, errors = process.communicate(timeout=patience)
-    return process.returncode, output + errors
+    output, _ = process.communicate(timeout=patience)
+    return process.returncode, output

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.conftest import URLS
 from tests.worker.helpers import until, working
 from windlass import ConfigurationError, Context, Fail, JobCancelled, Windlass
 from windlass.ids import new_id
@@ -256,7 +257,7 @@ async def test_a_delayed_job_starts_when_it_is_due(app: Windlass) -> None:
 
 async def test_a_waiting_worker_is_woken_by_an_enqueue(tmp_path: Path) -> None:
     """Not by its poll: that is an hour away here."""
-    for url in ("memory://", f"sqlite:///{tmp_path / 'jobs.db'}"):
+    for url in (where(tmp_path) for where in URLS.values()):
         app = Windlass(url, poll_interval=3600)
 
         @app.task

@@ -16,6 +16,7 @@ import sys
 import time
 
 from windlass import Context, Windlass
+from windlass.model import ClaimRequest, Lane
 
 app = Windlass()
 
@@ -82,7 +83,8 @@ def forks(ctx: Context) -> str:
     child = os.fork()
     if child == 0:
         try:
-            asyncio.run(app.store_of_parent.claim(None))  # type: ignore[attr-defined]
+            request = ClaimRequest("child", (Lane("forks", "forks"),), limit=1, lease_seconds=60)
+            asyncio.run(app.store_of_parent.claim(request))  # type: ignore[attr-defined]
             answer = "no error"
         except Exception as error:
             answer = f"{type(error).__name__}: {error}"

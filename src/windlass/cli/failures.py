@@ -16,6 +16,9 @@ FAILED: Final = 1
 """What was asked could not be done: no such job, the store is unavailable, the awaited job failed."""
 USAGE: Final = 2
 """What was asked makes no sense; asking again will not help."""
+BEFORE_START: Final = 64
+"""Added to its exit code by one of several worker processes that could not start: there is no point in trying
+again, and its parent ends with the code itself."""
 INTERRUPTED: Final = 130
 """Ctrl-C, as shells count it."""
 BROKEN_PIPE: Final = 141

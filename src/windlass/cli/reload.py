@@ -1,29 +1,24 @@
 """``--reload``: a parent that starts the worker anew whenever a source file of the project changes.
 
-The parent imports nothing of the project, so nothing there can be stale. The child gets a process group of
-its own: Ctrl-C reaches the parent alone, which passes it on once, and the child stops gracefully.
+The parent imports nothing of the project, so nothing there can be stale.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import itertools
 import os
-import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import click
 
-POLL_SECONDS: Final = 0.25
-"""How often files are looked at."""
+from windlass.cli import children
+from windlass.cli.children import POLL_SECONDS, Child, StopRequests
+
 GRACE_SECONDS: Final = 3.0
 """How long running jobs may finish before a reload; then they are given back."""
 KILL_SECONDS: Final = 5.0
@@ -37,29 +32,31 @@ _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages", "di
 def supervise(app_reference: str) -> int:
     """Run the worker in a child, again after every change, until told to stop; the exit code."""
     files = Files(project_roots(app_reference))
-    command = [sys.executable, "-m", "windlass.cli", *_child_arguments(sys.argv[1:])]
+    arguments = _child_arguments(sys.argv[1:])
     _say(f"watching .py files in {', '.join(map(str, files.roots))}")
-    with _stop_requests() as stop:
+    with children.stop_requests() as stop:
         while True:
-            child = _start(command)
+            # Without byte code: two edits within a second and of one length would run the older one again.
+            child = Child(arguments, {"PYTHONDONTWRITEBYTECODE": "1"})
             changed = _wait(files, stop, child)
-            if stop.asked():
-                return _pass_on(stop, child)
+            if stop.urgency():
+                children.pass_on(stop, [child])
+                return children.exit_code(child.returncode)
             if not changed:
-                code = _exit_code(child.wait())
+                code = children.exit_code(child.wait())
                 if code == 0:
                     return 0
                 _say(f"the worker ended with exit code {code}; it starts again when a file changes")
                 changed = _wait(files, stop, None)
-                if stop.asked():
+                if stop.urgency():
                     return code
             _say(f"{changed} changed: starting anew")
             _end(child)
 
 
-def _wait(files: Files, stop: StopRequests, child: subprocess.Popen[bytes] | None) -> str:
+def _wait(files: Files, stop: StopRequests, child: Child | None) -> str:
     """Until a file changes (which one), a signal asks to stop, or the child has ended (nothing)."""
-    while not stop.asked() and (child is None or child.poll() is None):
+    while not stop.urgency() and (child is None or child.poll() is None):
         stop.sleep(POLL_SECONDS)
         changed = files.changed()
         if changed:
@@ -84,19 +81,6 @@ def project_roots(app_reference: str) -> list[Path]:
             places = [str(Path(spec.origin).parent)]
         roots += [Path(place) for place in places if not Path(place).is_relative_to(here)]
     return roots
-
-
-def end_with_parent() -> None:
-    """In the child: stop when the parent is gone, however it went. Its end of our stdin closes with it."""
-    stdin = sys.stdin.fileno()
-
-    def watch() -> None:
-        # Past Python's own buffer: its lock, held by a thread that waits, would abort the interpreter's end.
-        while os.read(stdin, 4096):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, name="windlass-parent", daemon=True).start()
 
 
 class Files:
@@ -147,88 +131,20 @@ def _child_arguments(arguments: list[str]) -> list[str]:
     return [*arguments[:index], "--supervised", *arguments[index + 1 :]]
 
 
-def _start(command: list[str]) -> subprocess.Popen[bytes]:
-    # Without byte code: two edits within a second and of one length would run the older one again.
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    options: dict[str, Any] = {"process_group": 0}
-    if sys.platform == "win32":
-        options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, **options)  # noqa: S603
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
+def _end(child: Child) -> None:
     """Before a reload: a moment to finish, then give back, then no more patience."""
     for patience in (GRACE_SECONDS, KILL_SECONDS):
         if child.poll() is not None:
             break
-        _tell(child, signal.SIGTERM)
+        child.ask()
         try:
             child.wait(patience)
         except subprocess.TimeoutExpired:
             continue
     if child.poll() is None:
         child.kill()
-    child.wait()
-    if child.stdin is not None:
-        child.stdin.close()
-
-
-def _pass_on(stop: StopRequests, child: subprocess.Popen[bytes]) -> int:
-    """Give the child every signal we get, and wait for it to finish as it sees fit; its exit code."""
-    passed = 0
-    while child.poll() is None:
-        while passed < len(stop.signals):
-            _tell(child, stop.signals[passed])
-            passed += 1
-        try:
-            child.wait(POLL_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
-    return _exit_code(child.returncode)
-
-
-def _exit_code(code: int) -> int:
-    """As shells count it: a child that died of a signal ended with 128 and the signal's number."""
-    return code if code >= 0 else 128 - code
-
-
-def _tell(child: subprocess.Popen[bytes], number: int) -> None:
-    if sys.platform == "win32":
-        child.send_signal(signal.CTRL_BREAK_EVENT)
-    else:
-        child.send_signal(number)
+    child.let_go()
 
 
 def _say(message: str) -> None:
     click.secho(f"reload: {message}", fg="blue", err=True)
-
-
-class StopRequests:
-    """Signals to stop, in the order they came."""
-
-    def __init__(self) -> None:
-        self.signals: list[int] = []
-
-    def asked(self) -> bool:
-        return bool(self.signals)
-
-    def add(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature signal wants
-        self.signals.append(number)
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep, at most a moment longer than until the next signal (Python resumes sleeps after those)."""
-        deadline = time.monotonic() + seconds
-        while not self.signals and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(left, 0.05))
-
-
-@contextlib.contextmanager
-def _stop_requests() -> Iterator[StopRequests]:
-    """While inside, signals to stop are kept instead of ending the process."""
-    stop = StopRequests()
-    before = {number: signal.signal(number, stop.add) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

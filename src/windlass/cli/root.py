@@ -41,6 +41,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "stats": Entry(
         "windlass.cli.stats:stats", "Look and manage", "Show counts, times and throughput of the queue."
     ),
+    "workers": Entry(
+        "windlass.cli.workers:workers", "Look and manage", "List the workers, and how they are doing."
+    ),
     "migrate": Entry(
         "windlass.cli.migrate:migrate", "Operate", "Create the tables, or bring them up to date."
     ),

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from windlass.__about__ import __version__
 from windlass.app import Windlass
-from windlass.cli import logs, words
+from windlass.cli import failures, logs, words
+from windlass.cli.children import Leash
 from windlass.cli.loading import load_app
-from windlass.cli.target import shown_url, traceback_option
+from windlass.cli.running import Run
+from windlass.cli.target import traceback_option
 from windlass.cli.terminal import examples
-from windlass.worker import Worker
+from windlass.errors import ConfigurationError, WindlassError
 
-_log = logging.getLogger("windlass.cli")
+MOST_PROCESSES: Final = 1000
+"""Most processes one parent looks after."""
 
 
 def _topics(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> list[str] | None:
@@ -46,6 +46,7 @@ def _limits(ctx: click.Context, param: click.Parameter, value: Sequence[str]) ->
     epilog=examples(
         "windlass worker myproject.jobs:app",
         "windlass worker myproject.jobs:app --concurrency 20 --topics mail,reports",
+        "windlass worker myproject.jobs:app --processes 4 --name mail",
         "windlass worker myproject.jobs:app --topic-concurrency reports=2 --reload",
     )
 )
@@ -56,6 +57,13 @@ def _limits(ctx: click.Context, param: click.Parameter, value: Sequence[str]) ->
     type=click.IntRange(1),
     metavar="NUMBER",
     help="Handlers to run at a time. Default: the app's setting, 10 unless changed.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, MOST_PROCESSES),
+    default=1,
+    metavar="NUMBER",
+    help="Worker processes to run, each with that concurrency; crashed ones are started again. Default: 1.",
 )
 @click.option(
     "--topics",
@@ -91,7 +99,9 @@ def _limits(ctx: click.Context, param: click.Parameter, value: Sequence[str]) ->
     help="Most jobs to hold that have not started. Default: chosen by the worker.",
 )
 @click.option(
-    "--name", help="What this worker is called in jobs and logs. Default: host, process and a number."
+    "--name",
+    help="What this worker is called in jobs and logs; several processes get a number after it. "
+    "Default: host, process and a number.",
 )
 @click.option(
     "--log-level",
@@ -103,13 +113,19 @@ def _limits(ctx: click.Context, param: click.Parameter, value: Sequence[str]) ->
     "--reload", is_flag=True, help="For development: start anew when a .py file of the project changes."
 )
 @click.option("--supervised", is_flag=True, hidden=True)
+@click.option("--member", type=int, hidden=True)
 @traceback_option
+@click.pass_context
 def worker(
+    ctx: click.Context,
+    /,
     app_reference: str,
+    processes: int,
     log_level: str | None,
     log_json: bool,
     reload: bool,
     supervised: bool,
+    member: int | None,
     **options: Any,
 ) -> None:
     """Run the jobs of an app until stopped.
@@ -118,51 +134,46 @@ def worker(
     finish, for up to 30 seconds; a second one gives them back at once. Logs go to stderr.
     """
     if reload:
-        from windlass.cli.reload import supervise
+        from windlass.cli import reload as reloading
 
-        click.get_current_context().exit(supervise(app_reference))
-    if supervised:
-        from windlass.cli.reload import end_with_parent
+        ctx.exit(reloading.supervise(app_reference))
+    leash = Leash() if supervised else None
+    if processes > 1 and member is None:
+        from windlass.cli import processes as several
 
-        end_with_parent()
-    app = load_app(app_reference)
-    logs.set_up(log_level, as_json=log_json)
+        logs.set_up(log_level, as_json=log_json)
+        ctx.exit(several.supervise(app_reference, processes, options["name"], leash))
     if options["exclude_topics"] is None:
         options["exclude_topics"] = ()
-    asyncio.run(_run(app, options))
+    if member is not None and options["name"] is not None:
+        options["name"] = f"{options['name']}-{member}"
+    run = Run(options, leash)
+    try:
+        app = load_app(app_reference)
+        if member is not None:
+            _refuse_memory(app, processes)
+        logs.set_up(log_level, as_json=log_json)
+        asyncio.run(run.main(app))
+    except (click.ClickException, WindlassError) as error:
+        if member is None or run.begun:
+            raise
+        raise _could_not_start(ctx, error) from error
 
 
-async def _run(app: Windlass, options: dict[str, Any]) -> None:
-    async with app:
-        running = app.worker(**options)
-        started = time.monotonic()
-        # Called once the worker waits for the first time: by then it listens to signals, and who reads this
-        # line may send one.
-        asyncio.get_running_loop().call_soon(_announce, app, running)
-        await running.run()
-        _sum_up(running, time.monotonic() - started)
+def _refuse_memory(app: Windlass, processes: int) -> None:
+    if app.settings.url.startswith("memory:"):
+        raise ConfigurationError(
+            f"{app.settings.url} lives inside one process, and --processes is {processes}: each would have "
+            "jobs of its own; use --processes 1, or a database such as sqlite:///jobs.db"
+        )
 
 
-def _announce(app: Windlass, running: Worker) -> None:
-    topics = sorted({lane.topic for lane in running.lanes})
-    _log.info(
-        "windlass %s: worker %s on %s, %s, %s %s, concurrency %d; Ctrl-C stops",
-        __version__,
-        running.name,
-        shown_url(app.settings.url),
-        words.plural(len(app.registry), "task"),
-        "topic" if len(topics) == 1 else "topics",
-        ", ".join(topics[:8]) + (f" and {len(topics) - 8} more" if len(topics) > 8 else ""),
-        running.concurrency,
-    )
-
-
-def _sum_up(running: Worker, seconds: float) -> None:
-    tally = running.tally
-    parts = [f"ran {tally.ran:,}"]
-    parts += [
-        f"{name} {getattr(tally, name):,}"
-        for name in ("completed", "retried", "failed", "cancelled", "released", "lost")
-        if getattr(tally, name) or name in {"completed", "retried", "failed"}
-    ]
-    _log.info("worker %s stopped after %s: %s", running.name, words.duration(seconds), ", ".join(parts))
+def _could_not_start(ctx: click.Context, error: Exception) -> failures.LoadFailure:
+    """The same error with an exit code that tells the parent not to try again."""
+    if isinstance(error, click.ClickException):
+        message, code = error.format_message(), error.exit_code
+        cause = error.cause if isinstance(error, failures.LoadFailure) else None
+    else:
+        message, code = str(error), failures.exit_code(error) if isinstance(error, WindlassError) else 1
+        cause = error if failures.wants_traceback(ctx) else None
+    return failures.LoadFailure(message, failures.BEFORE_START + code, cause)

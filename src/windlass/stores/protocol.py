@@ -43,6 +43,7 @@ from windlass.model import (
     Stats,
     TopicStats,
     Verdict,
+    WorkerRecord,
 )
 
 MAX_BATCH = 1000
@@ -58,6 +59,10 @@ KEPT_ERRORS_LAST = 10
 """Of a job's errors the first and the last ten are kept."""
 MINUTES_KEPT_SECONDS = 48 * 3600.0
 """How far back the minute series and the durations of ``stats`` go."""
+WORKERS_KEPT_SECONDS = 24 * 3600.0
+"""How long a worker that vanished stays listed: somebody should be able to see that it did."""
+MAX_WORKERS = 1000
+"""Most workers that are listed."""
 SUMMARY_LENGTH = 200
 """``error_summary`` is cut to this many characters."""
 
@@ -71,7 +76,11 @@ class StoreLimits:
 
 
 class Wakeups(Protocol):
-    """A subscription to hints. A hint may come late, twice or never; polling underneath is the caller's."""
+    """A subscription to hints. A hint may come late, twice or never; polling underneath is the caller's.
+
+    Trouble with the store is never raised here: a subscription that hears nothing for a while is what polling
+    is for, and it heals by itself.
+    """
 
     async def wait(self, timeout: float) -> bool:
         """True once something relevant was hinted since the last call, False after ``timeout`` seconds."""
@@ -174,13 +183,30 @@ class Store(Protocol):
         """
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
-        """Remove up to ``limit`` finished jobs whose retention is over; how many of each state."""
+        """Remove up to ``limit`` finished jobs whose retention is over; how many of each state.
+
+        Forgets workers that were not seen for ``WORKERS_KEPT_SECONDS``, too.
+        """
 
     async def pause(self, topic: str, until: int | None) -> None:
         """Grant nothing of this topic until then (``FOREVER`` without an end); None resumes."""
 
     async def topics(self) -> list[TopicStats]:
         """Every topic that has jobs or is paused, by name."""
+
+    # -- workers ----------------------------------------------------------------------------------------
+
+    async def beat(self, worker: WorkerRecord) -> None:
+        """List this worker, or renew what is known of it; ``seen_at`` becomes the store's time.
+
+        The name is what tells workers apart: of two with one name the last to beat is listed.
+        """
+
+    async def leave(self, name: str, started_at: int) -> None:
+        """Take a worker off the list, unless another one has beaten under its name since."""
+
+    async def workers(self) -> list[WorkerRecord]:
+        """The workers by name, at most ``MAX_WORKERS``: then those seen last, of equals the first names."""
 
     # -- reading ----------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import time
 from windlass.errors import StoreError
 from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.worker.backoff import Backoff
+from windlass.worker.waiting import Recovery
 
 RESCUE_SECONDS = 0.5
 """At least this often somebody looks for ended leases; half of the promised second."""
@@ -23,11 +24,11 @@ _log = logging.getLogger("windlass.worker")
 class Janitor:
     """Runs beside the claims; they rescue too, so it only steps in when there are none."""
 
-    def __init__(self, store: Store, poll_interval: float) -> None:
+    def __init__(self, store: Store, poll_interval: float, recovery: Recovery) -> None:
         self._store = store
         self._every = min(RESCUE_SECONDS, poll_interval)
         self._last_claim = 0.0
-        self._backoff = Backoff("rescuing and pruning")
+        self._backoff = Backoff("rescuing and pruning", recovery)
 
     def claimed(self) -> None:
         """A claim has just done the rescuing."""

@@ -18,12 +18,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from windlass.clock import Clock
-from windlass.errors import StoreError, StoreUnavailable
+from windlass.errors import ConfigurationError, StoreError
 from windlass.stores.protocol import MAX_BATCH, Store
+from windlass.worker.backoff import Backoff
 from windlass.worker.held import Held, HeldJobs, Stop
+from windlass.worker.registrar import Registrar
+from windlass.worker.waiting import Recovery, within
 
 LONGEST_TICK = 0.5
 SHORTEST_TICK = 0.05
+LONGEST_RETRY = 1.0
+"""While the store is away it is tried at least this often: leases are running out."""
 START_AFTER = 0.25
 """A handler that has run this long gets its start recorded; most are done before."""
 
@@ -44,6 +49,8 @@ class Keeper:
         stop_handler: StopHandler,
         give_back: Callable[[Held], None],
         on_death: Callable[[BaseException], None],
+        registrar: Registrar,
+        recovery: Recovery,
     ) -> None:
         self._store = store.sibling()
         self._held = held
@@ -55,7 +62,9 @@ class Keeper:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = threading.Event()
         self._wake: asyncio.Event | None = None
-        self._failing = False
+        self._registrar = registrar
+        self._backoff = Backoff("extending leases", recovery, LONGEST_RETRY)
+        self._next_try = 0.0  # by the loop's clock
 
     def start(self) -> None:
         self._thread.start()
@@ -85,34 +94,50 @@ class Keeper:
 
     async def _main(self) -> None:
         self._wake = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        opened = False
+        loop = self._loop = asyncio.get_running_loop()
         try:
             while not self._stopped.is_set():
-                try:
-                    if not opened:
-                        await self._store.open()
-                        opened = True
-                    await self._tick()
-                    self._failing = False
-                except StoreError as error:
-                    if not self._failing:
-                        _log.error("leases cannot be extended; trying again until it works: %s", error)
-                    self._failing = True
-                self._watch()
+                if loop.time() >= self._next_try:
+                    try:
+                        if not self._registrar.started:
+                            await self._store.open()
+                            self._registrar.start(self._store)
+                        await self._tick()
+                    except (StoreError, ConfigurationError) as error:
+                        # A store that was opened a moment ago for the worker itself cannot be misconfigured.
+                        self._next_try = loop.time() + min(
+                            self._backoff.failed(error), 2 * self._tick_seconds()
+                        )
+                self._watch()  # also while the store is away, and then above all
                 await self._pause()
         finally:
-            if opened:
-                await self._store.close()
+            if self._registrar.started:
+                await self._close()
+
+    async def _close(self) -> None:
+        await self._registrar.stop(self._store)
+        try:
+            await self._store.close()
+        except StoreError as error:
+            _log.warning("the keeper's store could not be closed properly: %s", error)
+
+    def _tick_seconds(self) -> float:
+        leases = [held.job.lease_seconds for held in self._held.snapshot()]
+        return max(SHORTEST_TICK, min(LONGEST_TICK, min(leases, default=60.0) / 8))
 
     async def _pause(self) -> None:
-        leases = [held.job.lease_seconds for held in self._held.snapshot()]
-        tick = max(SHORTEST_TICK, min(LONGEST_TICK, min(leases, default=60.0) / 8))
         if self._wake is not None:
             try:
-                await asyncio.wait_for(self._wake.wait(), tick)
+                await asyncio.wait_for(self._wake.wait(), self._tick_seconds())
             except TimeoutError:
                 return
+
+    async def _ask(self, held: list[Held], call: Awaitable[T]) -> T:
+        """An answer of the store, in time for the next round: one that hangs must not stop the watchdog."""
+        patience = min(5.0, min(one.job.lease_seconds for one in held) / 4)
+        answer = await within(patience, call)
+        self._backoff.reset()
+        return answer
 
     async def _tick(self) -> None:
         all_held = self._held.snapshot()
@@ -137,7 +162,7 @@ class Keeper:
             for part in _batches(due):
                 sent = self._clock.monotonic()
                 leases = [held.job.lease for held in part]
-                answers = await _within(_patience(part), self._store.extend(leases, lease_seconds))
+                answers = await self._ask(part, self._store.extend(leases, lease_seconds))
                 for held, kept in zip(part, answers, strict=True):
                     if kept:
                         held.extended(sent)
@@ -157,15 +182,14 @@ class Keeper:
             and now - held.started >= START_AFTER
         ]
         for part in _batches(running):
-            await _within(_patience(part), self._store.start([held.job.lease for held in part]))
+            await self._ask(part, self._store.start([held.job.lease for held in part]))
             for held in part:
                 held.start_recorded = True
 
     async def _pass_on_cancel_requests(self, all_held: list[Held]) -> None:
         running = {held.job.lease: held for held in all_held if not held.settling and held.stop is None}
         for leases in _batches(list(running)):
-            asked = self._store.cancel_requests(leases)
-            for lease in await _within(_patience(list(running.values())), asked):
+            for lease in await self._ask(list(running.values()), self._store.cancel_requests(leases)):
                 self._stop_handler(running[lease], Stop.CANCEL)
 
     def _watch(self) -> None:
@@ -186,11 +210,6 @@ def _batches(items: list[T]) -> Iterator[list[T]]:
     return (items[start : start + MAX_BATCH] for start in range(0, len(items), MAX_BATCH))
 
 
-def _patience(held: list[Held]) -> float:
-    """How long to wait for the store: a store that hangs must not keep the watchdog from its round."""
-    return min(5.0, min(one.job.lease_seconds for one in held) / 4)
-
-
 def _worth_extending(held: Held, now: float) -> bool:
     """Not for a handler that has ignored its stop for longer than a lease: the job can do without it."""
     asked = held.stop_asked_at
@@ -200,10 +219,3 @@ def _worth_extending(held: Held, now: float) -> bool:
 def _overdue(held: Held, now: float) -> bool:
     timeout, started = held.job.timeout, held.started
     return timeout is not None and started is not None and now - started >= timeout
-
-
-async def _within(seconds: float, call: Awaitable[T]) -> T:
-    try:
-        return await asyncio.wait_for(call, seconds)
-    except TimeoutError:
-        raise StoreUnavailable(f"the store did not answer within {seconds:g} s") from None

@@ -22,6 +22,7 @@ from windlass.worker.deciding import after_failure
 from windlass.worker.held import Held, HeldJobs, Stop
 from windlass.worker.settler import Settler
 from windlass.worker.slots import Slots
+from windlass.worker.waiting import Recovery
 
 LAST_CHANCE_DELAY = 1.0
 """Seconds until a job that may have killed its workers is offered again, while another such job runs here."""
@@ -43,6 +44,7 @@ class Runner:
         held: HeldJobs,
         clock: Clock,
         changed: Callable[[], None],
+        recovery: Recovery,
     ) -> None:
         self._store = store
         self._workplace = workplace
@@ -51,6 +53,7 @@ class Runner:
         self._held = held
         self._clock = clock
         self._changed = changed
+        self._recovery = recovery
         self._working: set[asyncio.Task[None]] = set()
         self._last_chance: Held | None = None
         self.stopping = False
@@ -174,13 +177,14 @@ class Runner:
 
     async def _record_start(self, held: Held) -> bool:
         """Before a last attempt its start is recorded, so that a crash cannot repeat it for ever."""
-        backoff = Backoff("recording the start of a last attempt")
+        backoff = Backoff("recording the start of a last attempt", self._recovery)
         while held.stop is None:
             try:
                 held.start_recorded = (await self._store.start([held.job.lease]))[0]
             except StoreError as error:
                 await backoff.wait(error)
             else:
+                backoff.reset()
                 if not held.start_recorded:
                     held.stop = Stop.LOST
                 return held.start_recorded

@@ -8,18 +8,18 @@ the store is back. ``full`` is the back-pressure: no new handlers start while to
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from windlass.errors import StoreError, UsedAfterFork
+from windlass.errors import StoreError
 from windlass.model import Settlement
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.worker.backoff import Backoff
 from windlass.worker.held import Held, HeldJobs
+from windlass.worker.waiting import Recovery, first_of
 
 FULL = 5 * MAX_BATCH
 HURRIED_SECONDS = 0.2
@@ -48,7 +48,13 @@ class Tally:
 class Settler:
     """Collects outcomes and writes them."""
 
-    def __init__(self, store: Store, held: HeldJobs, on_settled: Callable[[Sequence[Held]], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        held: HeldJobs,
+        on_settled: Callable[[Sequence[Held]], None],
+        recovery: Recovery,
+    ) -> None:
         self._store = store
         self._held = held
         self._on_settled = on_settled
@@ -57,7 +63,7 @@ class Settler:
         self._empty = asyncio.Event()
         self._empty.set()
         self._hurry = asyncio.Event()  # the worker ends: no long pauses any more
-        self._backoff = Backoff("settling finished jobs")
+        self._backoff = Backoff("settling finished jobs", recovery)
         self.tally = Tally()
 
     @property
@@ -90,13 +96,11 @@ class Settler:
             answers = await self._store.settle([settlement for _, settlement in batch])
         except StoreError as error:
             self._waiting.extendleft(reversed(batch))
-            self._say(error)
-            delay = self._backoff.next_delay()
+            delay = self._backoff.failed(error)
             if self._hurry.is_set():
                 await asyncio.sleep(min(delay, HURRIED_SECONDS))
             else:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._hurry.wait(), delay)
+                await first_of(self._backoff.pause(delay), self._hurry.wait())
         except asyncio.CancelledError:
             self._waiting.extendleft(reversed(batch))
             raise
@@ -127,12 +131,6 @@ class Settler:
             self._held.drop(held)
             self._count(held, settlement, accepted=accepted)
         self._on_settled([held for held, _ in batch])
-
-    def _say(self, error: StoreError) -> None:
-        if isinstance(error, UsedAfterFork):
-            raise error
-        if not self._backoff.failing:
-            _log.error("settling finished jobs failed; trying again until it works: %s", error)
 
     async def drain(self, timeout: float) -> int:
         """Wait until everything is written; how many outcomes could not be, in that time."""

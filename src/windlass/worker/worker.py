@@ -15,12 +15,15 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError, StoreError
+from windlass.isolation import find_places
 from windlass.model import Claim, ClaimRequest, Settlement
+from windlass.names import check_worker_name
 from windlass.outcome import Released
 from windlass.registry import Registry
 from windlass.settings import Settings, override_settings
@@ -30,10 +33,13 @@ from windlass.worker.backoff import Backoff
 from windlass.worker.held import Held, HeldJobs, Stop
 from windlass.worker.janitor import Janitor
 from windlass.worker.keeper import Keeper
+from windlass.worker.lag import LoopLag
+from windlass.worker.registrar import Registrar
 from windlass.worker.runner import Runner
 from windlass.worker.settler import Settler, Tally
 from windlass.worker.signals import stop_signals
 from windlass.worker.slots import Slots
+from windlass.worker.waiting import Recovery, end, first_of
 
 SHORTEST_REST = 0.02
 """Seconds an idle worker rests at least, unless it is woken: how late a delayed job may start for this."""
@@ -62,9 +68,12 @@ class Worker:
         lease: float | None = None,
         prefetch: int | None = None,
         handle_signals: bool = True,
+        isolate: bool = True,
         clock: Clock | None = None,
     ) -> None:
-        self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
+        self.name = check_worker_name(
+            name or f"{socket.gethostname()[:150]}:{os.getpid()}:{secrets.token_hex(2)}"
+        )
         given = {"concurrency": concurrency, "lease": lease, "prefetch": prefetch}
         settings = override_settings(settings, given)
         self.lanes = registry.lanes(topics, exclude_topics)
@@ -78,6 +87,7 @@ class Worker:
                 raise ConfigurationError(f"topic_concurrency of {topic!r} is {limit}; it must be at least 1")
         self._store = store
         self._registry = registry
+        self._places = find_places(registry, self.lanes) if isolate else None
         self._settings = settings
         self._handle_signals = handle_signals
         self._clock = clock or SystemClock()
@@ -123,11 +133,14 @@ class Worker:
 
     async def _run(self, *, until_idle: bool) -> None:
         loop = asyncio.get_running_loop()
-        workplace = Workplace(self._store, self._settings, loop)
-        settler = Settler(self._store, self._held, self._settled)
+        recovery = Recovery()
+        workplace = Workplace(self._store, self._settings, loop, recovery, self._clock, self._places)
+        settler = Settler(self._store, self._held, self._settled, recovery)
         changed = asyncio.Event()
-        runner = Runner(self._store, workplace, settler, self._slots, self._held, self._clock, changed.set)
-        events = self._events = _Events(loop, workplace, settler, runner, changed)
+        runner = Runner(
+            self._store, workplace, settler, self._slots, self._held, self._clock, changed.set, recovery
+        )
+        events = self._events = _Events(loop, workplace, settler, runner, changed, recovery)
         keeper = Keeper(
             self._store,
             self._held,
@@ -135,16 +148,17 @@ class Worker:
             stop_handler=self._stop_from_keeper,
             give_back=lambda held: events.call_soon(lambda: runner.give_back(held)),
             on_death=self._part_died,
+            registrar=self._registrar(events),
+            recovery=recovery,
         )
-        janitor = Janitor(self._store, self._settings.poll_interval)
+        janitor = Janitor(self._store, self._settings.poll_interval, recovery)
         topics = {lane.topic for lane in self.lanes}
         keeper.start()
         background = [self._background(settler.run()), self._background(janitor.run())]
         events.settling = background[0]
         try:
             with stop_signals(self.stop, enabled=self._handle_signals):
-                async with self._store.wakeups(topics=topics) as wakeups:
-                    events.wakeups = wakeups
+                async with self._listening(events, topics):
                     try:
                         await self._claim_until_stopped(events, janitor, until_idle=until_idle)
                         await self._finish(events)
@@ -159,16 +173,50 @@ class Worker:
             # Before anything is awaited: this may be cancelled again, and a keeper that is left would keep
             # leases for ever.
             keeper.stop()
-            runner.stopping = workplace.shutting_down = True
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
+            runner.stopping = True
+            workplace.shut_down()
+            await end(background)
             await runner.close()
             await asyncio.to_thread(keeper.join)
-            workplace.threads.close()
+            await workplace.close()
+
+    def _registrar(self, events: _Events) -> Registrar:
+        return Registrar(
+            self.name,
+            self.lanes,
+            self.concurrency,
+            self._held,
+            lambda: events.settler.tally,
+            LoopLag(events.call_soon),
+            self._clock,
+            events.recovery,
+        )
+
+    @asynccontextmanager
+    async def _listening(self, events: _Events, topics: Collection[str]) -> AsyncIterator[None]:
+        """Subscribed to hints as soon as the store lets us; one that is away is away for claims, too."""
+        backoff = Backoff("listening for wake-ups", events.recovery)
+        async with AsyncExitStack() as stack:
+            while not self._stopping:
+                try:
+                    subscription = self._store.wakeups(topics=topics)
+                    events.wakeups = await subscription.__aenter__()
+                except StoreError as error:
+                    await first_of(backoff.pause(backoff.failed(error)), events.stopping.wait())
+                else:
+                    backoff.reset()
+                    stack.push_async_callback(self._stop_listening, subscription)
+                    break
+            yield
+
+    async def _stop_listening(self, subscription: AbstractAsyncContextManager[Wakeups]) -> None:
+        try:
+            await subscription.__aexit__(None, None, None)
+        except StoreError as error:
+            _log.warning("wake-ups could not be ended properly: %s", error)
 
     async def _claim_until_stopped(self, events: _Events, janitor: Janitor, *, until_idle: bool) -> None:
-        backoff = Backoff("claiming jobs")
+        backoff = Backoff("claiming jobs", events.recovery)
         while not self._stopping:
             limit = 0 if events.settler.full else self._slots.to_claim()
             if limit == 0:
@@ -181,7 +229,7 @@ class Worker:
             try:
                 claim = await self._claim(limit)
             except StoreError as error:
-                await _first_of(backoff.wait(error), events.stopping.wait())
+                await first_of(backoff.pause(backoff.failed(error)), events.stopping.wait())
                 continue
             backoff.reset()
             janitor.claimed()
@@ -224,7 +272,7 @@ class Worker:
         if until_idle and self._held:
             # Jobs still run; when they end there may be more to do, or nothing any more.
             events.changed.clear()
-            await _first_of(events.changed.wait(), asyncio.sleep(longest))
+            await first_of(events.changed.wait(), asyncio.sleep(longest))
         elif events.wakeups is not None:
             await events.wakeups.wait(longest)
 
@@ -289,7 +337,8 @@ class Worker:
     async def _finish(self, events: _Events) -> None:
         """After the last claim: give back what has not started, wait for what has."""
         runner = events.runner
-        runner.stopping = events.workplace.shutting_down = True
+        runner.stopping = True
+        events.workplace.shut_down()
         for held in self._slots.waiting:
             events.settler.add(held, Settlement(held.job.lease, Released()))
         self._slots.waiting.clear()
@@ -299,14 +348,14 @@ class Worker:
             if left <= 0:
                 break
             events.changed.clear()
-            await _first_of(events.changed.wait(), asyncio.sleep(left))
+            await first_of(events.changed.wait(), asyncio.sleep(left))
         for held in runner.running():
             runner.stop_handler(held, Stop.SHUTDOWN)
         # Cancelled handlers get a moment to clean up; one that will not stop loses its lease by release.
         patience = self._clock.monotonic() + 1.0
         while (running := runner.running()) and self._clock.monotonic() < patience:
             events.changed.clear()
-            await _first_of(events.changed.wait(), asyncio.sleep(0.05))
+            await first_of(events.changed.wait(), asyncio.sleep(0.05))
         for held in running:
             _log.warning("job %s (%s) does not stop; it is given back", held.job.lease.job_id, held.task.name)
             events.settler.add(held, Settlement(held.job.lease, Released()))
@@ -335,12 +384,14 @@ class _Events:
         settler: Settler,
         runner: Runner,
         changed: asyncio.Event,
+        recovery: Recovery,
     ) -> None:
         self.loop = loop
         self.workplace = workplace
         self.settler = settler
         self.runner = runner
         self.changed = changed  # a slot came free, a job was settled, or the worker is to stop
+        self.recovery = recovery
         self.stopping = asyncio.Event()
         self.wakeups: Wakeups | None = None
         self.settling: asyncio.Task[None] | None = None
@@ -359,14 +410,3 @@ class _Events:
         self.stopping.set()
         if self.wakeups is not None:
             self.wakeups.nudge()
-
-
-async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Wait for one of these, and let go of the others."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

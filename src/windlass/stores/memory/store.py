@@ -29,9 +29,10 @@ from windlass.model import (
     Stats,
     TopicStats,
     Verdict,
+    WorkerRecord,
 )
 from windlass.stores.endings import check_batch
-from windlass.stores.memory import managing, reading, writing
+from windlass.stores.memory import managing, reading, registering, writing
 from windlass.stores.memory.book import Book
 from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, StoreLimits, Wakeups
 
@@ -169,7 +170,9 @@ class MemoryStore:
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
         with self._verb() as book:
-            return managing.prune(book, limit, self._clock.now())
+            now = self._clock.now()
+            registering.forget(book, now)
+            return managing.prune(book, limit, now)
 
     async def pause(self, topic: str, until: int | None) -> None:
         with self._verb() as book:
@@ -183,6 +186,20 @@ class MemoryStore:
     async def topics(self) -> list[TopicStats]:
         with self._verb() as book:
             return list(reading.topics(book, self._clock.now()))
+
+    # -- workers ----------------------------------------------------------------------------------------
+
+    async def beat(self, worker: WorkerRecord) -> None:
+        with self._verb() as book:
+            book.workers[worker.name] = replace(worker, seen_at=self._clock.now())
+
+    async def leave(self, name: str, started_at: int) -> None:
+        with self._verb() as book:
+            registering.leave(book, name, started_at)
+
+    async def workers(self) -> list[WorkerRecord]:
+        with self._verb() as book:
+            return registering.listed(book)
 
     # -- reading ----------------------------------------------------------------------------------------
 

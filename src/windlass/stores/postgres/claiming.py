@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ class Claimer:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._name = secrets.randbits(63)  # tells apart what other handles grant to a worker of the same name
         self._marks: dict[tuple[Lane, ...], _Mark] = {}
         self._forgotten = 0  # counts up, so that a claim under way cannot bring back what was forgotten
         self._earliest_lease: tuple[int, float] | None = None  # end of a lease, and until when to believe it
@@ -82,7 +84,9 @@ class Claimer:
     async def _give_back(self, worker: str) -> None:
         """The reply to this worker's last claim was lost. What it granted is free again, at once."""
         newest = self._newest_fences.get(worker, 0)
-        number = await self._database.fetchval(_sql["give_back"], self._database.now, worker, newest)
+        number = await self._database.fetchval(
+            _sql["give_back"], self._database.now, worker, self._name, newest
+        )
         self._unanswered.discard(worker)
         if number:
             _log.info("%d jobs granted to %s, which never learned of them, were given back", number, worker)
@@ -111,6 +115,7 @@ class Claimer:
             seconds_to_microseconds(request.lease_seconds),
             leased_from,
             WORDS,
+            self._name,
         )
         end = rows.pop()
         moment, due, lease_end = end[_CREATED_AT], end[_RUN_AT], end[_NUMBER]

@@ -11,7 +11,7 @@ from typing import Any, Final
 import asyncpg
 
 from windlass.clock import Clock, SystemClock
-from windlass.errors import ConfigurationError, NotOpen, UsedAfterFork
+from windlass.errors import ConfigurationError, NotOpen, StoreUnavailable, UsedAfterFork
 from windlass.stores.postgres.errors import DRIVER_ERRORS, translate, translate_first
 from windlass.stores.postgres.location import Location
 
@@ -21,8 +21,12 @@ STATEMENT_SECONDS: Final = 30.0
 """A statement that takes longer has met a lock or a sick server."""
 SERVER_SECONDS: Final = 25.0
 """When the server gives up: a little earlier, so that what became of the statement is known."""
+LOCK_SECONDS: Final = 10.0
+"""How long to wait for a lock; the functions of the schema say the same for themselves."""
 ACQUIRE_SECONDS: Final = 10.0
 """How long to wait for a free connection."""
+CONFLICT_TRIES: Final = 3
+CONFLICTS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 Record = Any
 """A row: ``asyncpg.Record``, read by position or name. The driver ships no types."""
@@ -54,6 +58,11 @@ class Database:
             text = self._qualified[statement] = statement.replace("{schema}", self.schema)
         return text
 
+    @property
+    def foreign(self) -> bool:
+        """Opened by the process this one was forked from: its connections are not ours to use or close."""
+        return self._process not in (0, os.getpid())
+
     # -- life -------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
@@ -72,7 +81,7 @@ class Database:
                 min_size=0,
                 max_size=self.location.connections,
                 max_inactive_connection_lifetime=60.0,
-                connect=self._connect_for_pool,
+                connect=self.connect,
                 reset=_keep_as_it_is,
             )
         except (*DRIVER_ERRORS, ValueError) as error:  # ValueError: what the driver says to a bad URL
@@ -83,22 +92,21 @@ class Database:
         pool, self._pool = self._pool, None
         if pool is None:
             return
-        if self._process != os.getpid():
-            return  # the parent's connections: saying goodbye on them would end them for the parent
         try:
             await asyncio.wait_for(pool.close(), CONNECT_SECONDS)
         except DRIVER_ERRORS:
             pool.terminate()
 
-    async def connect(self) -> Any:
-        """A connection of one's own, set up like all others."""
-        connection = await asyncpg.connect(self.location.dsn, **self._arguments())
-        await self._set_up(connection)
-        return connection
-
-    async def _connect_for_pool(self, *arguments: Any, **more: Any) -> Any:
-        connection = await asyncpg.connect(*arguments, **{**more, **self._arguments()})
-        await self._set_up(connection)
+    async def connect(self, *arguments: Any, **more: Any) -> Any:
+        """A connection of one's own, set up like all others. The pool makes its own with this, too."""
+        connection = await asyncpg.connect(
+            *(arguments or (self.location.dsn,)), **{**more, **self._arguments()}
+        )
+        try:
+            await self._set_up(connection)
+        except BaseException:  # also when cancelled: nobody else knows of this connection
+            connection.terminate()
+            raise
         return connection
 
     def _arguments(self) -> dict[str, Any]:
@@ -114,8 +122,11 @@ class Database:
         """Session settings, where there is a session. What matters to the functions they pin themselves."""
         if not self.pooled:
             await connection.execute(
-                f"SET statement_timeout = {int(SERVER_SECONDS * 1000)}; SET lock_timeout = '10s';"
+                f"SET statement_timeout = {int(SERVER_SECONDS * 1000)};"
+                f"SET lock_timeout = {int(LOCK_SECONDS * 1000)};"
                 "SET idle_in_transaction_session_timeout = '60s'; SET jit = off;"
+                # A verb must see what others committed while it waited for a lock.
+                "SET default_transaction_isolation = 'read committed';"
                 # A statement prepared while its table was empty would go on reading all of it.
                 "SET enable_seqscan = off;"
                 # A machine that vanished must not keep its locks for two hours.
@@ -123,8 +134,9 @@ class Database:
             )
 
     async def _look(self, connection: Any) -> None:
-        process, version, encoding = await connection.fetchrow(
-            "SELECT pg_backend_pid(), current_setting('server_version'), current_setting('server_encoding')"
+        process, version, encoding, isolation = await connection.fetchrow(
+            "SELECT pg_backend_pid(), current_setting('server_version'), current_setting('server_encoding'),"
+            " current_setting('default_transaction_isolation')"
         )
         self.version = version
         if connection.get_server_version().major < MINIMUM_VERSION:
@@ -137,6 +149,11 @@ class Database:
             )
         # A pooler answers with a process of its own making.
         self.pooled = connection.get_server_pid() != process
+        if self.pooled and isolation != "read committed":
+            raise ConfigurationError(
+                f"{self.where} makes transactions {isolation} by default, which behind a pooler cannot be "
+                "changed for a session; ALTER ROLE … SET default_transaction_isolation = 'read committed'"
+            )
 
     # -- statements -------------------------------------------------------------------------------------
 
@@ -146,7 +163,7 @@ class Database:
         pool = self._pool
         if pool is None:
             raise NotOpen(f"the store {self.where} is not open")
-        if self._process != os.getpid():
+        if self.foreign:
             raise UsedAfterFork(
                 f"the store {self.where} was opened by process {self._process}; open one in each process"
             )
@@ -154,9 +171,9 @@ class Database:
             connection = await pool.acquire(timeout=ACQUIRE_SECONDS)
             try:
                 yield connection
-            except (asyncio.CancelledError, TimeoutError):
+            except (asyncio.CancelledError, TimeoutError, asyncpg.InternalClientError):
                 # Whoever gave up waiting must not wait again for the server to confirm it: the keeper gives
-                # up in time to stop its handlers.
+                # up in time to stop its handlers. And a connection the driver is confused about is of no use.
                 connection.terminate()
                 raise
             finally:
@@ -175,16 +192,26 @@ class Database:
             yield connection
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Record]:
-        async with self.connection() as connection:
-            return await connection.fetch(self.qualify(statement), *arguments)  # type: ignore[no-any-return]
+        return await self._run("fetch", statement, arguments)  # type: ignore[no-any-return]
 
     async def fetchrow(self, statement: str, *arguments: Any) -> Record | None:
-        async with self.connection() as connection:
-            return await connection.fetchrow(self.qualify(statement), *arguments)
+        return await self._run("fetchrow", statement, arguments)
 
     async def fetchval(self, statement: str, *arguments: Any) -> Any:
-        async with self.connection() as connection:
-            return await connection.fetchval(self.qualify(statement), *arguments)
+        return await self._run("fetchval", statement, arguments)
+
+    async def _run(self, how: str, statement: str, arguments: tuple[Any, ...]) -> Any:
+        """One statement in a transaction of its own."""
+        tries = CONFLICT_TRIES
+        while True:
+            try:
+                async with self.connection() as connection:
+                    return await getattr(connection, how)(self.qualify(statement), *arguments)
+            except StoreUnavailable as error:
+                # Rolled back for somebody else's sake: nothing of it happened, so it can be done again.
+                tries -= 1
+                if not tries or not isinstance(error.__cause__, CONFLICTS):
+                    raise
 
 
 async def _keep_as_it_is(connection: Any) -> None:

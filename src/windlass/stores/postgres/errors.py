@@ -10,12 +10,14 @@ from windlass.errors import ConfigurationError, StoreError, StoreUnavailable, Wi
 # out of resources, locked, shutting down or cancelled, failing disks.
 _PASSING = ("08", "40", "53", "55", "57", "58", "25006")  # the last: read-only, as during a failover
 _REFUSED = ("28", "3D")  # wrong password or user, no such database
+_BAD_OPTION = ("42704", "22023", "55P02")  # a setting that is unknown, cannot have this value, or not now
 _NOT_MIGRATED = ("42P01", "42883", "3F000")  # no such table, function or schema
 
 DRIVER_ERRORS = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
-    asyncpg.TargetServerAttributeNotMatched,  # no primary among the hosts, for now
+    # A statement on a connection that the server is just closing; no primary among the hosts, for now.
+    asyncpg.InternalClientError,
     OSError,
     TimeoutError,
 )
@@ -33,19 +35,30 @@ def translate(error: BaseException, where: str) -> WindlassError:
         # Refused now, though it was let in before: credentials are being changed, or the database moved.
         if state.startswith(_PASSING + _REFUSED):
             return StoreUnavailable(f"{where}: {error}")
+        if isinstance(error, asyncpg.DataError) and error.__cause__ is not None:
+            # From the driver, about a value it cannot send, which it quotes. That may be anybody's secret.
+            return StoreError(f"{where} cannot keep a value: {error.__cause__}")
         return StoreError(f"{where}: {error}")
     if isinstance(error, TimeoutError):
         return StoreUnavailable(f"{where} did not answer in time")
-    if isinstance(error, ValueError):
-        # A value the driver cannot send. Its own message quotes the value, which may be anybody's secret.
-        return StoreError(f"{where} cannot store this: {error.__cause__ or 'a value does not fit its column'}")
     return StoreUnavailable(f"{where} cannot be reached: {error or type(error).__name__}")
 
 
 def translate_first(error: BaseException, where: str) -> WindlassError:
     """The error of the first connection: what was refused then will be refused again."""
-    if isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "").startswith(_REFUSED):
-        return ConfigurationError(f"{where} refuses this user or does not exist: {error}")
+    if isinstance(error, asyncpg.PostgresError):
+        state = error.sqlstate or ""
+        if state.startswith(_REFUSED):
+            return ConfigurationError(f"{where} refuses this user or does not exist: {error}")
+        # A pooler has only one code for all it says.
+        if state in _BAD_OPTION or (state == "08P01" and "startup parameter" in str(error)):
+            return ConfigurationError(f"{where} refuses an option of the URL: {error}")
     if isinstance(error, ValueError):
-        return ConfigurationError(f"the URL of {where} cannot be used: {error}")
+        # What the driver says may quote the part of the URL it stumbled over.
+        what = (
+            error
+            if isinstance(error, asyncpg.ClientConfigurationError)
+            else "host, port or an option is wrong"
+        )
+        return ConfigurationError(f"the URL of {where} cannot be used: {what}")
     return translate(error, where)

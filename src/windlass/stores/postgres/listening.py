@@ -21,7 +21,8 @@ from windlass.stores.postgres.notifying import Hint
 PROBE_SECONDS: Final = 10.0
 PATIENCE_SECONDS: Final = 5.0
 FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 30.0
+LONGEST_PAUSE: Final = 5.0
+"""Before the next try. Short: until it succeeds, jobs are only found by polling."""
 
 _log = logging.getLogger("windlass.postgres")
 _decoder = msgspec.json.Decoder(Hint)
@@ -50,7 +51,8 @@ class Listener:
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         try:
-            await asyncio.wait_for(self._listening.wait(), PATIENCE_SECONDS)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._listening.wait()
         except TimeoutError:
             self._deaf = True
 
@@ -95,7 +97,9 @@ class Listener:
             while not lost.is_set():
                 pause = PROBE_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311
                 try:
-                    await asyncio.wait_for(lost.wait(), pause)
+                    # Not wait_for: in Python 3.11 that loses a cancellation that comes with the result.
+                    async with asyncio.timeout(pause):
+                        await lost.wait()
                 except TimeoutError:
                     await connection.execute("SELECT 1", timeout=PATIENCE_SECONDS)
             raise ConnectionError("the listening connection was lost")

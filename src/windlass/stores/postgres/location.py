@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from windlass.errors import ConfigurationError
 from windlass.urls import shown_url
@@ -20,7 +20,7 @@ MOST_CONNECTIONS: Final = 100
 class Location:
     """A database and how to use it."""
 
-    dsn: str  # for the driver: our own options are taken out
+    dsn: str = field(repr=False)  # for the driver: our own options are taken out; holds the password
     schema: str = "windlass"
     connections: int = 5
 
@@ -41,6 +41,7 @@ def parse_url(url: str) -> Location:
         parts = urlsplit(url)
     except ValueError as error:
         raise ConfigurationError(f"{shown_url(url)!r} is no URL: {error}") from None
+    _check_escapes(parts)
     options = parse_qsl(parts.query, keep_blank_values=True)
     ours = {name: value for name, value in options if name in _OPTIONS}
     query = urlencode([(name, value) for name, value in options if name not in _OPTIONS])
@@ -55,3 +56,11 @@ def parse_url(url: str) -> Location:
     dsn = urlunsplit(("postgresql", parts.netloc, parts.path, query, ""))
     return Location(dsn, schema, int(number))
 
+
+def _check_escapes(parts: SplitResult) -> None:
+    """A password with a / ? or # in it ends too early, and parts of it would be shown as host or path."""
+    after = (parts.path, parts.fragment, *(option for option in parts.query.split("&") if "=" not in option))
+    if parts.fragment or ("@" not in parts.netloc and any("@" in part for part in after)):
+        raise ConfigurationError(
+            "the PostgreSQL URL cannot be read; / ? # and @ in a password are written %2F %3F %23 and %40"
+        )

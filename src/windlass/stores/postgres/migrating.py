@@ -64,7 +64,9 @@ async def _run(database: Database, steps: list[tuple[int, str, str]]) -> list[st
             # Not IF NOT EXISTS: that asks for the right to make schemas even when there is nothing to make.
             if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", database.schema):
                 await connection.execute(f"CREATE SCHEMA {database.schema}")
-            await connection.execute(f"SET LOCAL search_path = {database.schema}")
+            # pg_temp last: by default it comes first, and a pooler may hand us a session with somebody's
+            # temporary table "jobs". The functions keep this path.
+            await connection.execute(f"SET LOCAL search_path = {database.schema}, pg_temp")
             version = await _schema_version(connection, database)
             await connection.execute(_VERSION_TABLE)
             done = []

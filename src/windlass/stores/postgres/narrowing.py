@@ -15,8 +15,9 @@ from windlass.stores.queries import Queries
 
 _sql = Queries("windlass.stores.postgres.sql", "select.sql")
 
-DISORDER: Final = 60 * MICROSECONDS
-"""How much earlier a job may have been created than one with a lower number."""
+DISORDER: Final = 3600 * MICROSECONDS
+"""How much earlier a job may have been created than one with a lower number. Generous: the clock of a server
+that took over may be off, and a job that is missing from a list is worse than a list that takes longer."""
 WALKED: Final = 10_000
 """So many numbers are walked through rather than looked up."""
 ROUNDS: Final = 3

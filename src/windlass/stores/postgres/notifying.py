@@ -22,7 +22,8 @@ from windlass.stores.queries import Queries
 PAUSE_SECONDS: Final = 0.010
 """Between two notifications; the first one goes out at once."""
 MOST_TOPICS: Final = 20
-"""More than this are not named: the message says that it may be any."""
+MOST_BYTES: Final = 7999
+"""More topics than this, or names too long for a notification, are not named: it may be any."""
 
 _sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
 _log = logging.getLogger("windlass.postgres")
@@ -73,11 +74,13 @@ class Notifier:
             while self._topics or self._anywhere or self._finished:
                 named = not self._anywhere and len(self._topics) <= MOST_TOPICS
                 topics = sorted(self._topics) if named else None
-                hint = Hint(self.sender, topics, self._finished)
+                message = msgspec.json.encode(Hint(self.sender, topics, self._finished))
+                if len(message) > MOST_BYTES:
+                    message = msgspec.json.encode(Hint(self.sender, None, self._finished))
                 self._topics.clear()
                 self._anywhere = False
                 self._finished = False
-                await self._database.fetch(_sql["notify"], self.channel, msgspec.json.encode(hint).decode())
+                await self._database.fetch(_sql["notify"], self.channel, message.decode())
                 await asyncio.sleep(PAUSE_SECONDS)
         except StoreError as error:
             # What it was about is safely written; whoever polls will find it.

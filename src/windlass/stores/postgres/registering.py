@@ -28,6 +28,4 @@ async def workers(database: Database) -> list[WorkerRecord]:
 
 async def forget(database: Database) -> None:
     """Drop those that vanished too long ago to be news."""
-    await database.fetch(
-        _sql["forget_workers"], database.now, seconds_to_microseconds(WORKERS_KEPT_SECONDS)
-    )
+    await database.fetch(_sql["forget_workers"], database.now, seconds_to_microseconds(WORKERS_KEPT_SECONDS))

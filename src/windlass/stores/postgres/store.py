@@ -51,8 +51,10 @@ from windlass.stores.protocol import (
 from windlass.stores.queries import Queries
 from windlass.stores.wakeups import WakeupHub
 
-FOLD_AFTER: Final = 500
-"""Writes of this store after which it adds up what was appended to the counters."""
+FOLD_AFTER: Final = 20_000
+"""Jobs this store has written, each write counted as ``WRITE_COUNTS`` more, after which it adds up what was
+appended to the counters."""
+WRITE_COUNTS: Final = 40
 
 _sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
 _log = logging.getLogger("windlass.postgres")
@@ -81,6 +83,8 @@ class PostgresStore:
         await self._database.open()
 
     async def close(self) -> None:
+        if self._database.foreign:
+            return  # tasks and connections of the parent, which goes on using them
         await self._listener.close()
         await self._writer.close()
         await self._notifier.close()
@@ -117,7 +121,7 @@ class PostgresStore:
     async def claim(self, request: ClaimRequest) -> Claim:
         claim = await self._claimer.claim(request)
         if claim.jobs:
-            self._wrote()
+            self._wrote(len(claim.jobs))
         return claim
 
     async def start(self, leases: Sequence[Lease]) -> list[bool]:
@@ -252,7 +256,7 @@ class PostgresStore:
     def _written(self, jobs: Sequence[NewJob]) -> None:
         # Also for delayed jobs: a sleeping worker has to learn when to get up.
         self._ready({job.topic for job in jobs})
-        self._wrote()
+        self._wrote(len(jobs))
 
     def _settled(self, settlements: Sequence[Settlement], held: set[Lease]) -> None:
         outcomes = [settlement.outcome for settlement in settlements if settlement.lease in held]
@@ -263,7 +267,7 @@ class PostgresStore:
             self._notifier.ready_anywhere()
         if not all(isinstance(outcome, Retried | Released) for outcome in outcomes):
             self._finished()
-        self._wrote()
+        self._wrote(len(settlements))
 
     def _ready(self, topics: set[str]) -> None:
         if topics:
@@ -284,9 +288,9 @@ class PostgresStore:
 
     # -- counters ---------------------------------------------------------------------------------------
 
-    def _wrote(self) -> None:
+    def _wrote(self, jobs: int) -> None:
         """Whoever appends to the counters now and then adds them up, so that reading them stays cheap."""
-        self._unfolded += 1
+        self._unfolded += jobs + WRITE_COUNTS
         if self._unfolded >= FOLD_AFTER and self._folding is None:
             self._unfolded = 0
             self._folding = asyncio.create_task(self._fold_quietly())

@@ -30,7 +30,8 @@ _log = logging.getLogger("windlass.postgres")
 
 WRITES_AT_ONCE: Final = 2
 JOBS_PER_WRITE: Final = 2000
-"""Calls are joined up to this many jobs; a single call may be larger."""
+BYTES_PER_WRITE: Final = 8 * 2**20
+"""Calls are joined up to this many jobs and bytes of bodies; a single call may be larger."""
 PATIENCE_SECONDS: Final = 5.0
 """How long a call outlives a database that has gone away, before it is told."""
 PAUSE_SECONDS: Final = 0.1
@@ -40,6 +41,14 @@ PAUSE_SECONDS: Final = 0.1
 class _Call:
     jobs: Sequence[NewJob]
     answer: asyncio.Future[list[Enqueued]]
+
+    @property
+    def number(self) -> int:
+        return len(self.jobs)
+
+    @property
+    def size(self) -> int:
+        return sum([len(job.payload) for job in self.jobs])
 
 
 class Writer:
@@ -71,10 +80,12 @@ class Writer:
     async def _write_waiting(self) -> None:
         while self._waiting:
             calls = [self._waiting.popleft()]
-            number = len(calls[0].jobs)
-            while self._waiting and number + len(self._waiting[0].jobs) <= JOBS_PER_WRITE:
+            number, size = calls[0].number, calls[0].size
+            while self._waiting:
+                number, size = number + self._waiting[0].number, size + self._waiting[0].size
+                if number > JOBS_PER_WRITE or size > BYTES_PER_WRITE:
+                    break
                 calls.append(self._waiting.popleft())
-                number += len(calls[-1].jobs)
             try:
                 await self._write(calls)
             except BaseException as error:
@@ -83,7 +94,7 @@ class Writer:
                     _refuse(call, StoreUnavailable(f"writing was interrupted: {type(error).__name__}"))
                 if not isinstance(error, Exception):
                     raise
-                _log.exception("writing %d jobs failed", number)  # a bug; those who wait behind it go on
+                _log.exception("%d enqueues failed", len(calls))  # a bug; those who wait behind it go on
 
     async def _write(self, calls: list[_Call]) -> None:
         if self._limits.max_topics or self._limits.max_jobs_per_topic:

@@ -28,10 +28,20 @@ from windlass.model import (
     Stats,
     TopicStats,
     Verdict,
+    WorkerRecord,
 )
 from windlass.stores.endings import check_batch
 from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, StoreLimits, Wakeups
-from windlass.stores.sqlite import claiming, doorbell, enqueueing, managing, reading, rescuing, settling
+from windlass.stores.sqlite import (
+    claiming,
+    doorbell,
+    enqueueing,
+    managing,
+    reading,
+    registering,
+    rescuing,
+    settling,
+)
 from windlass.stores.sqlite.checking import check
 from windlass.stores.sqlite.connection import connect
 from windlass.stores.sqlite.doorbell import Doorbell, Registration
@@ -161,6 +171,17 @@ class SqliteStore:
         now = self._clock.now()
         return await self._reader.run(lambda connection: topics(connection, now))
 
+    # -- workers ----------------------------------------------------------------------------------------
+
+    async def beat(self, worker: WorkerRecord) -> None:
+        await self._writer.run(_beat, worker)
+
+    async def leave(self, name: str, started_at: int) -> None:
+        await self._writer.run(_leave, (name, started_at))
+
+    async def workers(self) -> list[WorkerRecord]:
+        return await self._reader.run(registering.workers)
+
     # -- reading ----------------------------------------------------------------------------------------
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
@@ -253,5 +274,7 @@ _delete = one_by_one(managing.delete)
 _rescue = one_by_one(rescuing.rescue)
 _prune = one_by_one(rescuing.prune)
 _pause = one_by_one(managing.pause)
+_beat = one_by_one(registering.beat)
+_leave = one_by_one(registering.leave)
 _register = one_by_one(_register_listener)
 _unregister = one_by_one(_unregister_listener)

@@ -26,12 +26,16 @@ from windlass.model import (
     Progress,
     Report,
     Settlement,
+    WorkerRecord,
 )
 from windlass.outcome import Outcome
 from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.testing.agreement import strategies as say
 from windlass.testing.agreement.translation import Translator
 from windlass.testing.clock import FrozenClock
+
+CHECKED_STEP = 6
+"""Every so many steps the stores look for problems of their own, which costs more than the step itself."""
 
 Verb = Callable[[Store, Translator], Awaitable[Any]]
 
@@ -47,6 +51,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.stores = dict(self.make_stores(self.clock))
         self.translators = {name: Translator() for name in self.stores}
         self.job_ids: list[UUID] = []
+        self.steps = 0
         self.leases: list[Lease] = []  # in common words; never forgotten
         self.held: list[Lease] = []  # the ones nobody has settled yet, ended or not
         self.cursors: tuple[dict[str, Any], dict[str, int]] | None = None
@@ -62,6 +67,7 @@ class StoresAgree(RuleBasedStateMachine):
         try:
             for job_id in self.job_ids:
                 self._look(job_id, None)
+            self._check()
         finally:
             for store in self.stores.values():
                 self.runner.run(store.close())
@@ -235,6 +241,14 @@ class StoresAgree(RuleBasedStateMachine):
             until = FOREVER if seconds > 1e9 else self.clock.now() + seconds_to_microseconds(seconds)
         self.same(lambda store, _: store.pause(topic, until))
 
+    @rule(worker=say.workers)
+    def beat(self, worker: WorkerRecord) -> None:
+        self.same(lambda store, _: store.beat(worker))
+
+    @rule(name=say.worker_names, started_at=say.worker_starts)
+    def leave(self, name: str, started_at: int) -> None:
+        self.same(lambda store, _: store.leave(name, started_at))
+
     @rule(seconds=say.passing_times)
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -305,9 +319,15 @@ class StoresAgree(RuleBasedStateMachine):
     def the_stores_hold_the_same(self) -> None:
         self.same(lambda store, _: store.list_jobs(JobFilter(), limit=MAX_BATCH))
         self.same(lambda store, _: store.topics())
+        self.same(lambda store, _: store.workers())
 
     @invariant()
     def no_store_has_a_problem(self) -> None:
+        self.steps += 1
+        if self.steps % CHECKED_STEP == 0:
+            self._check()
+
+    def _check(self) -> None:
         assert self.same(lambda store, _: store.check()) == []
 
 

@@ -18,6 +18,7 @@ from windlass.model import (
     Progress,
     Shown,
     State,
+    WorkerRecord,
 )
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 
@@ -94,6 +95,20 @@ progresses = st.one_of(
     ),
 )
 checkpoints = st.sampled_from([None, None, b"", b"page 3"])
+
+worker_names = st.sampled_from(["anna", "bert", "carl"])
+worker_starts = st.sampled_from([1, 2])
+workers = st.builds(
+    WorkerRecord,
+    name=worker_names,
+    host=st.just("box"),
+    pid=st.sampled_from([1, 4711]),
+    version=st.just("0.1.0"),
+    started_at=worker_starts,
+    lanes=st.lists(lanes, max_size=2).map(tuple),
+    running=st.sampled_from([0, 3]),
+    loop_lag_seconds=st.sampled_from([0.0, 0.0125, 3.1]),
+)
 
 filters: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},

@@ -42,3 +42,4 @@ from windlass.testing.conformance.settling import *
 from windlass.testing.conformance.statistics import *
 from windlass.testing.conformance.suspects import *
 from windlass.testing.conformance.topics import *
+from windlass.testing.conformance.workers import *

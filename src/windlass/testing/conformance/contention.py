@@ -47,7 +47,7 @@ async def test_concurrent_claimers_never_get_the_same_job(store: Store) -> None:
     everything = [claimed for one in taken for claimed in one]
     assert Counter(claimed.lease.job_id for claimed in everything) == Counter(one.id for one in new)
     assert len({claimed.lease.fence for claimed in everything}) == JOBS
-    for one in taken:  # between claimers there is no order: one may be granted a job while another takes the next
+    for one in taken:  # between claimers there is no order: their claims may overlap
         assert one == sorted(one, key=lambda claimed: (-claimed.priority, claimed.number))
     assert await store.check() == []
 

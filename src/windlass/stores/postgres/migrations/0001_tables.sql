@@ -25,6 +25,7 @@ CREATE TABLE jobs (
     lease_us            bigint,
     retention_us        bigint,
     retention_failed_us bigint,
+    claimer             bigint, -- the handle it was granted through: two workers may have one name
     attempt             integer  NOT NULL DEFAULT 0 CHECK (attempt >= 0),
     max_attempts        integer,
     blocked             integer  NOT NULL DEFAULT 0,

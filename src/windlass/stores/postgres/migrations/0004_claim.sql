@@ -199,7 +199,7 @@ $$;
 -- itself: at once; NULL: nothing is known), o_number the earliest end of a lease.
 CREATE FUNCTION claim(
     p_now bigint, p_worker text, p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[],
-    p_numbers bigint[], p_limit integer, p_lease_us bigint, p_leased_from bigint, p_words text[]
+    p_numbers bigint[], p_limit integer, p_lease_us bigint, p_leased_from bigint, p_words text[], p_claimer bigint
 ) RETURNS TABLE (
     o_id uuid, o_fence bigint, o_topic text, o_task text, o_tenant text, o_priority bigint, o_attempt integer,
     o_max_attempts integer, o_timeout_us bigint, o_retry text, o_lease_us bigint, o_payload text, o_raw bytea,
@@ -261,6 +261,7 @@ BEGIN
         v_urgencies := NULL;
         v_numbers := NULL;
     END LOOP;
+    v_now := now_us(p_now); -- again: the table may have been locked, and leases are not shortened by that
     IF v_more THEN
         v_due := v_now;
     ELSE
@@ -285,7 +286,7 @@ BEGIN
                 UPDATE jobs j
                 SET state = 2, attempt = attempt + 1, fence = nextval('fences'),
                     leased_until = v_now + coalesce(lease_us, p_lease_us), worker = p_worker, claimed_at = v_now,
-                    started_at = NULL, granted_alone = cardinality(v_tids) = 1, reserves = reserves + 1
+                    claimer = p_claimer, started_at = NULL, granted_alone = cardinality(v_tids) = 1, reserves = reserves + 1
                 WHERE j.ctid = ANY (v_tids)
                 RETURNING j.*
             ), tallied AS (
@@ -326,9 +327,9 @@ LANGUAGE sql AS $$
     SELECT task FROM found WHERE task IS NOT NULL
 $$;
 
--- Give back what was granted to this worker after fence p_after: the reply to a claim was lost, and the worker does
--- not know of these jobs. Nobody has started them, so nothing is counted.
-CREATE FUNCTION give_back(p_now bigint, p_worker text, p_after bigint) RETURNS bigint
+-- Give back what was granted to this worker through this handle after fence p_after: the reply to a claim was lost,
+-- and the worker does not know of these jobs. Nobody has started them, so nothing is counted.
+CREATE FUNCTION give_back(p_now bigint, p_worker text, p_claimer bigint, p_after bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     v_number bigint;
@@ -339,7 +340,7 @@ BEGIN
             granted_alone = false, releases = releases + 1
         WHERE ctid = ANY (ARRAY(
             SELECT ctid FROM jobs
-            WHERE state = 2 AND worker = p_worker AND fence > p_after AND started_at IS NULL
+            WHERE state = 2 AND claimer = p_claimer AND worker = p_worker AND fence > p_after AND started_at IS NULL
             ORDER BY leased_until
             FOR UPDATE SKIP LOCKED
         ))

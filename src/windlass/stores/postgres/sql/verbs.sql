@@ -13,11 +13,11 @@ SELECT * FROM {schema}.enqueue(
 -- name: claim
 SELECT * FROM {schema}.claim(
     $1::bigint, $2::text, $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::integer,
-    $9::bigint, $10::bigint, $11::text[]
+    $9::bigint, $10::bigint, $11::text[], $12::bigint
 )
 
 -- name: give_back
-SELECT {schema}.give_back($1::bigint, $2::text, $3::bigint)
+SELECT {schema}.give_back($1::bigint, $2::text, $3::bigint, $4::bigint)
 
 -- name: settle
 SELECT * FROM {schema}.settle(

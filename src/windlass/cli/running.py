@@ -1,0 +1,129 @@
+"""One worker of the command line: waits for its store, runs until it is asked to stop, says what it did."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any, Final
+
+from windlass.__about__ import __version__
+from windlass.app import Windlass
+from windlass.cli import words
+from windlass.cli.children import Leash, StopRequests
+from windlass.errors import StoreUnavailable
+from windlass.urls import shown_url
+from windlass.worker import Worker
+from windlass.worker.backoff import pause_after
+from windlass.worker.signals import stop_signals
+from windlass.worker.waiting import first_of
+
+SAID_AGAIN_SECONDS: Final = 10.0
+"""A store that stays away is mentioned again before pauses as long as this."""
+
+_log = logging.getLogger("windlass.cli")
+
+
+class Run:
+    """One worker, from the first try to open its store to its last words."""
+
+    def __init__(self, options: dict[str, Any], leash: Leash | None) -> None:
+        self.begun = False
+        self._options = {**options, "handle_signals": False}
+        self._leash = leash
+        self._heeded = 0  # how urgently it has been asked to stop so far
+        self._asked = asyncio.Event()
+        self._worker: Worker | None = None
+
+    async def main(self, app: Windlass) -> None:
+        loop = asyncio.get_running_loop()
+
+        def asked() -> None:
+            try:
+                loop.call_soon_threadsafe(self._heed, stop)
+            except RuntimeError:
+                if not loop.is_closed():  # closed: it has stopped already
+                    raise
+
+        stop = StopRequests(asked)
+        # From the first moment on: also a worker that waits for its store can be stopped.
+        with stop_signals(stop.by_signal, enabled=True):
+            if self._leash is not None:
+                self._leash.listen(stop)
+            if not await self._open(app):
+                return
+            try:
+                self._worker = worker = app.worker(**self._options)
+                self.begun = True
+                if self._leash is not None:
+                    self._leash.works()
+                started = time.monotonic()
+                # Called once the worker waits for the first time: who reads this line finds it at work.
+                loop.call_soon(_announce, app, worker)
+                if self._asked.is_set():
+                    worker.stop()
+                await worker.run()
+                _sum_up(worker, time.monotonic() - started)
+            finally:
+                await app.close()
+
+    async def _open(self, app: Windlass) -> bool:
+        """Open the store, however long that takes; False when asked to stop before it was there."""
+        tries = 0
+        while not self._asked.is_set():
+            opening = asyncio.ensure_future(app.open())
+            await first_of(asyncio.wait((opening,)), self._asked.wait())
+            if not opening.done():
+                opening.cancel()
+            try:
+                await opening
+            except asyncio.CancelledError:
+                continue
+            except StoreUnavailable as error:
+                tries += 1
+                await self._wait_for_store(error, tries)
+            else:
+                if tries:
+                    _log.warning("the store is there, after %d failed tries", tries)
+                return True
+        _log.info("stopped before the store was there")
+        return False
+
+    async def _wait_for_store(self, error: StoreUnavailable, tries: int) -> None:
+        pause = pause_after(tries)
+        if tries == 1 or pause > SAID_AGAIN_SECONDS:
+            _log.error("the store is not available, trying until it is: %s", error)
+        await first_of(self._asked.wait(), asyncio.sleep(pause))
+
+    def _heed(self, stop: StopRequests) -> None:
+        """Asked to stop: the first time gracefully, the second at once."""
+        self._asked.set()
+        while self._heeded < stop.urgency():
+            self._heeded += 1
+            if self._worker is not None:
+                self._worker.stop()
+
+
+def _announce(app: Windlass, running: Worker) -> None:
+    topics = sorted({lane.topic for lane in running.lanes})
+    _log.info(
+        "windlass %s: worker %s on %s, %s, %s %s, concurrency %d; Ctrl-C stops",
+        __version__,
+        running.name,
+        shown_url(app.settings.url),
+        words.plural(len(app.registry), "task"),
+        "topic" if len(topics) == 1 else "topics",
+        ", ".join(topics[:8]) + (f" and {len(topics) - 8} more" if len(topics) > 8 else ""),
+        running.concurrency,
+    )
+
+
+def _sum_up(running: Worker, seconds: float) -> None:
+    tally = running.tally
+    parts = [f"ran {tally.ran:,}"]
+    parts += [
+        f"{name} {getattr(tally, name):,}"
+        for name in ("completed", "retried", "failed", "cancelled", "released", "lost")
+        if getattr(tally, name) or name in {"completed", "retried", "failed"}
+    ]
+    _log.info("worker %s stopped after %s: %s", running.name, words.duration(seconds), ", ".join(parts))

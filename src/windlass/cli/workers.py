@@ -1,0 +1,87 @@
+"""``windlass workers``: who runs jobs, and how they are doing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+
+import click
+
+from windlass.app import Windlass
+from windlass.cli import words
+from windlass.cli.target import Target, target_options
+from windlass.cli.terminal import Cell, Column, json_option, print_json, print_table
+from windlass.fleet import WorkerInfo
+
+SLOW_LOOP_SECONDS: Final = 0.5
+"""An event loop that is this late is shown in yellow: a handler blocks it."""
+
+_COLUMNS: Final = (
+    Column("name"),
+    Column("seen"),
+    Column("running", "right"),
+    Column("claimed", "right"),
+    Column("lag", "right"),
+    Column("ran", "right"),
+    Column("failed", "right"),
+    Column("since", "right"),
+    Column("host"),
+    Column("pid", "right"),
+    Column("version"),
+    Column("topics"),
+)
+
+
+@click.command
+@json_option
+@target_options
+def workers(target: Target, as_json: bool) -> None:
+    """List the workers, and how they are doing.
+
+    A worker tells about itself every five seconds. One that was not seen for twenty is missing: killed, stuck
+    or cut off from the store. It stays listed for a day. LAG is the longest its event loop let anything wait.
+    """
+
+    async def look(app: Windlass) -> list[WorkerInfo]:
+        return await app.workers()
+
+    found = target.run(look)
+    if as_json:
+        print_json([_as_json(worker) for worker in found])
+    else:
+        empty = "no workers: start one with windlass worker MODULE:APP"
+        print_table(_COLUMNS, [_cells(worker) for worker in found], empty=empty)
+
+
+def _as_json(worker: WorkerInfo) -> dict[str, Any]:
+    return {
+        **asdict(worker),
+        "started_at": worker.started_at.isoformat(),
+        "seen_at": worker.seen_at.isoformat(),
+        "missing": worker.missing,
+    }
+
+
+def _cells(worker: WorkerInfo) -> list[Cell]:
+    ago = words.duration(worker.seconds_since_seen)
+    up = (worker.seen_at - worker.started_at).total_seconds()
+    lag = worker.loop_lag_seconds
+    more = f" and {worker.more_lanes} more" if worker.more_lanes else ""
+    return [
+        Cell(worker.name),
+        Cell(
+            f"missing for {ago}" if worker.missing else f"{ago} ago",
+            plain=worker.seen_at.isoformat(),
+            style="red" if worker.missing else "green",
+        ),
+        Cell(f"{worker.running}/{worker.concurrency}", style="cyan" if worker.running else ""),
+        Cell(f"{worker.claimed:,}", plain=str(worker.claimed)),
+        Cell(words.duration(lag), plain=str(lag), style="yellow" if lag >= SLOW_LOOP_SECONDS else ""),
+        Cell(f"{worker.ran:,}", plain=str(worker.ran)),
+        Cell(f"{worker.failed:,}", plain=str(worker.failed), style="red" if worker.failed else ""),
+        Cell(words.duration(up), plain=worker.started_at.isoformat()),
+        Cell(worker.host),
+        Cell(str(worker.pid)),
+        Cell(worker.version),
+        Cell(", ".join(worker.topics) + more),
+    ]

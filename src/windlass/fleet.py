@@ -1,0 +1,74 @@
+"""The workers of a queue, as people see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from windlass.clock import MICROSECONDS, to_datetime
+from windlass.model import WorkerRecord
+
+MISSING_SECONDS: Final = 20.0
+"""A worker not heard of for this long is missing; it tells about itself every five seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """One worker, as it last told about itself."""
+
+    name: str
+    host: str
+    pid: int
+    version: str
+    """of Windlass"""
+    started_at: datetime
+    seen_at: datetime
+    seconds_since_seen: float
+    """at the time of asking, by the store's clock"""
+    topics: tuple[str, ...]
+    tasks: tuple[str, ...]
+    more_lanes: int
+    """topics and tasks beyond those listed"""
+    concurrency: int
+    running: int
+    """handlers at work"""
+    claimed: int
+    """jobs at hand that have not started"""
+    loop_lag_seconds: float
+    """the longest its event loop let anything wait, in the five seconds before it was seen"""
+    ran: int
+    """attempts settled since it started"""
+    completed: int
+    failed: int
+    lost: int
+    """leases that ended before their outcome was written"""
+
+    @property
+    def missing(self) -> bool:
+        """Whether it ended without leaving, or cannot reach the store."""
+        return self.seconds_since_seen > MISSING_SECONDS
+
+
+def worker_info(record: WorkerRecord, now: int) -> WorkerInfo:
+    """A record of the store at ``now``."""
+    return WorkerInfo(
+        name=record.name,
+        host=record.host,
+        pid=record.pid,
+        version=record.version,
+        started_at=to_datetime(record.started_at),
+        seen_at=to_datetime(record.seen_at),
+        seconds_since_seen=max(0.0, (now - record.seen_at) / MICROSECONDS),
+        topics=tuple(sorted({lane.topic for lane in record.lanes})),
+        tasks=tuple(sorted({lane.task for lane in record.lanes if lane.task})),
+        more_lanes=record.more_lanes,
+        concurrency=record.concurrency,
+        running=record.running,
+        claimed=record.claimed,
+        loop_lag_seconds=record.loop_lag_seconds,
+        ran=record.ran,
+        completed=record.completed,
+        failed=record.failed,
+        lost=record.lost,
+    )

@@ -1,0 +1,95 @@
+"""``windlass workers``: who is there, for people and for programs."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+import pytest
+
+from tests.cli.conftest import Run, Within
+from tests.cli.processes import Project, on_terminal
+from windlass import Windlass
+from windlass.clock import MICROSECONDS
+from windlass.model import Lane, WorkerRecord
+
+
+@pytest.fixture
+def workers(project: Project, within: Within) -> None:
+    """Ada has been at work for an hour, Bob has just started."""
+
+    async def fill(app: Windlass) -> None:
+        store = app.store
+        now = await store.now()
+        hour_ago = now - 3600 * MICROSECONDS
+        lanes = (Lane("mail", "send"), Lane("reports", "report"), Lane("mail", "digest"))
+        await store.beat(
+            WorkerRecord(
+                name="ada", host="box", pid=11, version="0.1.0", started_at=hour_ago, lanes=lanes,
+                more_lanes=4, concurrency=10, running=3, claimed=1200, loop_lag_seconds=1.5,
+                ran=12_345, completed=12_300, failed=5, lost=2,
+            )
+        )  # fmt: skip
+        await store.beat(WorkerRecord(name="bob", host="box", pid=12, version="0.1.0", started_at=now))
+
+    within(fill)
+
+
+def test_in_a_pipe_it_is_a_line_for_each(run: Run, project: Project, workers: None) -> None:
+    """Tab-separated, under a header, times as programs read them."""
+    header, ada, bob = (line.split("\t") for line in run("workers", "--url", project.url).lines)
+    assert header == [
+        "NAME", "SEEN", "RUNNING", "CLAIMED", "LAG", "RAN", "FAILED", "SINCE", "HOST", "PID", "VERSION",
+        "TOPICS",
+    ]  # fmt: skip
+    assert ada[0] == "ada"
+    assert ada[2:7] == ["3/10", "1200", "1.5", "12345", "5"]
+    assert ada[8:] == ["box", "11", "0.1.0", "mail, reports and 4 more"]
+    assert bob[0] == "bob"
+    assert bob[1].endswith("+00:00")
+
+
+def test_json_has_everything(run: Run, project: Project, workers: None) -> None:
+    """One object for each worker."""
+    ada, bob = run("workers", "--json", "--url", project.url).json
+    assert ada.pop("started_at") < ada.pop("seen_at")
+    assert 0 <= ada.pop("seconds_since_seen") < 20
+    assert ada == {
+        "name": "ada", "host": "box", "pid": 11, "version": "0.1.0", "topics": ["mail", "reports"],
+        "tasks": ["digest", "report", "send"], "more_lanes": 4, "concurrency": 10, "running": 3,
+        "claimed": 1200, "loop_lag_seconds": 1.5, "ran": 12345, "completed": 12300, "failed": 5, "lost": 2,
+        "missing": False,
+    }  # fmt: skip
+    assert (bob["name"], bob["topics"], bob["running"]) == ("bob", [], 0)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+def test_on_a_terminal_it_is_a_table(project: Project, workers: None) -> None:
+    """Readable, and a loop that is late stands out."""
+    with on_terminal(project, "workers", "--url", project.url, columns=160) as terminal:
+        assert terminal.wait() == 0
+        assert "3/10" in terminal.text
+        assert "12,345" in terminal.text
+        assert "\x1b[33m1.5 s" in terminal.raw
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+def test_one_that_vanished_stands_out(project: Project, workers: None) -> None:
+    """It says for how long nobody has heard of it."""
+    with sqlite3.connect(project.directory / "jobs.db") as connection:
+        connection.execute("UPDATE windlass_workers SET seen_at = seen_at - 180000000 WHERE name = 'bob'")
+    connection.close()
+    with on_terminal(project, "workers", "--url", project.url, columns=160) as terminal:
+        assert terminal.wait() == 0
+        assert "missing for 3m" in terminal.text
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+def test_without_workers_it_says_how_to_start_one(project: Project, run: Run) -> None:
+    """An empty table helps nobody."""
+    run("migrate", "--url", project.url)
+    with on_terminal(project, "workers", "--url", project.url) as terminal:
+        assert terminal.wait() == 0
+        assert "no workers: start one with windlass worker MODULE:APP" in terminal.text
+    assert len(run("workers", "--url", project.url).lines) == 1
+    assert run("workers", "--json", "--url", project.url).json == []

@@ -1,0 +1,78 @@
+"""A store that can be away: a real one behind a switch, for the worker under test and all its siblings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from tests.worker.helpers import PATIENCE
+from windlass import StoreUnavailable, Windlass
+from windlass.stores.protocol import Store, Wakeups
+from windlass.worker import Worker
+
+VERBS = {
+    "open", "migrate", "now", "enqueue", "claim", "start", "extend", "settle", "report", "cancel_requests",
+    "rescue", "prune", "beat", "leave", "workers", "get", "states",
+}  # fmt: skip
+
+
+class Switch:
+    """Whether the store can be reached, and what was tried while it could not."""
+
+    def __init__(self) -> None:
+        self.down = False
+        self.only: set[str] = set()  # when not empty, just these verbs fail
+        self.refused: Counter[str] = Counter()
+
+    def check(self, verb: str) -> None:
+        if self.down and (not self.only or verb in self.only):
+            self.refused[verb] += 1
+            raise StoreUnavailable("the cable was pulled")
+
+
+class SwitchedStore:
+    """Every verb of ``inner``, as long as the switch is on."""
+
+    def __init__(self, inner: Store, switch: Switch) -> None:
+        self._inner = inner
+        self._switch = switch
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, name)
+        if name not in VERBS:
+            return value
+
+        async def verb(*args: Any, **kwargs: Any) -> Any:
+            self._switch.check(name)
+            return await value(*args, **kwargs)
+
+        return verb
+
+    def sibling(self) -> SwitchedStore:
+        return SwitchedStore(self._inner.sibling(), self._switch)
+
+    @asynccontextmanager
+    async def wakeups(
+        self, *, topics: Collection[str] | None = (), finished: bool = False
+    ) -> AsyncIterator[Wakeups]:
+        self._switch.check("wakeups")
+        async with self._inner.wakeups(topics=topics, finished=finished) as subscription:
+            yield subscription
+        self._switch.check("wakeups")
+
+
+@asynccontextmanager
+async def working_on(app: Windlass, switch: Switch, **options: Any) -> AsyncIterator[Worker]:
+    """A worker behind the switch; the app itself always reaches the store."""
+    store = cast("Store", SwitchedStore(app.store, switch))
+    options = {"handle_signals": False, "clock": app.clock, **options}
+    worker = Worker(store, app.registry, app.settings, **options)
+    run = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        await asyncio.wait_for(run, PATIENCE)
