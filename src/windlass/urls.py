@@ -7,7 +7,7 @@ import re
 # Up to the last @ of all: a password may hold any character, whether or not it should have been escaped.
 # Rather hide too much (the port of a URL with an @ in its options) than too little.
 _PASSWORD = re.compile(r"(?<=//)([^:/?#@]*):.*@")
-_PASSWORD_OPTION = re.compile(r"(?<=[?&])(password)=[^&#]*")
+_PASSWORD_OPTION = re.compile(r"(?<=[?&])((?:ssl)?password)=[^&#]*")
 
 
 def shown_url(url: str) -> str:

@@ -12,13 +12,14 @@ import pytest
 import windlass
 from tests.docs.generated import PARTS, every_command, renewed
 from tests.docs.pages import ROOT
-from windlass import BoundTask, Context, Job, JobPage, Retry, Task, Windlass, errors, testing
+from windlass import BoundTask, Context, Job, JobPage, Retry, Task, Windlass, WorkerInfo, errors, testing
 from windlass.context import JobInfo
 from windlass.filters import JobFilters
 from windlass.model import Shown, State
 from windlass.options import EnqueueOptions, TaskOptions, WorkerOptions
 from windlass.settings import SETTINGS
-from windlass.stores.sqlite import location
+from windlass.stores.postgres import location as postgres_location
+from windlass.stores.sqlite import location as sqlite_location
 
 REFERENCE = ROOT / "docs/reference"
 
@@ -54,7 +55,8 @@ def test_every_setting_is_documented() -> None:
     assert not missing
 
 
-def test_every_option_of_a_sqlite_url_is_documented() -> None:
+@pytest.mark.parametrize("location", [sqlite_location, postgres_location], ids=["sqlite", "postgres"])
+def test_every_option_of_a_url_is_documented(location: Any) -> None:
     """Nor is an option of the URL."""
     page = text("settings.md")
     assert not [name for name in location._OPTIONS if not mentions(page, name)]
@@ -120,7 +122,7 @@ INNER = {
 
 
 @pytest.mark.parametrize(
-    "kind", [Windlass, Task, BoundTask, Context, JobInfo], ids=lambda kind: kind.__name__
+    "kind", [Windlass, Task, BoundTask, Context, JobInfo, WorkerInfo], ids=lambda kind: kind.__name__
 )
 def test_every_call_is_documented(kind: type[Any]) -> None:
     """Every method and property users may call."""

@@ -19,6 +19,7 @@ from windlass.urls import shown_url
         "postgress://me:hunter2@db",
         "postgresql://db/app?user=me&password=hunter2",
         "postgresql://db/app?password=hunter2&user=me",
+        "postgresql://db/app?sslmode=verify-full&sslpassword=hunter2",
     ],
 )
 def test_no_password_is_shown_however_it_is_written(url: str) -> None:

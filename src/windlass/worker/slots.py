@@ -9,6 +9,8 @@ from windlass.clock import Clock
 from windlass.worker.held import Held
 
 MOST_PREFETCHED = 1000
+MOST_CLAIMED = 300
+"""Jobs of one claim. More would save little, and an urgent job has to wait for the claim under way."""
 PREFETCH_SECONDS = 0.15
 """How much work to have at hand, measured by how fast jobs start: enough to bridge a claim, no hoarding."""
 
@@ -47,7 +49,7 @@ class Slots:
         # Small claims cost as much as large ones: refill when half is gone, or at once when a slot is idle.
         if room <= 0 or (len(self.waiting) > self.refill_at and self.free <= len(self.waiting)):
             return 0
-        return min(room, MOST_PREFETCHED)
+        return min(room, MOST_CLAIMED)
 
     def topic_limits(self) -> dict[str, int]:
         """How many more jobs of each limited topic may be taken."""
@@ -56,13 +58,22 @@ class Slots:
         }
 
     def take_in(self, held: Held) -> None:
-        """A claimed job waits for a slot; one that was granted alone goes first."""
+        """A claimed job waits for a slot: one granted alone goes first, an urgent one before lesser ones."""
         if self._topic_concurrency:
             self._by_topic[held.job.topic] += 1
+        waiting, priority = self.waiting, held.job.priority
         if held.job.alone:
-            self.waiting.appendleft(held)
+            waiting.appendleft(held)
+        elif not waiting or waiting[-1].job.priority >= priority:
+            waiting.append(held)
         else:
-            self.waiting.append(held)
+            # Claimed after a thousand others, but more urgent than they are: it must not wait for them all.
+            lesser = (
+                index
+                for index, other in enumerate(waiting)
+                if other.job.priority < priority and not other.job.alone
+            )
+            waiting.insert(next(lesser, len(waiting)), held)
 
     def left(self, held: Held) -> None:
         """The job is out of this worker's hands."""

@@ -12,9 +12,10 @@ from typing import Final
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
 from windlass.errors import StoreUnavailable
-from windlass.model import BodyFormat, Claim, Claimed, ClaimRequest, Lane, Lease
+from windlass.model import Claim, Claimed, ClaimRequest, Lane, Lease
 from windlass.stores.endings import CANCELLED_ON_REQUEST, EXPIRED, WORKER_LOST, summarise_error
 from windlass.stores.postgres.database import Database, Record
+from windlass.stores.postgres.recording import FORMATS
 from windlass.stores.queries import Queries
 
 _sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
@@ -24,14 +25,15 @@ RESCAN_SECONDS: Final = 0.25
 """How long claims may go on from where the last one ended, before all is looked at again: the most that a
 delayed, rescued or late-committed job can be passed over while claims come back full."""
 
+MOST_WORKERS: Final = 1000
+"""Workers of one store whose newest fence is remembered."""
+
 WORDS: Final = [
     WORKER_LOST.format(worker="%1$s", attempt="%2$s"),
     EXPIRED.format(due="%1$s"),
     summarise_error(CANCELLED_ON_REQUEST),
 ]
 """What the functions say when they end a job by themselves, for PostgreSQL's ``format``."""
-
-FORMATS: Final = (BodyFormat.JSON, BodyFormat.BYTES)  # by code
 
 # Columns of the claim function.
 _PRIORITY, _NUMBER, _CREATED_AT, _RUN_AT = 5, 15, 16, 17
@@ -78,8 +80,14 @@ class Claimer:
             self._unanswered.add(request.worker)
             raise
         if claim.jobs:
-            self._newest_fences[request.worker] = max(job.lease.fence for job in claim.jobs)
+            self._remember_fence(request.worker, max([job.lease.fence for job in claim.jobs]))
         return claim
+
+    def _remember_fence(self, worker: str, fence: int) -> None:
+        # Put last, so that the first is the one not heard of for longest.
+        self._newest_fences[worker] = max(fence, self._newest_fences.pop(worker, 0))
+        if len(self._newest_fences) > MOST_WORKERS:
+            del self._newest_fences[next(iter(self._newest_fences))]
 
     async def _give_back(self, worker: str) -> None:
         """The reply to this worker's last claim was lost. What it granted is free again, at once."""

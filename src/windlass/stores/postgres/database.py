@@ -25,6 +25,15 @@ LOCK_SECONDS: Final = 10.0
 """How long to wait for a lock; the functions of the schema say the same for themselves."""
 ACQUIRE_SECONDS: Final = 10.0
 """How long to wait for a free connection."""
+TYPES: Final = (
+    "SELECT NULL::uuid[], NULL::text[], NULL::bigint[], NULL::integer[], NULL::smallint[], NULL::boolean[],"
+    " NULL::bytea[], NULL::double precision[], ARRAY[ROW (1)]"
+)
+"""Every type of ours that the driver does not know by itself."""
+CLOSE_SECONDS: Final = 2.0
+"""How long to say goodbye to the server."""
+SPOILED: Final = (asyncpg.InternalClientError, asyncpg.ReadOnlySQLTransactionError)
+"""After these a connection is of no use: out of step with its server, or to one that is a standby by now."""
 CONFLICT_TRIES: Final = 3
 CONFLICTS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
@@ -93,7 +102,7 @@ class Database:
         if pool is None:
             return
         try:
-            await asyncio.wait_for(pool.close(), CONNECT_SECONDS)
+            await asyncio.wait_for(pool.close(), CLOSE_SECONDS)
         except DRIVER_ERRORS:
             pool.terminate()
 
@@ -120,6 +129,11 @@ class Database:
 
     async def _set_up(self, connection: Any) -> None:
         """Session settings, where there is a session. What matters to the functions they pin themselves."""
+        if self.pooled and self.version:
+            # The driver looks up types it has not met, and changes a setting meanwhile. In one transaction it
+            # changes it back on the same connection.
+            async with connection.transaction():
+                await connection.fetch(TYPES)
         if not self.pooled:
             await connection.execute(
                 f"SET statement_timeout = {int(SERVER_SECONDS * 1000)};"
@@ -171,7 +185,7 @@ class Database:
             connection = await pool.acquire(timeout=ACQUIRE_SECONDS)
             try:
                 yield connection
-            except (asyncio.CancelledError, TimeoutError, asyncpg.InternalClientError):
+            except (asyncio.CancelledError, TimeoutError, *SPOILED):
                 # Whoever gave up waiting must not wait again for the server to confirm it: the keeper gives
                 # up in time to stop its handlers. And a connection the driver is confused about is of no use.
                 connection.terminate()
@@ -182,12 +196,11 @@ class Database:
             raise translate(error, self.where) from error
 
     @asynccontextmanager
-    async def transaction(self, *, read_only: bool = True) -> AsyncIterator[Any]:
-        """A connection inside one transaction: one snapshot for all its statements."""
-        isolation = "repeatable_read" if read_only else None
+    async def transaction(self) -> AsyncIterator[Any]:
+        """A connection inside one transaction that only reads: one snapshot for all its statements."""
         async with (
             self.connection() as connection,
-            connection.transaction(isolation=isolation, readonly=read_only),
+            connection.transaction(isolation="repeatable_read", readonly=True),
         ):
             yield connection
 

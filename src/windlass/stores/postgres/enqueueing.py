@@ -18,7 +18,7 @@ _KEY_UNTIL: Final = {KeyLifetime.PRUNED: 0, KeyLifetime.FINISHED: 1}
 
 
 def enqueue_arguments(jobs: Sequence[NewJob], now: int | None, *, again: bool) -> tuple[Any, ...]:
-    """The parameters of the ``enqueue`` statement, column by column."""
+    """The parameters of the ``enqueue`` statement, column by column; at least one job."""
     texts: list[str | None] = []
     raws: list[bytes | None] = []
     for job in jobs:
@@ -32,32 +32,50 @@ def enqueue_arguments(jobs: Sequence[NewJob], now: int | None, *, again: bool) -
         any(job.key is not None for job in jobs),
         True in aparts,
         [job.id for job in jobs],
-        [job.topic for job in jobs],
-        [job.task for job in jobs],
-        [job.tenant for job in jobs],
-        [job.priority for job in jobs],
-        [job.run_at for job in jobs],
-        [_microseconds(job.delay) for job in jobs],
-        [job.expires_at for job in jobs],
-        [_microseconds(job.expires_in) for job in jobs],
-        [job.max_attempts for job in jobs],
-        [_microseconds(job.timeout) for job in jobs],
-        [_microseconds(job.lease_seconds) for job in jobs],
-        [_microseconds(job.retention) for job in jobs],
-        [_microseconds(job.retention_failed) for job in jobs],
-        [job.retry for job in jobs],
-        [job.key for job in jobs],
-        [None if job.key is None else _KEY_UNTIL[job.key_until] for job in jobs],
-        [job.on_duplicate is OnDuplicate.REPLACE for job in jobs],
-        [job.correlation_id for job in jobs],
-        [job.user_id for job in jobs],
-        [job.service_id for job in jobs],
-        [job.trace for job in jobs],
-        [FORMAT_CODES[job.format] for job in jobs],
+        _column([job.topic for job in jobs]),
+        _column([job.task for job in jobs]),
+        _column([job.tenant for job in jobs]),
+        _column([job.priority for job in jobs]),
+        _column([job.run_at for job in jobs]),
+        _microseconds([job.delay for job in jobs]),
+        _column([job.expires_at for job in jobs]),
+        _microseconds([job.expires_in for job in jobs]),
+        _column([job.max_attempts for job in jobs]),
+        _microseconds([job.timeout for job in jobs]),
+        _microseconds([job.lease_seconds for job in jobs]),
+        _microseconds([job.retention for job in jobs]),
+        _microseconds([job.retention_failed for job in jobs]),
+        _column([job.retry for job in jobs]),
+        _column([job.key for job in jobs]),
+        _column([None if job.key is None else _KEY_UNTIL[job.key_until] for job in jobs]),
+        _column([job.on_duplicate is OnDuplicate.REPLACE for job in jobs]),
+        _column([job.correlation_id for job in jobs]),
+        _column([job.user_id for job in jobs]),
+        _column([job.service_id for job in jobs]),
+        _column([job.trace for job in jobs]),
+        _column([FORMAT_CODES[job.format] for job in jobs]),
         texts,
-        raws,
-        aparts,
+        _column(raws),
+        _column(aparts),
     )
+
+
+def _column(values: list[Any]) -> list[Any] | None:
+    """A column as it is sent: a value all jobs share only once, and nothing at all for one that none has.
+
+    Encoding an array costs as much as encoding the rest of a job, and most columns are like this.
+    """
+    first = values[0]
+    if values.count(first) == len(values):
+        return None if first is None else [first]
+    return values
+
+
+def _microseconds(seconds: list[Any]) -> list[Any] | None:
+    column = _column(seconds)
+    if column is None:
+        return None
+    return [None if value is None else seconds_to_microseconds(value) for value in column]
 
 
 def body_text(job: NewJob) -> str | None:
@@ -83,7 +101,3 @@ def _enqueued(row: Record) -> Enqueued:
     if holder is None:
         return Enqueued(job_id, number, created_at, run_at)
     return Enqueued(holder, number, created_at, run_at, duplicate=True, replaced=replaced)
-
-
-def _microseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else seconds_to_microseconds(seconds)

@@ -33,23 +33,28 @@ ANYTHING: Final = Hint("", None, finished=True)
 class Listener:
     """The ear of one store. Runs from the first subscription until the store is closed."""
 
-    def __init__(
-        self, database: Database, channel: str, sender: str, on_hint: Callable[[Hint], None]
-    ) -> None:
+    def __init__(self, database: Database, sender: str, on_hint: Callable[[Hint], None]) -> None:
         self._database = database
-        self._channel = channel
         self._sender = sender
         self._on_hint = on_hint
         self._task: asyncio.Task[None] | None = None
-        self._listening = asyncio.Event()
+        self._channels: set[str] = set()  # to be listened to
+        self._news = asyncio.Event()  # the connection was lost, or there is a new channel
+        self._listening = asyncio.Event()  # to all channels
         self._deaf = False  # somebody waits for hints that this did not hear
 
-    async def start(self) -> None:
+    async def start(self, *channels: str) -> None:
         """Listen from now on. Returns once it does, or when it is clear that this takes longer."""
         if self._database.pooled:
             return  # a pooler passes no notifications on; polling has to do
+        if not self._channels.issuperset(channels):
+            self._channels.update(channels)
+            self._listening.clear()
+            self._news.set()
         if self._task is None:
             self._task = asyncio.create_task(self._run())
+        if self._deaf:
+            return  # it says so when it hears again; no caller has to wait for that
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self._listening.wait()
@@ -85,26 +90,44 @@ class Listener:
     async def _listen(self) -> None:
         """Until the connection is lost or found dead, which is raised."""
         connection = await self._database.connect()
-        lost = asyncio.Event()
+        lost = False
+        heard: set[str] = set()
+
+        def lose(_: Any) -> None:
+            nonlocal lost
+            lost = True
+            self._news.set()
+
         try:
-            connection.add_termination_listener(lambda _: lost.set())
-            await connection.add_listener(self._channel, self._heard)
-            self._listening.set()
-            if self._deaf:
-                _log.info("listening to %s", self._database.where)
-                self._on_hint(ANYTHING)
-                self._deaf = False
-            while not lost.is_set():
+            connection.add_termination_listener(lose)
+            while not lost:
+                self._news.clear()
+                for channel in self._channels - heard:
+                    await connection.add_listener(channel, self._heard)
+                    heard.add(channel)
+                if heard >= self._channels and not self._listening.is_set():
+                    self._now_listening()
                 pause = PROBE_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311
                 try:
                     # Not wait_for: in Python 3.11 that loses a cancellation that comes with the result.
                     async with asyncio.timeout(pause):
-                        await lost.wait()
+                        await self._news.wait()
                 except TimeoutError:
-                    await connection.execute("SELECT 1", timeout=PATIENCE_SECONDS)
+                    await self._probe(connection)
             raise ConnectionError("the listening connection was lost")
         finally:
             connection.terminate()  # not closed in good order: the other end may not be there to answer
+
+    async def _probe(self, connection: Any) -> None:
+        if await connection.fetchval("SELECT pg_is_in_recovery()", timeout=PATIENCE_SECONDS):
+            raise ConnectionError("the server became a standby, where nobody notifies")
+
+    def _now_listening(self) -> None:
+        self._listening.set()
+        if self._deaf:
+            self._deaf = False
+            _log.info("listening to %s", self._database.where)
+            self._on_hint(ANYTHING)
 
     def _heard(self, connection: Any, process: int, channel: str, message: str) -> None:  # noqa: ARG002
         try:

@@ -36,14 +36,18 @@ async def migrate(database: Database) -> list[str]:
     async with database.connection() as connection:
         # A look without the lock first: nearly always there is nothing to do, and many workers start at once.
         version = await _schema_version(connection, database)
-        if version > newest:
-            raise SchemaTooNew(
-                f"{database.where} has schema version {version}, this Windlass knows {newest}; "
-                "upgrade Windlass"
-            )
+        _refuse_newer(version, steps, database)
         if version == newest:
             return []
     return await _run(database, steps)
+
+
+def _refuse_newer(version: int, steps: list[tuple[int, str, str]], database: Database) -> None:
+    newest = steps[-1][0]
+    if version > newest:
+        raise SchemaTooNew(
+            f"{database.where} has schema version {version}, this Windlass knows {newest}; upgrade Windlass"
+        )
 
 
 async def _run(database: Database, steps: list[tuple[int, str, str]]) -> list[str]:
@@ -68,6 +72,7 @@ async def _run(database: Database, steps: list[tuple[int, str, str]]) -> list[st
             # temporary table "jobs". The functions keep this path.
             await connection.execute(f"SET LOCAL search_path = {database.schema}, pg_temp")
             version = await _schema_version(connection, database)
+            _refuse_newer(version, steps, database)  # somebody else may have migrated while we waited
             await connection.execute(_VERSION_TABLE)
             done = []
             for number, name, script in steps:

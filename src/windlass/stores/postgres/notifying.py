@@ -15,10 +15,11 @@ from typing import Final
 
 import msgspec
 
-from windlass.errors import StoreError
+from windlass.errors import WindlassError
 from windlass.stores.postgres.database import Database
 from windlass.stores.queries import Queries
 
+CLOSE_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 0.010
 """Between two notifications; the first one goes out at once."""
 MOST_TOPICS: Final = 20
@@ -37,13 +38,21 @@ class Hint(msgspec.Struct, frozen=True, array_like=True):
     finished: bool
 
 
+class Channels:
+    """Where hints travel. Two, because few wait for results, and every worker finishes jobs all the time."""
+
+    def __init__(self, schema: str) -> None:  # an application's own, as its schema is
+        self.ready = schema
+        self.finished = f"{schema}.finished"
+
+
 class Notifier:
     """Sends hints of one store."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.sender = secrets.token_hex(6)
-        self.channel = database.location.schema  # an application's own, as its schema is
+        self.channels = Channels(database.location.schema)
         self._topics: set[str] = set()
         self._anywhere = False  # some topic or other, it is not known which
         self._finished = False
@@ -62,8 +71,11 @@ class Notifier:
         self._start()
 
     async def close(self) -> None:
+        """Send what is to be sent, if that is quick: it is only a hint."""
         if self._sending is not None:
-            await asyncio.wait((self._sending,))
+            await asyncio.wait((self._sending,), timeout=CLOSE_SECONDS)
+            if self._sending is not None:
+                self._sending.cancel()
 
     def _start(self) -> None:
         if self._sending is None:
@@ -71,19 +83,30 @@ class Notifier:
 
     async def _send(self) -> None:
         try:
-            while self._topics or self._anywhere or self._finished:
-                named = not self._anywhere and len(self._topics) <= MOST_TOPICS
-                topics = sorted(self._topics) if named else None
-                message = msgspec.json.encode(Hint(self.sender, topics, self._finished))
-                if len(message) > MOST_BYTES:
-                    message = msgspec.json.encode(Hint(self.sender, None, self._finished))
-                self._topics.clear()
-                self._anywhere = False
-                self._finished = False
-                await self._database.fetch(_sql["notify"], self.channel, message.decode())
+            while messages := self._take():
+                await self._database.fetch(_sql["notify"], list(messages), list(messages.values()))
                 await asyncio.sleep(PAUSE_SECONDS)
-        except StoreError as error:
+        except WindlassError as error:
             # What it was about is safely written; whoever polls will find it.
             _log.debug("a notification was not sent: %s", error)
         finally:
             self._sending = None
+
+    def _take(self) -> dict[str, str]:
+        """What is to be said now, by channel."""
+        messages = {}
+        if self._topics or self._anywhere:
+            named = not self._anywhere and len(self._topics) <= MOST_TOPICS
+            message = _encode(Hint(self.sender, sorted(self._topics) if named else None, finished=False))
+            if len(message.encode()) > MOST_BYTES:
+                message = _encode(Hint(self.sender, None, finished=False))
+            messages[self.channels.ready] = message
+        if self._finished:
+            messages[self.channels.finished] = _encode(Hint(self.sender, [], finished=True))
+        self._topics.clear()
+        self._anywhere = self._finished = False
+        return messages
+
+
+def _encode(hint: Hint) -> str:
+    return msgspec.json.encode(hint).decode()

@@ -32,25 +32,19 @@ async def settle(database: Database, settlements: Sequence[Settlement]) -> set[L
     for settlement in settlements:
         first.setdefault(settlement.lease, settlement)
     ordered = in_order(first)
-    endings = [_ending(first[lease].outcome) for lease in ordered]
-    kinds, results, errors, summaries, delays, priorities = zip(*endings, strict=True)
     run_us = [
         None if (seconds := first[lease].run_seconds) is None else max(0, seconds_to_microseconds(seconds))
         for lease in ordered
     ]
-    return await _held(
-        database,
-        _sql["settle"],
-        ordered,
-        kinds,
-        run_us,
-        results,
-        errors,
-        summaries,
-        delays,
-        priorities,
-        WORDS,
-    )
+    # What none of them has is not sent; of completed jobs there is little to say.
+    columns: list[Sequence[Any] | None] = [
+        None if column.count(None) == len(column) else column
+        for column in zip(*[_ending(first[lease].outcome) for lease in ordered], strict=True)
+    ]
+    kinds, *others = columns
+    if kinds is not None and kinds.count(_COMPLETED) == len(kinds):
+        kinds = [_COMPLETED]  # of all
+    return await _held(database, _sql["settle"], ordered, kinds, run_us, *others, WORDS)
 
 
 async def settled(database: Database, settlements: Sequence[Settlement]) -> set[Lease]:

@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds
-from windlass.errors import StoreError, StoreUnavailable
+from windlass.errors import StoreUnavailable, WindlassError
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -55,6 +55,8 @@ FOLD_AFTER: Final = 20_000
 """Jobs this store has written, each write counted as ``WRITE_COUNTS`` more, after which it adds up what was
 appended to the counters."""
 WRITE_COUNTS: Final = 40
+MOST_UNSURE: Final = 20_000
+"""Settlements without an answer that are remembered."""
 
 _sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
 _log = logging.getLogger("windlass.postgres")
@@ -72,8 +74,8 @@ class PostgresStore:
         self._claimer = Claimer(self._database)
         self._writer = Writer(self._database, self._limits, self._written)
         self._notifier = Notifier(self._database)
-        self._listener = Listener(self._database, self._notifier.channel, self._notifier.sender, self._heard)
-        self._unsure: set[Lease] = set()  # settled without an answer: the next one must be looked up
+        self._listener = Listener(self._database, self._notifier.sender, self._heard)
+        self._unsure: dict[Lease, None] = {}  # settled without an answer: the next one must be looked up
         self._unfolded = 0
         self._folding: asyncio.Task[None] | None = None
 
@@ -89,7 +91,7 @@ class PostgresStore:
         await self._writer.close()
         await self._notifier.close()
         if self._folding is not None:
-            await asyncio.wait((self._folding,))
+            self._folding.cancel()  # whoever writes next adds up all
         await self._database.close()
 
     def sibling(self) -> PostgresStore:
@@ -138,18 +140,22 @@ class PostgresStore:
         check_batch("settlements", len(settlements), MAX_BATCH)
         if not settlements:
             return []
-        leases = {settlement.lease for settlement in settlements}
         try:
             held = await settling.settle(self._database, settlements)
-            refused = [s for s in settlements if s.lease not in held and s.lease in self._unsure]
-            if refused:
-                held |= await settling.settled(self._database, refused)
+            if self._unsure:
+                refused = [s for s in settlements if s.lease not in held and s.lease in self._unsure]
+                if refused:
+                    held |= await settling.settled(self._database, refused)
         except (StoreUnavailable, asyncio.CancelledError):
             # The reply may have been lost after the commit. The caller will try again, and must not be told
             # then that somebody else has taken the job.
-            self._unsure |= leases
+            self._unsure.update(dict.fromkeys([settlement.lease for settlement in settlements]))
+            while len(self._unsure) > MOST_UNSURE:  # given up by their workers long ago
+                del self._unsure[next(iter(self._unsure))]
             raise
-        self._unsure -= leases
+        if self._unsure:
+            for settlement in settlements:
+                self._unsure.pop(settlement.lease, None)
         self._settled(settlements, held)
         return _answers([settlement.lease for settlement in settlements], held, once=True)
 
@@ -250,7 +256,9 @@ class PostgresStore:
         self, *, topics: Collection[str] | None = (), finished: bool = False
     ) -> AsyncIterator[Wakeups]:
         async with self._hub.subscribe(topics=topics, finished=finished) as subscription:
-            await self._listener.start()
+            channels = self._notifier.channels
+            wanted = [channels.ready] if topics is None or topics else []
+            await self._listener.start(*wanted, *([channels.finished] if finished else []))
             yield subscription
 
     def _written(self, jobs: Sequence[NewJob]) -> None:
@@ -298,7 +306,7 @@ class PostgresStore:
     async def _fold_quietly(self) -> None:
         try:
             await self._fold()
-        except StoreError as error:
+        except WindlassError as error:
             _log.debug("counters were not added up: %s", error)  # the next one adds up all
         finally:
             self._folding = None

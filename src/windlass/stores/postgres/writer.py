@@ -114,6 +114,9 @@ class Writer:
                 return
             for call in calls:  # one of them is to blame; the others must not suffer for it
                 await self._write([call])
+        except WindlassError as error:  # not open, or not any more
+            for call in calls:
+                _refuse(call, error)
         else:
             start = 0
             for call in calls:

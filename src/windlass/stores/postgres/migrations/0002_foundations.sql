@@ -21,6 +21,14 @@ LANGUAGE sql IMMUTABLE AS $$
     FROM generate_series(1, 200) AS b
 $$;
 
+-- A value all jobs share, once for each of them.
+CREATE FUNCTION spread(p_values anyarray, p_number integer) RETURNS anyarray
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN CASE WHEN cardinality(p_values) = 1 THEN array_fill(p_values[1], ARRAY[p_number]) ELSE p_values END;
+END
+$$;
+
 -- Keep an error of a job; of many, the first and the last ten.
 CREATE FUNCTION add_attempt(
     p_id uuid, p_attempt integer, p_worker text, p_started_at bigint, p_ended_at bigint, p_error text
@@ -90,7 +98,8 @@ BEGIN
         RETURN 0;
     END IF;
     WITH gone AS (
-        DELETE FROM tally RETURNING *
+        -- Not all at once: what has gathered must never be more than one statement can do.
+        DELETE FROM tally WHERE ctid = ANY (ARRAY(SELECT ctid FROM tally LIMIT 10000)) RETURNING *
     ), counted AS (
         INSERT INTO counts AS c (tenant, topic, task, waiting, ready, running, completed, failed, cancelled)
         SELECT tenant, topic, task, sum(waiting), sum(ready), sum(running), sum(completed), sum(failed),

@@ -1,4 +1,5 @@
--- New jobs, many callers' in one statement. Arrays hold one element a job.
+-- New jobs, many callers' in one statement. Arrays hold one element a job, or a single one that all jobs share; NULL
+-- stands for an array of NULLs.
 --
 -- p_again: an earlier try of the same jobs ended without an answer; what it wrote is not written twice.
 -- One row comes back for each job: its own id, the id of the holder if its key was taken, and number and times of
@@ -19,10 +20,38 @@ DECLARE
     v_now bigint := now_us(p_now);
     v_write boolean[];          -- which jobs to write in this round; NULL = all
     v_left integer[] := '{}';   -- positions of jobs whose key was taken when they were to be written
-    v_locked uuid[] := '{}';   -- holders of keys that may be replaced
+    v_locked uuid[] := '{}';    -- holders of keys that may be replaced
+    v_overruled boolean[];      -- which of v_left are replaced by a later one of this call in turn
     v_found record;
     v_run_at bigint;
+    v_replaced boolean;
 BEGIN
+    IF cardinality(p_ids) > 1 THEN
+        p_topics := spread(p_topics, cardinality(p_ids));
+        p_tasks := spread(p_tasks, cardinality(p_ids));
+        p_tenants := spread(p_tenants, cardinality(p_ids));
+        p_priorities := spread(p_priorities, cardinality(p_ids));
+        p_run_ats := spread(p_run_ats, cardinality(p_ids));
+        p_delays_us := spread(p_delays_us, cardinality(p_ids));
+        p_expires_ats := spread(p_expires_ats, cardinality(p_ids));
+        p_expires_in_us := spread(p_expires_in_us, cardinality(p_ids));
+        p_max_attempts := spread(p_max_attempts, cardinality(p_ids));
+        p_timeouts_us := spread(p_timeouts_us, cardinality(p_ids));
+        p_leases_us := spread(p_leases_us, cardinality(p_ids));
+        p_retentions_us := spread(p_retentions_us, cardinality(p_ids));
+        p_retentions_failed_us := spread(p_retentions_failed_us, cardinality(p_ids));
+        p_retries := spread(p_retries, cardinality(p_ids));
+        p_keys := spread(p_keys, cardinality(p_ids));
+        p_key_untils := spread(p_key_untils, cardinality(p_ids));
+        p_replaces := spread(p_replaces, cardinality(p_ids));
+        p_correlation_ids := spread(p_correlation_ids, cardinality(p_ids));
+        p_user_ids := spread(p_user_ids, cardinality(p_ids));
+        p_service_ids := spread(p_service_ids, cardinality(p_ids));
+        p_traces := spread(p_traces, cardinality(p_ids));
+        p_formats := spread(p_formats, cardinality(p_ids));
+        p_raws := spread(p_raws, cardinality(p_ids));
+        p_aparts := spread(p_aparts, cardinality(p_ids));
+    END IF;
     IF p_again THEN
         v_write := ARRAY(SELECT NOT EXISTS (SELECT FROM all_jobs a WHERE a.id = n.id)
                          FROM unnest(p_ids) WITH ORDINALITY AS n(id, position) ORDER BY n.position);
@@ -54,6 +83,7 @@ BEGIN
                     WHERE k.tenant = u.tenant AND k.scope = CASE u.task WHEN '' THEN u.topic ELSE u.task END
                         AND k.key = u.key AND k.id = u.id
                 )
+                ORDER BY u.position
             );
             IF v_left <> '{}' AND v_write IS NULL THEN
                 v_write := array_fill(true, ARRAY[cardinality(p_ids)]);
@@ -118,6 +148,15 @@ BEGIN
                 ))
                 ORDER BY j.id FOR UPDATE
             );
+            -- Of a thousand calls that debounce the same key at once, only what the last one says has to be written.
+            v_overruled := ARRAY(
+                SELECT coalesce(lead(p_replaces[l.position]) OVER (
+                    PARTITION BY p_tenants[l.position], p_keys[l.position],
+                        CASE p_tasks[l.position] WHEN '' THEN p_topics[l.position] ELSE p_tasks[l.position] END
+                    ORDER BY l.position
+                ), false)
+                FROM unnest(v_left) AS l(position) ORDER BY l.position
+            );
         END IF;
         FOR i IN 1..cardinality(v_left) LOOP
             SELECT u.*, k.id AS holder INTO v_found
@@ -128,13 +167,20 @@ BEGIN
                 v_run_at := greatest(
                     coalesce(p_run_ats[v_found.position], v_now + p_delays_us[v_found.position]), v_now
                 );
-                IF replace_job(
-                    v_found.holder, v_now, v_run_at, p_priorities[v_found.position],
-                    coalesce(p_expires_ats[v_found.position], v_now + p_expires_in_us[v_found.position]),
-                    p_formats[v_found.position], p_payloads[v_found.position], p_raws[v_found.position],
-                    p_aparts[v_found.position]
-                ) THEN
-                    RETURN QUERY SELECT v_found.id, j.id, j.number, j.created_at, j.run_at, true
+                IF v_overruled[i] THEN
+                    v_replaced := EXISTS (
+                        SELECT FROM jobs j WHERE j.id = v_found.holder AND j.state < 2 AND j.attempt = 0
+                    );
+                ELSE
+                    v_replaced := replace_job(
+                        v_found.holder, v_now, v_run_at, p_priorities[v_found.position],
+                        coalesce(p_expires_ats[v_found.position], v_now + p_expires_in_us[v_found.position]),
+                        p_formats[v_found.position], p_payloads[v_found.position], p_raws[v_found.position],
+                        p_aparts[v_found.position]
+                    );
+                END IF;
+                IF v_replaced THEN
+                    RETURN QUERY SELECT v_found.id, j.id, j.number, j.created_at, v_run_at, true
                                  FROM jobs j WHERE j.id = v_found.holder;
                     CONTINUE;
                 END IF;

@@ -190,6 +190,19 @@ BEGIN
 END
 $$;
 
+-- One look at the left end of each index a claim may have to tend to before it chooses. Each is ordered, so that no
+-- other index of such jobs could be read from end to end instead.
+CREATE FUNCTION heads(p_leased_from bigint)
+RETURNS TABLE (leased_until bigint, expires_at bigint, run_at bigint, pauses boolean)
+LANGUAGE sql STABLE AS $$
+    SELECT (SELECT j.leased_until FROM jobs j
+            WHERE j.state = 2 AND j.leased_until >= coalesce(p_leased_from, 0) ORDER BY j.leased_until LIMIT 1),
+           (SELECT j.expires_at FROM jobs j
+            WHERE j.expires_at IS NOT NULL AND j.state < 2 AND j.attempt = 0 ORDER BY j.expires_at LIMIT 1),
+           (SELECT j.run_at FROM jobs j WHERE j.state = 0 AND j.blocked = 0 ORDER BY j.run_at LIMIT 1),
+           EXISTS (SELECT FROM topics)
+$$;
+
 -- Grant up to p_limit due jobs of these lanes. A NULL task means every task of its topic.
 --
 -- p_urgencies, p_numbers: where this caller's last claim of each lane ended. Starting there saves a walk over what
@@ -217,26 +230,27 @@ DECLARE
     v_tids tid[];
     v_more boolean;
     v_due bigint;
-    v_leased bigint;
+    v_leased bigint;   -- what comes next: the end of a lease, an expiry, a delayed job
+    v_expires bigint;
+    v_waiting bigint;
+    v_pauses boolean;
     v_pause bigint;
 BEGIN
     LOOP
         IF v_numbers IS NULL THEN
-            SELECT leased_until INTO v_leased FROM jobs
-            WHERE state = 2 AND leased_until >= coalesce(p_leased_from, 0) ORDER BY leased_until LIMIT 1;
-            IF v_leased <= v_now OR EXISTS (
-                SELECT FROM jobs WHERE expires_at IS NOT NULL AND state < 2 AND attempt = 0 AND expires_at <= v_now
-            ) THEN
-                PERFORM rescue(p_now, 1000, p_leased_from, p_words);
-                SELECT leased_until INTO v_leased FROM jobs
-                WHERE state = 2 AND leased_until >= coalesce(p_leased_from, 0) ORDER BY leased_until LIMIT 1;
-            END IF;
-            -- A head, not EXISTS: without an order another index of delayed jobs could be read from end to end.
-            IF (SELECT run_at FROM jobs WHERE state = 0 AND blocked = 0 ORDER BY run_at LIMIT 1) <= v_now THEN
+            SELECT h.leased_until, h.expires_at, h.run_at, h.pauses INTO v_leased, v_expires, v_waiting, v_pauses
+            FROM heads(p_leased_from) AS h;
+            IF least(v_leased, v_expires, v_waiting) <= v_now THEN
+                IF least(v_leased, v_expires) <= v_now THEN
+                    PERFORM rescue(p_now, 1000, p_leased_from, p_words);
+                END IF;
                 PERFORM promote(v_now, 10000);
+                SELECT h.leased_until, h.run_at INTO v_leased, v_waiting FROM heads(p_leased_from) AS h;
             END IF;
+        ELSE
+            v_pauses := EXISTS (SELECT FROM topics);
         END IF;
-        IF EXISTS (SELECT FROM topics) OR array_position(p_tasks, NULL) IS NOT NULL THEN
+        IF v_pauses OR array_position(p_tasks, NULL) IS NOT NULL THEN
             WITH RECURSIVE lanes AS (
                 SELECT DISTINCT ON (l.topic, t.task) l.topic, t.task, l.room, l.urgency, l.number, l.lane
                 FROM unnest(p_topics, p_tasks, p_rooms, v_urgencies, v_numbers) WITH ORDINALITY
@@ -265,17 +279,18 @@ BEGIN
     IF v_more THEN
         v_due := v_now;
     ELSE
-        SELECT run_at INTO v_due FROM jobs WHERE state = 0 AND blocked = 0 ORDER BY run_at LIMIT 1;
-        SELECT min(p.paused_until) INTO v_pause
-        FROM topics p
-        WHERE p.paused_until > v_now AND p.paused_until < 253402300799999999 AND EXISTS (
-            SELECT FROM unnest(p_topics, p_tasks) AS l(topic, task)
-            WHERE l.topic = p.topic AND EXISTS (
-                SELECT FROM jobs j
-                WHERE j.state = 1 AND j.topic = l.topic AND j.task = l.task
-            ) OR l.topic = p.topic AND l.task IS NULL AND EXISTS (SELECT FROM tasks_of(l.topic))
-        );
-        v_due := least(v_due, v_leased, v_pause);
+        IF v_pauses THEN
+            SELECT min(p.paused_until) INTO v_pause
+            FROM topics p
+            WHERE p.paused_until > v_now AND p.paused_until < 253402300799999999 AND EXISTS (
+                SELECT FROM unnest(p_topics, p_tasks) AS l(topic, task)
+                WHERE l.topic = p.topic AND EXISTS (
+                    SELECT FROM jobs j
+                    WHERE j.state = 1 AND j.topic = l.topic AND j.task = l.task
+                ) OR l.topic = p.topic AND l.task IS NULL AND EXISTS (SELECT FROM tasks_of(l.topic))
+            );
+        END IF;
+        v_due := least(v_waiting, v_leased, v_pause);
     END IF;
     IF v_tids <> '{}' THEN
         RETURN QUERY

@@ -7,7 +7,8 @@
 -- Only a running job has leased_until. Saying state = 2 as well would let a planner without statistics read the index
 -- of all leases instead of looking up ids.
 
--- End leases as told. p_kinds: 0 completed, 1 failed, 2 buried, 3 cancelled, 4 retried, 5 released.
+-- End leases as told. p_kinds: 0 completed, 1 failed, 2 buried, 3 cancelled, 4 retried, 5 released; a single one is
+-- that of all. NULL stands for an array of NULLs.
 CREATE FUNCTION settle(
     p_now bigint, p_ids uuid[], p_fences bigint[], p_kinds smallint[], p_run_us bigint[], p_results text[],
     p_errors text[], p_summaries text[], p_delays_us bigint[], p_priorities bigint[], p_words text[]
@@ -20,6 +21,7 @@ DECLARE
     v_keyed uuid[];
     v_job record;
 BEGIN
+    p_kinds := spread(p_kinds, cardinality(p_ids));
     IF 0 = ANY (p_kinds) AND 0 <> ANY (p_kinds) THEN
         -- Below, completed jobs come before the others. Whoever extends the same leases takes all in one order.
         PERFORM FROM jobs WHERE id = ANY (p_ids) ORDER BY id FOR UPDATE;

@@ -43,7 +43,7 @@ SELECT * FROM {schema}.report(
 SELECT * FROM {schema}.cancel_requests($1::bigint, $2::uuid[], $3::bigint[])
 
 -- name: notify
-SELECT pg_notify($1::text, $2::text)
+SELECT pg_notify(n.channel, n.message) FROM unnest($1::text[], $2::text[]) AS n(channel, message)
 
 -- name: now
 SELECT {schema}.now_us($1::bigint)

@@ -1,0 +1,150 @@
+"""What the PostgreSQL page says to type into psql works, and its roles can do what it says, no more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.docs.pages import ROOT, blocks
+from tests.servers import PostgresServer
+from windlass import StoreError, Windlass
+from windlass.model import ClaimRequest, Lane, State
+
+PAGE = ROOT / "docs/how-to/postgresql.md"
+DATABASE = "shop"  # as on the page
+ROLES = ("shop_owner", "shop_worker", "shop_web")
+
+
+def statements() -> list[str]:
+    """Every statement of the page that is meant to be run, in order."""
+    texts = [
+        block.text
+        for block in blocks(PAGE)
+        if block.language == "sql" and not block.mark.startswith("not run: ")
+    ]
+    # A statement ends where a line does; the page writes it so.
+    return [part.strip() for text in texts for part in text.split(";\n") if part.strip(" ;\n")]
+
+
+def url(server: PostgresServer, role: str) -> str:
+    return server.url(DATABASE).replace("postgres@", f"{role}@")
+
+
+async def drop(server: PostgresServer) -> None:
+    connection = await asyncpg.connect(server.url())
+    try:
+        await connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+        await connection.execute(f"DROP ROLE IF EXISTS {', '.join(ROLES)}")
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def administrator(postgres: PostgresServer) -> AsyncIterator[Any]:
+    """A database set up as the page says: its roles, the migration by the owner, then everything else."""
+    await drop(postgres)
+    first = await asyncpg.connect(postgres.url())
+    await first.execute(f"CREATE DATABASE {DATABASE}")
+    await first.close()
+    connection = await asyncpg.connect(postgres.url(DATABASE))
+    try:
+        migrated = False
+        for statement in statements():
+            if not migrated and "SCHEMA windlass" in statement:
+                async with Windlass(url(postgres, "shop_owner"), migrate=False) as app:
+                    assert await app.migrate()
+                migrated = True
+            await connection.execute(statement)
+        assert migrated
+        yield connection
+    finally:
+        await connection.close()
+        await drop(postgres)
+
+
+async def test_the_sql_of_the_page_runs_and_the_owner_owns_everything(administrator: Any) -> None:
+    """Every statement in the order of the page; what is in the schema is the owner's."""
+    owners = await administrator.fetch(
+        "SELECT DISTINCT relowner::regrole::text FROM pg_class WHERE relnamespace = 'windlass'::regnamespace"
+    )
+    assert [row[0] for row in owners] == ["shop_owner"]
+
+
+@pytest.mark.usefixtures("administrator")
+async def test_the_worker_role_runs_and_manages_jobs(postgres: PostgresServer) -> None:
+    """Enqueue, claim, settle, requeue, cancel, delete, pause, prune, add up, check: all without owning."""
+    app = Windlass(url(postgres, "shop_worker"), migrate=False)
+
+    @app.task(retention=0, max_attempts=1)
+    async def greet(name: str) -> str:
+        if name == "bad":
+            raise ValueError("a bad name")
+        return name
+
+    async with app:
+        good = await greet.options(key="once").enqueue(name="x" * 5000)
+        bad = await greet.options(retention=60).enqueue(name="bad")
+        later = await greet.options(delay=600, key="later").enqueue(name="a")
+        replacing = greet.options(delay=600, key="later", on_duplicate="replace")
+        assert (await replacing.enqueue(name="b")).id == later.id
+        await app.pause("greet")
+        await app.resume("greet")
+        await app.run_until_idle()
+        assert await app.store.states([good.id, bad.id]) == [State.COMPLETED, State.FAILED]
+        await app.requeue(bad.id)
+        await app.cancel(bad.id)
+        await app.delete(bad.id)
+        await app.store.prune()
+        assert await app.store.get(good.id) is None
+        assert await app.workers() == []
+        assert await app.check() == []
+        assert (await app.stats()).pending == 1
+
+
+async def test_the_caller_role_enqueues_and_reads_and_nothing_else(
+    postgres: PostgresServer, administrator: Any
+) -> None:
+    """Also with keys and large bodies; what would run or change a job is refused."""
+    app = Windlass(url(postgres, "shop_web"), migrate=False)
+    async with app:
+        job = await app.enqueue("greet", {"name": "x" * 5000}, key="once")
+        assert (await app.enqueue("greet", {}, key="once")).duplicate
+        assert (await app.get(job.id)).payload == {"name": "x" * 5000}
+        assert (await app.jobs(topic="greet")).total == 1
+        assert (await app.stats()).pending == 1
+        await app.store._fold()  # type: ignore[attr-defined]
+        assert await administrator.fetchval("SELECT count(*) FROM windlass.tally") == 0
+        lanes = (Lane("greet", None),)
+        for refused in (
+            app.store.claim(ClaimRequest(worker="w", lanes=lanes, limit=1, lease_seconds=60)),
+            app.cancel(job.id),
+            app.delete(job.id),
+            app.pause("greet"),
+            app.store.prune(),
+            app.store.rescue(),
+        ):
+            with pytest.raises(StoreError, match="permission denied"):
+                await refused
+
+
+@pytest.mark.usefixtures("administrator")
+async def test_what_a_later_migration_makes_is_granted_by_default(postgres: PostgresServer) -> None:
+    """Nobody has to grant again before workers can use a new table, sequence or function."""
+    owner = await asyncpg.connect(url(postgres, "shop_owner"))
+    await owner.execute(
+        "CREATE TABLE windlass.later (n bigint); CREATE SEQUENCE windlass.later_numbers;"
+        "CREATE FUNCTION windlass.later_one() RETURNS integer LANGUAGE sql AS 'SELECT 1'"
+    )
+    await owner.close()
+    worker = await asyncpg.connect(url(postgres, "shop_worker"))
+    await worker.execute("INSERT INTO windlass.later VALUES (nextval('windlass.later_numbers'))")
+    assert await worker.fetchval("SELECT windlass.later_one()") == 1
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await worker.execute("DROP TABLE windlass.later")
+    await worker.close()
+    web = await asyncpg.connect(url(postgres, "shop_web"))
+    assert await web.fetchval("SELECT count(*) FROM windlass.later") == 1
+    await web.close()

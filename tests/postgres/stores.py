@@ -1,0 +1,52 @@
+"""Stores and raw connections for tests that have several of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qs, urlsplit, urlunsplit
+
+import asyncpg
+
+from windlass.stores.postgres import PostgresStore
+
+
+@asynccontextmanager
+async def opened(*urls: str, migrated: bool = True) -> AsyncIterator[list[PostgresStore]]:
+    """One open store for each URL, migrated by the first."""
+    async with AsyncExitStack() as stack:
+        stores: list[PostgresStore] = []
+        for url in urls:
+            store = PostgresStore(url)
+            await store.open()
+            stack.push_async_callback(store.close)
+            if migrated and not stores:
+                await store.migrate()
+            stores.append(store)
+        yield stores
+
+
+@asynccontextmanager
+async def raw(url: str, **options: Any) -> AsyncIterator[Any]:
+    """The driver's own connection, inside the schema of the URL."""
+    parts = urlsplit(url)
+    connection = await asyncpg.connect(
+        urlunsplit(parts._replace(query="")),
+        server_settings={"search_path": schema_of(url)} if parts.query else None,
+        **options,
+    )
+    try:
+        yield connection
+    finally:
+        connection.terminate()
+
+
+def schema_of(url: str) -> str:
+    return parse_qs(urlsplit(url).query)["schema"][0]
+
+
+def complaints(log: str) -> list[str]:
+    """Lines of a server's log that say something went wrong."""
+    return [line for line in log.splitlines() if re.search(r"\b(ERROR|FATAL|PANIC|WARNING):", line)]

@@ -1,0 +1,251 @@
+"""Reading and claiming use the indexes made for them, whatever the planner believes about the tables."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.postgres.plans import Plans, Step
+from tests.servers.shared import other_version, shared_server
+from windlass.ids import new_id
+from windlass.model import JobFilter, Lane, Progress, Report, Settlement, Shown, State
+from windlass.outcome import Completed, Failed, Outcome, Released, Retried
+from windlass.stores.postgres import PostgresStore
+from windlass.testing.clock import FrozenClock
+from windlass.testing.conformance.building import BOOM, cancelled, claim, completed, end, failed, job, put
+
+LARGE = ("jobs", "finished", "bodies", "progress", "attempts", "keys")
+"""Tables that grow with the number of jobs; the counters do not."""
+
+LISTS = [
+    (JobFilter(), {"jobs_number", "finished_number"}),
+    (JobFilter(topic="mail"), {"jobs_ready", "jobs_later", "jobs_leased", "finished_lane"}),
+    (JobFilter(task="send"), {"jobs_ready", "jobs_later", "jobs_leased", "finished_lane"}),
+    (JobFilter(topic="mail", task="send", tenant="root", created_after=1), {
+        "jobs_ready", "jobs_later", "jobs_leased", "finished_lane"
+    }),
+    (JobFilter(topic="mail", state=State.PENDING), {"jobs_ready", "jobs_later"}),
+    (JobFilter(topic="mail", state=Shown.DELAYED), {"jobs_later"}),
+    (JobFilter(topic="mail", state=State.COMPLETED), {"finished_lane"}),
+    (JobFilter(tenant="acme"), {"jobs_tenant", "finished_tenant"}),
+    (JobFilter(tenant="acme", topic="mail", state=State.FAILED), {"finished_tenant"}),
+    (JobFilter(tenant="root"), {"jobs_number", "finished_number"}),
+    (JobFilter(key="k"), {"jobs_key", "finished_key"}),
+    (JobFilter(key="k", topic="mail", tenant="acme", correlation_id="c"), {"jobs_key", "finished_key"}),
+    (JobFilter(correlation_id="c"), {"jobs_correlation", "finished_correlation"}),
+    (JobFilter(correlation_id="c", task="send", state=State.FAILED), {"finished_correlation"}),
+    (JobFilter(created_after=1, created_before=2), {"jobs_number", "finished_number"}),
+    (JobFilter(state=State.PENDING), {"jobs_number"}),
+    (JobFilter(state=State.RUNNING), {"jobs_leased"}),
+    (JobFilter(state=State.RUNNING, topic="mail", tenant="root"), {"jobs_leased"}),
+    (JobFilter(state=State.COMPLETED), {"finished_number"}),
+    (JobFilter(state=State.FAILED), {"finished_badly"}),
+    (JobFilter(state=State.CANCELLED), {"finished_badly"}),
+    (JobFilter(state=Shown.DELAYED), {"jobs_later"}),
+    (JobFilter(state=Shown.RETRYING), {"jobs_retrying"}),
+    (JobFilter(state=Shown.BLOCKED), {"jobs_blocked"}),
+    (JobFilter(state=Shown.CLAIMED), {"jobs_leased"}),
+]  # fmt: skip
+
+_CROWD = """
+INSERT INTO {schema}.jobs (
+    id, priority, run_at, created_at, state, leased_until, attempt, blocked, format, topic, task, tenant, key,
+    correlation_id, payload
+)
+SELECT gen_random_uuid(), 0, n, 1, $1::integer, CASE WHEN $1 = 2 THEN 1 END, 1, $2::integer, 0, 'mail',
+       'send', 'acme', 'k', 'c', '{}'
+FROM generate_series(1, 700) AS n
+"""
+_CROWD_FINISHED = """
+INSERT INTO {schema}.finished (
+    id, number, priority, run_at, created_at, finished_at, fence, attempt, reserves, timeouts, releases,
+    buries, kicks, touches, state, format, body_apart, topic, task, tenant, key, correlation_id, payload
+)
+SELECT gen_random_uuid(), n, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, $1::integer, 0, false, 'mail', 'send',
+       'acme', 'k', 'c', '{}'
+FROM generate_series(1, 700) AS n
+"""
+
+
+async def _nothing(_: PostgresStore) -> None:
+    """Statistics have never been made."""
+
+
+async def _analysed_while_empty(store: PostgresStore) -> None:
+    """The planner believes that there are no rows."""
+    for table in (*LARGE, "tally", "counts", "topics"):
+        await store._database.fetch(f"ANALYZE {{schema}}.{table}")
+
+
+async def _analysed_when_all_was_different(store: PostgresStore) -> None:
+    """The planner believes that every row matches every filter, and every row but one is gone."""
+    database = store._database
+    for state, blocked in ((0, 0), (0, 1), (1, 0), (2, 0)):
+        await database.fetch(_CROWD, state, blocked)
+    for state in (3, 4, 5):
+        await database.fetch(_CROWD_FINISHED, state)
+    await _analysed_while_empty(store)
+    for table in ("jobs", "finished"):
+        await database.fetch(f"DELETE FROM {{schema}}.{table}")  # noqa: S608
+
+
+Misled = Callable[[PostgresStore], Awaitable[None]]
+VERSIONS = ["newest", "oldest"] if other_version() is not None else ["newest"]
+
+
+@pytest.fixture(params=VERSIONS)
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
+    """In a schema that no test had before: statistics outlive the rows they are about."""
+    server = shared_server(oldest=request.param == "oldest")
+    store = PostgresStore(server.url(schema=f"plans_{new_id().hex}"), clock=FrozenClock())
+    await store.open()
+    await store.migrate()
+    for table in (*LARGE, "tally", "counts", "topics"):
+        await store._database.fetch(f"ALTER TABLE {{schema}}.{table} SET (autovacuum_enabled = off)")
+    yield store
+    await store._database.fetch("DROP SCHEMA {schema} CASCADE")
+    await store.close()
+
+
+misled = pytest.mark.parametrize(
+    "mislead", [_nothing, _analysed_while_empty, _analysed_when_all_was_different]
+)
+
+
+async def _fill(store: PostgresStore) -> None:
+    """Some jobs of every kind; more of the tenant root and the topic mail than of others."""
+    await failed(store, tenant="acme", task="send")
+    for tenant, topic, number in (("root", "mail", 6), ("acme", "other", 1)):
+        for _ in range(number):
+            options: dict[str, Any] = {"tenant": tenant, "task": "send", "correlation_id": "c"}
+            await failed(store, topic, **options)
+            await completed(store, topic, **options)
+            await cancelled(store, topic, **options)
+            await put(store, topic, key=new_id().hex, **options)
+            await put(store, topic, delay=60, **options)
+            await put(store, topic, priority=2, **options)
+            [claimed] = await claim(store, Lane(topic, "send"), limit=1)
+            await end(store, claimed.lease, Retried(60, BOOM))
+            await put(store, topic, priority=2, **options)
+            await claim(store, Lane(topic, "send"), limit=1)
+
+
+def _check(statements: list[tuple[str, tuple[Step, ...]]]) -> None:
+    assert statements
+    for text, steps in statements:
+        for step in steps:
+            assert step.kind != "Seq Scan" or step.table not in LARGE, f"{step} in {text}"
+
+
+def _check_jobs(statements: list[tuple[str, tuple[Step, ...]]], indexes: set[str]) -> None:
+    """Rows of jobs are found through these indexes only."""
+    for text, steps in statements:
+        used = {step.index for step in steps if step.table == "jobs" and step.index is not None}
+        assert used <= indexes, f"{used - indexes} in {text}"
+
+
+@misled
+async def test_each_list_reads_the_indexes_made_for_it(store: PostgresStore, mislead: Misled) -> None:
+    """In their order, from their end; a page is as quick beside a million other jobs."""
+    await mislead(store)
+    await _fill(store)
+    async with Plans(store).kept() as plans:
+        for where, indexes in LISTS:
+            await plans.taken()
+            await store.list_jobs(where, limit=50)
+            statements = await plans.taken()
+            _check(statements)
+            [page] = [steps for text, steps in statements if text.startswith("SELECT number FROM")]
+            assert {step.index for step in page} == indexes, where
+
+
+@misled
+async def test_each_count_reads_counters_or_the_same_indexes(store: PostgresStore, mislead: Misled) -> None:
+    """Counters when there are some of just that; never all jobs."""
+    await mislead(store)
+    await _fill(store)
+    async with Plans(store).kept() as plans:
+        for where, indexes in LISTS:
+            await plans.taken()
+            await store.count(where)
+            statements = await plans.taken()
+            _check(statements)
+            counted = [steps for text, steps in statements if text.startswith("SELECT count(*)")]
+            read = {step.index for steps in counted for step in steps}
+            assert read in (indexes, set()), where
+            finer = (where.key, where.correlation_id, where.created_after)
+            assert (read == indexes) == (isinstance(where.state, Shown) or finer != (None,) * 3), where
+
+
+@misled
+async def test_statistics_and_searches_scan_no_large_table(store: PostgresStore, mislead: Misled) -> None:
+    """They are told from counters and the ends of indexes, and job by job."""
+    await mislead(store)
+    await _fill(store)
+    async with Plans(store).kept() as plans:
+        for tenant in (None, "root", "acme"):
+            await store.stats(window_seconds=3600, tenant=tenant)
+        await store.topics()
+        statements = await plans.taken()
+        _check(statements)
+        _check_jobs(
+            statements, {"jobs_ready", "jobs_waiting", "jobs_promoted", "jobs_blocked", "jobs_tenant"}
+        )
+        page = await store.list_jobs(JobFilter(text="boom"), limit=50)
+        await store.get(page.items[0].id)
+        await store.states([item.id for item in page.items])
+        statements = await plans.taken()
+    _check(statements)
+    [looked_into] = [steps for text, steps in statements if "strpos" in text]
+    assert {step.index for step in looked_into} == {
+        "jobs_number", "finished_number", "bodies_pkey", "attempts_pkey"
+    }  # fmt: skip
+
+
+@misled
+async def test_a_claim_reads_the_left_ends_of_its_indexes(store: PostgresStore, mislead: Misled) -> None:
+    """A claim costs the same beside a million finished, waiting or delayed jobs only if this holds."""
+    await mislead(store)
+    await _fill(store)
+    async with Plans(store).kept() as plans:
+        await claim(store, Lane("mail", "send"), limit=3)
+        await claim(store, Lane("mail", "send"), Lane("other", "send"), "mail", limit=3)
+        store._clock.advance(100)  # type: ignore[attr-defined]
+        await claim(store, "mail", "other")
+        await store.rescue()
+        statements = await plans.taken()
+    _check(statements)
+    _check_jobs(statements, {"jobs_ready", "jobs_waiting", "jobs_leased", "jobs_expiring", "jobs_pkey"})
+    granting = [steps for text, steps in statements if "SET state = 2" in text]
+    assert granting
+    for steps in granting:
+        assert {step.kind for step in steps if step.table == "jobs"} <= {"Tid Scan", "ModifyTable"}, steps
+
+
+@misled
+async def test_writes_find_their_jobs_by_id(store: PostgresStore, mislead: Misled) -> None:
+    """Settling, extending, reporting and operating: each job is looked up, none is searched for."""
+    await mislead(store)
+    await _fill(store)
+    async with Plans(store).kept() as plans:
+        await store.enqueue([job(key=new_id().hex, payload=b'"' + b"x" * 5000 + b'"') for _ in range(6)])
+        leases = [one.lease for one in await claim(store, Lane("mail", ""))]
+        assert len(leases) == 6
+        await store.start(leases)
+        await store.extend(leases, 60)
+        await store.report([Report(lease, Progress(1), b"1") for lease in leases])
+        await store.cancel_requests(leases)
+        outcomes: list[Outcome] = [Completed(b"1"), Completed(), Failed(BOOM), Released()]
+        outcomes += [Retried(0, BOOM), Retried(9, BOOM)]
+        pairs = zip(leases, outcomes, strict=True)
+        await store.settle([Settlement(lease, outcome, 1.0) for lease, outcome in pairs])
+        job_ids = [lease.job_id for lease in leases]
+        await store.requeue(job_ids)
+        await store.cancel(job_ids)
+        await store.delete(job_ids)
+        await store.prune()
+        statements = await plans.taken()
+    _check(statements)
+    _check_jobs(statements, {"jobs_pkey", "jobs_ready", "jobs_leased", "jobs_waiting", "jobs_expiring"})

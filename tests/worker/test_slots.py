@@ -1,0 +1,65 @@
+"""Jobs waiting in a worker, and how many it asks for."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from windlass import Windlass
+from windlass.clock import SystemClock
+from windlass.model import BodyFormat, Claimed, Lease
+from windlass.worker.held import Held
+from windlass.worker.slots import MOST_CLAIMED, Slots
+
+_app = Windlass("memory://")
+
+
+@_app.task
+async def noop() -> None: ...
+
+
+def held(priority: int = 0, *, alone: bool = False) -> Held:
+    job = Claimed(
+        Lease(UUID(int=1), 1), "noop", "noop", "root", priority, 1, 3, None, None, 60.0, b"{}",
+        BodyFormat.JSON, None, 1, 0, 0, None, None, None, None, None, alone,
+    )  # fmt: skip
+    return Held(job, noop, 0.0)
+
+
+def slots(concurrency: int = 10, prefetch: int | None = None) -> Slots:
+    return Slots(concurrency, prefetch, {}, SystemClock())
+
+
+def order(waiting: Slots) -> list[tuple[int, bool]]:
+    return [(one.job.priority, one.job.alone) for one in waiting.waiting]
+
+
+def test_an_urgent_job_overtakes_what_was_claimed_before_it() -> None:
+    """A thousand prefetched jobs are no reason for an urgent one to wait."""
+    some = slots()
+    for priority in (5, 0, 0, 7, 0, 7):
+        some.take_in(held(priority))
+    assert [priority for priority, _ in order(some)] == [7, 7, 5, 0, 0, 0]
+
+
+def test_jobs_of_one_priority_start_in_the_order_they_were_claimed() -> None:
+    """First in, first out."""
+    some = slots()
+    jobs = [held() for _ in range(5)]
+    for job in jobs:
+        some.take_in(job)
+    assert list(some.waiting) == jobs
+
+
+def test_a_job_granted_alone_goes_first_whatever_comes_later() -> None:
+    """It waits for nobody, because nobody else is to be held while it runs."""
+    some = slots()
+    some.take_in(held(0, alone=True))
+    some.take_in(held(9))
+    some.take_in(held(0))
+    some.take_in(held(5))
+    assert order(some) == [(0, True), (9, False), (5, False), (0, False)]
+
+
+def test_one_claim_never_asks_for_more_than_a_few_hundred_jobs() -> None:
+    """An urgent job has to wait for the claim under way."""
+    assert slots(concurrency=5000).to_claim() == MOST_CLAIMED
