@@ -1,5 +1,6 @@
-"""First figures of the core on SQLite: ``python bench/core.py NAME…`` (or ``all``), one JSON line each.
+"""First figures of the core: ``python -m bench.core NAME…`` (or ``all``), one JSON line each.
 
+On SQLite unless told ``--store postgres``: that starts a server of its own for each figure.
 Not a test: figures depend on the machine and its mood. Compare two of them only from one run.
 """
 
@@ -7,19 +8,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from windlass import Windlass
+from bench.backlog import late, urgent
+from bench.ground import STORES, Ground, ground, make_app
+from bench.showing import percentiles, show
 from windlass.ids import new_id
 from windlass.model import ClaimRequest, Lane, NewJob, Settlement
 from windlass.outcome import Completed
@@ -29,25 +30,9 @@ from windlass.stores.protocol import Store
 PAYLOAD = {"x": "y" * 90}
 
 
-def show(name: str, **figures: Any) -> None:
-    print(json.dumps({"figure": name, **figures}), flush=True)
-
-
-def percentiles(seconds: list[float]) -> dict[str, float]:
-    ordered = sorted(seconds)
-    return {
-        "p50_ms": round(1000 * statistics.median(ordered), 3),
-        "p99_ms": round(1000 * ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))], 3),
-    }
-
-
-def make_app(directory: Path, **settings: Any) -> Windlass:
-    return Windlass(f"sqlite:///{directory / 'jobs.db'}", **settings)
-
-
-async def drain(directory: Path, number: int = 100_000) -> None:
+async def drain(where: Ground, number: int = 100_000) -> None:
     """One worker process, no-op jobs, concurrency 100, history kept."""
-    app = make_app(directory)
+    app = make_app(where)
 
     @app.task
     async def noop(x: str) -> None: ...
@@ -63,6 +48,7 @@ async def drain(directory: Path, number: int = 100_000) -> None:
         stats = await app.stats()
         show(
             "drain",
+            store=where.store,
             jobs=stats.completed,
             jobs_per_second=round(number / elapsed),
             cpu_us_per_job=round((time.process_time() - cpu) / number * 1e6, 1),
@@ -70,9 +56,9 @@ async def drain(directory: Path, number: int = 100_000) -> None:
         )
 
 
-async def enqueue(directory: Path, callers: int = 100, each: int = 300) -> None:
+async def enqueue(where: Ground, callers: int = 100, each: int = 300) -> None:
     """Concurrent callers that each wait for their own durable commit; then a single one."""
-    app = make_app(directory)
+    app = make_app(where)
 
     @app.task
     async def noop(x: str) -> None: ...
@@ -91,11 +77,15 @@ async def enqueue(directory: Path, callers: int = 100, each: int = 300) -> None:
         await asyncio.gather(*(caller(each, times) for _ in range(callers)))
         rate = callers * each / (time.perf_counter() - began)
         show(
-            "enqueue, concurrent callers", callers=callers, jobs_per_second=round(rate), **percentiles(times)
+            "enqueue, concurrent callers",
+            store=where.store,
+            callers=callers,
+            jobs_per_second=round(rate),
+            **percentiles(times),
         )
         times = []
         await caller(2000, times)
-        show("enqueue, one caller", **percentiles(times))
+        show("enqueue, one caller", store=where.store, **percentiles(times))
 
 
 PICKUP_WORKER = """
@@ -116,9 +106,9 @@ asyncio.run(main())
 """
 
 
-async def pickup(directory: Path, number: int = 300, idle_seconds: float = 10.0) -> None:
+async def pickup(where: Ground, number: int = 300, idle_seconds: float = 10.0) -> None:
     """From the call of enqueue to the start of the handler in another, idle process; what idling costs."""
-    app = make_app(directory)
+    app = make_app(where)
     async with app:
         worker = subprocess.Popen(
             [sys.executable, "-c", PICKUP_WORKER, app.settings.url], stdout=subprocess.PIPE, text=True
@@ -140,6 +130,7 @@ async def pickup(directory: Path, number: int = 300, idle_seconds: float = 10.0)
         worker.wait()
         show(
             "pick-up by an idle worker in another process",
+            store=where.store,
             **percentiles(times),
             idle_cpu_percent=round(100 * idle, 2),
         )
@@ -184,9 +175,9 @@ asyncio.run(main())
 """
 
 
-async def memory(directory: Path, number: int = 100_000) -> None:
+async def memory(where: Ground, number: int = 100_000) -> None:
     """100,000 waiting jobs of 10 kB: what a worker's memory grows by, and how soon it starts the first."""
-    app = make_app(directory)
+    app = make_app(where)
 
     @app.task
     async def noop(x: str) -> None: ...
@@ -200,6 +191,7 @@ async def memory(directory: Path, number: int = 100_000) -> None:
     since_start, since_open, before, most, ran = map(float, output.split())
     show(
         "100,000 waiting jobs of 10 kB",
+        store=where.store,
         ran=int(ran),
         first_job_after_process_start_s=round(since_start, 3),
         first_job_after_open_s=round(since_open, 3),
@@ -208,19 +200,20 @@ async def memory(directory: Path, number: int = 100_000) -> None:
     )
 
 
-async def flat(directory: Path, number: int = 1_000_000, batch: int = 100, rounds: int = 100) -> None:
+async def flat(where: Ground, number: int = 1_000_000, batch: int = 100, rounds: int = 100) -> None:
     """A claim of 100 in an empty store and beside a million each of finished, waiting and delayed jobs.
 
     The two are measured in turn, so that the machine's mood is the same for both.
     """
     stores = {}
     for name in ("empty", "full"):
-        stores[name] = create_store(f"sqlite:///{directory / name}.db")
+        stores[name] = create_store(where.url(name))
         await stores[name].open()
         await stores[name].migrate()
     began = time.perf_counter()
     await _fill(stores["full"], number)
     filled = time.perf_counter() - began
+    await where.rest()
     times: dict[str, list[float]] = {"empty": [], "full": []}
     for round_ in range(rounds):
         for name, store in stores.items():
@@ -235,6 +228,7 @@ async def flat(directory: Path, number: int = 1_000_000, batch: int = 100, round
     empty, full = (statistics.median(times[name]) for name in ("empty", "full"))
     show(
         "claim of 100",
+        store=where.store,
         empty_ms=round(1000 * empty, 3),
         full_ms=round(1000 * full, 3),
         ratio=round(full / empty, 2),
@@ -243,7 +237,7 @@ async def flat(directory: Path, number: int = 1_000_000, batch: int = 100, round
         delayed=stats.delayed,
         stats_ms=round(1000 * stats_seconds, 1),
         fill_seconds=round(filled),
-        file_mb=round((directory / "full.db").stat().st_size / 1e6),
+        disk_mb=await where.megabytes("full"),
     )
 
 
@@ -272,25 +266,29 @@ def _new(topic: str, delay: float = 0.0) -> NewJob:
     return NewJob(id=new_id(), topic=topic, task="noop", payload=b'{"x":1}', delay=delay, retention=1e6)
 
 
-FIGURES: dict[str, Callable[[Path], Awaitable[None]]] = {
+FIGURES: dict[str, Callable[[Ground], Coroutine[Any, Any, None]]] = {
     "drain": drain,
     "enqueue": enqueue,
     "pickup": pickup,
     "memory": memory,
     "flat": flat,
+    "urgent": urgent,
+    "late": late,
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("figures", nargs="+", choices=[*FIGURES, "all"])
-    chosen = parser.parse_args().figures
+    parser.add_argument("--store", choices=STORES, default="sqlite")
+    options = parser.parse_args()
+    chosen = options.figures
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
     for name, measure in FIGURES.items():
         if name in chosen or "all" in chosen:
-            with tempfile.TemporaryDirectory() as directory:
-                asyncio.run(measure(Path(directory)))  # type: ignore[arg-type]
+            with ground(options.store) as where:
+                asyncio.run(measure(where))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.processes import Process, Project, wait_until
-from windlass.cli import processes
+from windlass.cli import children, processes
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGTERM to one process")
 
@@ -177,6 +177,65 @@ def test_a_long_life_makes_up_for_earlier_crashes(several: Project, monkeypatch:
             member.look()
             deaths.append(member._start_at - time.monotonic())
     assert max(deaths) <= 0.1
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(
+    several: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No room, or no interpreter while an environment is replaced: the fleet goes on, and nothing leaks."""
+    monkeypatch.chdir(several.directory)
+    monkeypatch.setattr(sys, "argv", ["windlass", "worker", "several:app"])
+    member = processes.Member(1, None)
+    free = _free_descriptor()
+    with monkeypatch.context() as replaced:
+        replaced.setattr(sys, "executable", str(several.directory / "missing"))
+        for failures in range(1, 4):
+            member._start_at = 0.0
+            member.look()
+            assert member.child is None
+            assert member.hopeless is None
+            assert caplog.text.count("worker process 1 could not be started: ") == failures
+        assert member._start_at - time.monotonic() <= 0.4
+    assert _free_descriptor() == free
+    member._start_at = 0.0
+    member.look()
+    assert member.child is not None
+    member.child.kill()
+    member.child.let_go()
+
+
+def _free_descriptor() -> int:
+    number = os.dup(2)
+    os.close(number)
+    return number
+
+
+def test_a_parent_of_very_many_hears_that_one_works(
+    several: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by a descriptor beyond the 1,024 that ``select`` knows; once it has heard, that is closed."""
+    resource = pytest.importorskip("resource")
+    fcntl = pytest.importorskip("fcntl")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip(f"this process may have {hard} descriptors; it takes 2,048")
+    monkeypatch.chdir(several.directory)
+    child = children.Child(["worker", "--supervised", "--member", "1", "several:app"])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    try:
+        assert child._ready is not None
+        beyond = fcntl.fcntl(child._ready, fcntl.F_DUPFD_CLOEXEC, 1024)
+        os.close(child._ready)
+        child._ready = beyond
+        assert not child.works()
+        wait_until(child.works)
+        assert child.works()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(beyond)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        child.ask()
+        child.let_go()
 
 
 def test_the_first_signal_lets_jobs_finish(several: Project, run: Run) -> None:

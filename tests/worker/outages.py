@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
+from uuid import UUID
 
 from tests.worker.helpers import PATIENCE
-from windlass import StoreUnavailable, Windlass
+from windlass import StoreError, StoreUnavailable, Windlass
+from windlass.model import Settlement
 from windlass.stores.protocol import Store, Wakeups
 from windlass.worker import Worker
 
@@ -26,6 +28,20 @@ class Switch:
         self.down = False
         self.only: set[str] = set()  # when not empty, just these verbs fail
         self.refused: Counter[str] = Counter()
+        self.poison: set[UUID] = set()  # the outcomes of these jobs are refused for good
+        self.silent: set[str] = set()  # calls of these verbs never come back
+        self.unheard: Counter[str] = Counter()
+
+    async def hear(self, verb: str, arguments: Sequence[Any]) -> None:
+        self.check(verb)
+        if verb in self.silent:
+            self.unheard[verb] += 1
+            await asyncio.Event().wait()
+        if verb == "settle":
+            settlements: Sequence[Settlement] = arguments[0]
+            if any(settlement.lease.job_id in self.poison for settlement in settlements):
+                self.refused["poison"] += 1
+                raise StoreError("no such outcome is taken here")
 
     def check(self, verb: str) -> None:
         if self.down and (not self.only or verb in self.only):
@@ -46,7 +62,7 @@ class SwitchedStore:
             return value
 
         async def verb(*args: Any, **kwargs: Any) -> Any:
-            self._switch.check(name)
+            await self._switch.hear(name, args)
             return await value(*args, **kwargs)
 
         return verb

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -68,6 +69,28 @@ class Site:
             process.communicate()
             raise RuntimeError(f"the worker did not start: {self.complaints()}")
         return process
+
+    def freeze(self, process: subprocess.Popen[str]) -> None:
+        """SIGSTOP, but not in the middle of a write: on SQLite nobody else could write until it goes on."""
+        while True:
+            process.send_signal(signal.SIGSTOP)
+            if self.writable():
+                return
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.01)
+
+    def writable(self) -> bool:
+        if not self.url.startswith("sqlite:"):
+            return True
+        connection = sqlite3.connect(self.directory / "jobs.db", timeout=0.2, isolation_level=None)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return False
+        finally:
+            connection.close()
+        return True
 
     @contextlib.contextmanager
     def workers(self, number: int, **environment: str) -> Iterator[list[subprocess.Popen[str]]]:

@@ -67,7 +67,7 @@ async def test_a_frozen_worker_loses_its_job_and_cannot_settle_it(site: Site, ap
     job = await app.enqueue("slow", {"seconds": 1.0})
     with site.workers(1) as [frozen]:
         site.wait_for("start")
-        frozen.send_signal(signal.SIGSTOP)
+        site.freeze(frozen)
         with site.workers(1):
             site.wait_for("start", number=2)
             frozen.send_signal(signal.SIGCONT)

@@ -8,7 +8,7 @@ from windlass import Windlass
 from windlass.clock import SystemClock
 from windlass.model import BodyFormat, Claimed, Lease
 from windlass.worker.held import Held
-from windlass.worker.slots import MOST_CLAIMED, Slots
+from windlass.worker.slots import CLAIM_SECONDS, LEAST_CLAIMED, MOST_PREFETCHED, Slots
 
 _app = Windlass("memory://")
 
@@ -60,6 +60,23 @@ def test_a_job_granted_alone_goes_first_whatever_comes_later() -> None:
     assert order(some) == [(0, True), (9, False), (5, False), (0, False)]
 
 
-def test_one_claim_never_asks_for_more_than_a_few_hundred_jobs() -> None:
-    """An urgent job has to wait for the claim under way."""
-    assert slots(concurrency=5000).to_claim() == MOST_CLAIMED
+def test_claims_become_smaller_where_the_store_takes_long_for_them() -> None:
+    """An urgent job has to wait for the claim under way, so that one must be short."""
+    some = slots(concurrency=5000)
+    assert some.to_claim() == MOST_PREFETCHED
+    for _ in range(20):
+        some.claimed(1000, 4 * CLAIM_SECONDS)
+    assert 200 < some.to_claim() < 300
+    for _ in range(50):
+        some.claimed(200, 100.0)
+    assert some.to_claim() == LEAST_CLAIMED
+    for _ in range(50):
+        some.claimed(200, CLAIM_SECONDS / 100)
+    assert some.to_claim() > 900
+
+
+def test_a_claim_that_brought_little_says_nothing_about_its_speed() -> None:
+    """What a claim costs apart from its jobs must not make it smaller."""
+    some = slots(concurrency=5000)
+    some.claimed(3, 1.0)
+    assert some.to_claim() == MOST_PREFETCHED

@@ -76,6 +76,7 @@ class Child(subprocess.Popen[bytes]):
 
     def __init__(self, arguments: list[str], environment: Mapping[str, str] | None = None) -> None:
         self._ready: int | None = None  # our end of a pipe that the child closes once it works
+        self._worked = False
         told: list[int] = []
         options: dict[str, Any] = {}
         if sys.platform == "win32":
@@ -91,15 +92,19 @@ class Child(subprocess.Popen[bytes]):
                 env={**os.environ, **(environment or {}), _READY: "".join(map(str, told))},
                 **options,
             )
+        except BaseException:
+            self._forget_pipe()
+            raise
         finally:
             for end in told:
                 os.close(end)
 
     def works(self) -> bool:
         """Whether it has said that it works; where it cannot say so, never."""
-        if self._ready is None or not select.select([self._ready], [], [], 0)[0]:
-            return False
-        return self.poll() is None  # the pipe ends with the process, too
+        if self._ready is not None and _readable(self._ready):
+            self._worked = self.poll() is None  # the pipe ends with the process, too
+            self._forget_pipe()
+        return self._worked
 
     def ask(self) -> None:
         """Ask it to stop; once more, to stop at once."""
@@ -112,9 +117,20 @@ class Child(subprocess.Popen[bytes]):
         self.wait()
         if self.stdin is not None:
             self.stdin.close()
+        self._forget_pipe()
+
+    def _forget_pipe(self) -> None:
         if self._ready is not None:
             os.close(self._ready)
             self._ready = None
+
+
+def _readable(end: int) -> bool:
+    if not hasattr(select, "poll"):
+        return bool(select.select([end], [], [], 0)[0])
+    poll = select.poll()  # select knows only the first 1,024 descriptors
+    poll.register(end, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def pass_on(stop: StopRequests, children: list[Child]) -> None:

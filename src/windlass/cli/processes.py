@@ -78,13 +78,27 @@ class Member:
         if self.child is not None and self.child.poll() is not None:
             self._ended(self.child, now)
         if self.child is None and self.hopeless is None and now >= self._start_at:
-            self.child = Child(_child_arguments(sys.argv[1:], self._number))
-            self._started = now
-            self._lives += 1
-            if self._lives > 1:
-                _log.info("%s starts again: pid %d", self._called, self.child.pid)
+            self._start(now)
         elif self.child is not None and not self.settled:
             self.settled = self.child.works() or now >= self._started + HEAD_START_SECONDS
+
+    def _start(self, now: float) -> None:
+        try:
+            self.child = Child(_child_arguments(sys.argv[1:], self._number))
+        except OSError as error:
+            # No room for another process, or no interpreter while an environment is replaced: it will pass.
+            self.settled = True
+            self._failures += 1
+            pause = pause_after(self._failures)
+            self._start_at = now + pause
+            _log.warning(
+                "%s could not be started: %s; next try in %s", self._called, error, words.duration(pause)
+            )
+            return
+        self._started = now
+        self._lives += 1
+        if self._lives > 1:
+            _log.info("%s starts again: pid %d", self._called, self.child.pid)
 
     def _ended(self, child: Child, now: float) -> None:
         self.child = None

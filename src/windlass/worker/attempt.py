@@ -21,7 +21,7 @@ from windlass.worker.backoff import Backoff
 from windlass.worker.contexts import in_context
 from windlass.worker.held import Held, Stop
 from windlass.worker.threads import HandlerThreads
-from windlass.worker.waiting import Recovery
+from windlass.worker.waiting import Recovery, look_at
 
 if TYPE_CHECKING:
     from windlass.isolation import Place
@@ -175,12 +175,6 @@ class Workplace:
         self, held: Held, context: Context | None, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
         held.thread = self.threads.run(lambda: held.task.invoke(context, args, kwargs))
-        held.thread.add_done_callback(_look_at)
+        held.thread.add_done_callback(look_at)
         # Shielded: cancelling the wait cannot stop the thread, and its answer must find its future.
         return await asyncio.shield(held.thread)
-
-
-def _look_at(call: asyncio.Future[object]) -> None:
-    """A thread that ends after its handler was given up has its error looked at by nobody else."""
-    if not call.cancelled():
-        call.exception()

@@ -33,6 +33,7 @@ class Held:
         "extend_at",
         "handler",
         "job",
+        "refused_at",
         "settling",
         "start_recorded",
         "started",
@@ -51,6 +52,7 @@ class Held:
         self.started: float | None = None  # monotonic, once the handler runs
         self.start_recorded = False
         self.settling = False  # an outcome is on its way to the store
+        self.refused_at: float | None = None  # monotonic: when the store first would not take the outcome
         self.stop: Stop | None = None
         self.stop_asked_at: float | None = None  # monotonic; set by whoever asks first
         self.handler: asyncio.Task[None] | None = None

@@ -29,6 +29,8 @@ LONGEST_TICK = 0.5
 SHORTEST_TICK = 0.05
 LONGEST_RETRY = 1.0
 """While the store is away it is tried at least this often: leases are running out."""
+OPEN_SECONDS = 5.0
+"""How long connecting may take, before the watchdog gets its turn."""
 START_AFTER = 0.25
 """A handler that has run this long gets its start recorded; most are done before."""
 
@@ -100,7 +102,7 @@ class Keeper:
                 if loop.time() >= self._next_try:
                     try:
                         if not self._registrar.started:
-                            await self._store.open()
+                            await within(OPEN_SECONDS, self._store.open())
                             self._registrar.start(self._store)
                         await self._tick()
                     except (StoreError, ConfigurationError) as error:
@@ -176,10 +178,10 @@ class Keeper:
         running = [
             held
             for held in all_held
-            if held.started is not None
+            if (started := held.started) is not None  # read once: the event loop may set it back
             and not held.start_recorded
             and not held.settling
-            and now - held.started >= START_AFTER
+            and now - started >= START_AFTER
         ]
         for part in _batches(running):
             await self._ask(part, self._store.start([held.job.lease for held in part]))

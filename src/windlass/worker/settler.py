@@ -2,7 +2,8 @@
 
 Whatever gathers while one batch is being written makes the next one. When the store cannot be reached the
 outcomes stay here, their leases are kept alive by the keeper if it gets through, and they are settled when
-the store is back. ``full`` is the back-pressure: no new handlers start while too much waits.
+the store is back. One that the store refuses though it is there is tried again apart from the others, for as
+long as a lease. ``full`` is the back-pressure: no new handlers start while too much waits.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from windlass.errors import StoreError
+from windlass.clock import Clock
+from windlass.errors import StoreError, StoreUnavailable, UsedAfterFork
 from windlass.model import Settlement
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 from windlass.stores.protocol import MAX_BATCH, Store
-from windlass.worker.backoff import Backoff
+from windlass.worker.backoff import Backoff, pause_after
 from windlass.worker.held import Held, HeldJobs
 from windlass.worker.waiting import Recovery, first_of
 
@@ -26,6 +29,8 @@ HURRIED_SECONDS = 0.2
 """Longest pause between tries once the worker is ending."""
 
 _log = logging.getLogger("windlass.worker")
+
+Outgoing = tuple[Held, Settlement]
 
 
 @dataclass(slots=True)
@@ -53,12 +58,17 @@ class Settler:
         store: Store,
         held: HeldJobs,
         on_settled: Callable[[Sequence[Held]], None],
+        clock: Clock,
         recovery: Recovery,
     ) -> None:
         self._store = store
         self._held = held
         self._on_settled = on_settled
-        self._waiting: deque[tuple[Held, Settlement]] = deque()
+        self._clock = clock
+        self._waiting: deque[Outgoing] = deque()
+        self._refused: deque[Outgoing] = deque()  # by a store that is there
+        self._refusals = 0  # times in a row that something was refused
+        self._refused_until = 0.0  # by the loop's clock: when to try those again
         self._news = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -68,7 +78,7 @@ class Settler:
 
     @property
     def full(self) -> bool:
-        return len(self._waiting) >= FULL
+        return self._unsettled() >= FULL
 
     @property
     def idle(self) -> bool:
@@ -83,18 +93,27 @@ class Settler:
     async def run(self) -> None:
         """Write outcomes until cancelled."""
         while True:
-            if not self._waiting:
+            if not self._waiting and not self._refused:
                 self._empty.set()
                 self._news.clear()
                 await self._news.wait()
-            await self.write_some()
+            left = self._refused_until - asyncio.get_running_loop().time()
+            if self._refused and left <= 0:
+                await self._write(self._refused, self._write_one_by_one)
+            elif self._waiting:
+                await self._write(self._waiting, self._write_together)
+            else:
+                self._news.clear()
+                await first_of(self._news.wait(), asyncio.sleep(left))
 
-    async def write_some(self) -> None:
-        """One batch, or a pause after a failure."""
-        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
+    async def _write(
+        self, source: deque[Outgoing], write: Callable[[deque[Outgoing]], Coroutine[Any, Any, None]]
+    ) -> None:
+        """One batch, or a pause after a failure. ``write`` takes from the batch what is dealt with."""
+        batch = deque(source.popleft() for _ in range(min(len(source), MAX_BATCH)))
         try:
-            answers = await self._store.settle([settlement for _, settlement in batch])
-        except StoreError as error:
+            await write(batch)
+        except (StoreUnavailable, UsedAfterFork) as error:
             self._waiting.extendleft(reversed(batch))
             delay = self._backoff.failed(error)
             if self._hurry.is_set():
@@ -104,29 +123,67 @@ class Settler:
         except asyncio.CancelledError:
             self._waiting.extendleft(reversed(batch))
             raise
-        except Exception:
-            # Some outcome the store cannot take, which is a bug. Its neighbours must not suffer for it.
-            _log.exception("a batch of %d outcomes could not be written", len(batch))
+
+    async def _write_together(self, batch: deque[Outgoing]) -> None:
+        try:
+            answers = await self._store.settle([settlement for _, settlement in batch])
+        except (StoreUnavailable, UsedAfterFork):
+            raise
+        except Exception as error:
+            # Some outcome the store will not take. Its neighbours must not suffer for it.
+            if not isinstance(error, StoreError):  # which is a bug
+                _log.exception("a batch of %d outcomes could not be written", len(batch))
             await self._write_one_by_one(batch)
         else:
-            self._backoff.reset()
             self._settled(batch, answers)
+            batch.clear()
 
-    async def _write_one_by_one(self, batch: list[tuple[Held, Settlement]]) -> None:
-        for held, settlement in batch:
+    async def _write_one_by_one(self, batch: deque[Outgoing]) -> None:
+        while batch:
+            held, settlement = batch[0]
             try:
                 answers = await self._store.settle([settlement])
-            except StoreError:
-                self._waiting.append((held, settlement))
+            except (StoreUnavailable, UsedAfterFork):
+                raise
+            except StoreError as error:
+                self._refuse(held, settlement, error)
             except Exception:
                 _log.exception(
                     "the outcome of job %s cannot be written; its lease will end", held.job.lease.job_id
                 )
                 self.lost(held)
             else:
-                self._settled([(held, settlement)], answers)
+                self._settled((batch[0],), answers)
+            batch.popleft()
+        now = asyncio.get_running_loop().time()
+        if not self._refused:
+            self._refusals = 0
+        elif now >= self._refused_until:  # what was refused since must not put off what waits longer
+            self._refusals += 1
+            pause = pause_after(self._refusals)
+            self._refused_until = now + (min(pause, HURRIED_SECONDS) if self._hurry.is_set() else pause)
 
-    def _settled(self, batch: list[tuple[Held, Settlement]], answers: list[bool]) -> None:
+    def _refuse(self, held: Held, settlement: Settlement, error: StoreError) -> None:
+        """Try again later; not for ever, or the lease would be kept for ever, and the job stay running."""
+        now = self._clock.monotonic()
+        if held.refused_at is None:
+            held.refused_at = now
+            if not self._refused:
+                _log.error("an outcome was refused; trying again for as long as its job's lease: %s", error)
+        if now - held.refused_at <= held.job.lease_seconds:
+            self._refused.append((held, settlement))
+            return
+        _log.error(
+            "the outcome of job %s (%s, attempt %d) was refused for a whole lease, which now ends: %s",
+            held.job.lease.job_id,
+            held.job.task or held.job.topic,
+            held.job.attempt,
+            error,
+        )
+        self.lost(held)
+
+    def _settled(self, batch: Collection[Outgoing], answers: list[bool]) -> None:
+        self._backoff.reset()
         for (held, settlement), accepted in zip(batch, answers, strict=True):
             self._held.drop(held)
             self._count(held, settlement, accepted=accepted)
@@ -135,11 +192,16 @@ class Settler:
     async def drain(self, timeout: float) -> int:
         """Wait until everything is written; how many outcomes could not be, in that time."""
         self._hurry.set()
+        self._refused_until = 0.0
+        self._news.set()
         try:
             await asyncio.wait_for(self._empty.wait(), timeout)
         except TimeoutError:
-            return len(self._waiting)
+            return self._unsettled()
         return 0
+
+    def _unsettled(self) -> int:
+        return len(self._waiting) + len(self._refused)
 
     def lost(self, held: Held) -> None:
         """Nothing can be written for this job any more."""

@@ -9,8 +9,10 @@ from windlass.clock import Clock
 from windlass.worker.held import Held
 
 MOST_PREFETCHED = 1000
-MOST_CLAIMED = 300
-"""Jobs of one claim. More would save little, and an urgent job has to wait for the claim under way."""
+CLAIM_SECONDS = 0.02
+"""How long one claim should take at most: an urgent job waits for the one under way, and then for its own."""
+LEAST_CLAIMED = 100
+"""Smaller claims than this cost too much, however long they take."""
 PREFETCH_SECONDS = 0.15
 """How much work to have at hand, measured by how fast jobs start: enough to bridge a claim, no hoarding."""
 
@@ -32,6 +34,7 @@ class Slots:
         self._rate = 0.0  # jobs started per second, smoothed
         self._window_start = clock.monotonic()
         self.started = 0  # handlers started since the window began
+        self._claim_size = MOST_PREFETCHED  # jobs of one claim, by how long the store takes for them
 
     @property
     def limits_topics(self) -> bool:
@@ -45,11 +48,19 @@ class Slots:
         """How many jobs to ask for now; 0 when it is not worth a claim yet."""
         prefetch = self._prefetch()
         room = self.free + prefetch - len(self.waiting)
-        self.refill_at = prefetch // 2
-        # Small claims cost as much as large ones: refill when half is gone, or at once when a slot is idle.
+        self.refill_at = max(prefetch // 2, prefetch - self._claim_size)
+        # Small claims cost as much as large ones: refill when there is room for a large one or half is gone,
+        # or at once when a slot is idle.
         if room <= 0 or (len(self.waiting) > self.refill_at and self.free <= len(self.waiting)):
             return 0
-        return min(room, MOST_CLAIMED)
+        return min(room, self._claim_size)
+
+    def claimed(self, number: int, seconds: float) -> None:
+        """A claim brought so many jobs and took so long; the next one is made to last not too long."""
+        if number >= LEAST_CLAIMED:
+            fitting = int(number * CLAIM_SECONDS / max(seconds, 1e-6))
+            size = (3 * self._claim_size + min(fitting, MOST_PREFETCHED)) // 4
+            self._claim_size = max(LEAST_CLAIMED, size)
 
     def topic_limits(self) -> dict[str, int]:
         """How many more jobs of each limited topic may be taken."""

@@ -32,6 +32,12 @@ async def within(seconds: float, call: Awaitable[T]) -> T:
         raise StoreUnavailable(f"the store did not answer within {seconds:g} s") from None
 
 
+def look_at(answer: asyncio.Future[Any]) -> None:
+    """When it is done: an answer for which nobody waits any more has its error looked at by nobody else."""
+    if not answer.cancelled():
+        answer.exception()
+
+
 async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
     """Cancel these until they have ended: below them there may be code that loses a cancellation."""
     running = set(tasks)

@@ -20,7 +20,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Any
 
 from windlass.clock import Clock, SystemClock
-from windlass.errors import ConfigurationError, StoreError
+from windlass.errors import ConfigurationError, StoreError, StoreUnavailable
 from windlass.isolation import find_places
 from windlass.model import Claim, ClaimRequest, Settlement
 from windlass.names import check_worker_name
@@ -45,6 +45,10 @@ SHORTEST_REST = 0.02
 """Seconds an idle worker rests at least, unless it is woken: how late a delayed job may start for this."""
 UNKNOWN_DELAY = 60.0
 """Seconds until a job whose task is not known here after all is offered again."""
+ANSWER_SECONDS = 10.0
+"""How long a claim may take: one connection that has gone silent must not stop a worker for longer."""
+STOPPED_SECONDS = 1.0
+"""How long a worker that is to stop waits for the claim it has sent."""
 SETTLE_GRACE = 5.0
 """Seconds to get the last outcomes written when the worker ends."""
 
@@ -135,7 +139,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         recovery = Recovery()
         workplace = Workplace(self._store, self._settings, loop, recovery, self._clock, self._places)
-        settler = Settler(self._store, self._held, self._settled, recovery)
+        settler = Settler(self._store, self._held, self._settled, self._clock, recovery)
         changed = asyncio.Event()
         runner = Runner(
             self._store, workplace, settler, self._slots, self._held, self._clock, changed.set, recovery
@@ -227,8 +231,11 @@ class Worker:
             # Asked before the claim: with jobs in hand it may come back empty for a topic's limit alone.
             was_idle = not self._held and events.settler.idle
             try:
-                claim = await self._claim(limit)
+                claim = await self._claim(events, limit)
             except StoreError as error:
+                if events.stopping.is_set():
+                    _log.warning("the last claim failed: %s", error)
+                    return
                 await first_of(backoff.pause(backoff.failed(error)), events.stopping.wait())
                 continue
             backoff.reset()
@@ -241,7 +248,7 @@ class Worker:
                 return
             await self._rest(events, claim, until_idle=until_idle)
 
-    async def _claim(self, limit: int) -> Claim:
+    async def _claim(self, events: _Events, limit: int) -> Claim:
         request = ClaimRequest(
             worker=self.name,
             lanes=self.lanes,
@@ -250,15 +257,24 @@ class Worker:
             topic_limits=self._slots.topic_limits(),
         )
         sent = self._clock.monotonic()
-        claiming = asyncio.ensure_future(self._store.claim(request))
+        claiming = events.claiming = asyncio.ensure_future(self._store.claim(request))
+        called_off = events.call_off_claim(ANSWER_SECONDS)
         try:
             claim = await asyncio.shield(claiming)
         except asyncio.CancelledError:
+            if claiming.cancelled() and not _being_cancelled():
+                waited = self._clock.monotonic() - sent
+                raise StoreUnavailable(f"the store did not answer a claim within {waited:.1f} s") from None
             # The store may grant all the same; take that in, so that it can be given back.
+            events.call_off_claim(STOPPED_SECONDS)
             await asyncio.wait((claiming,))
-            if claiming.exception() is None:
+            if not claiming.cancelled() and claiming.exception() is None:
                 self._take_in(claiming.result(), sent)
             raise
+        finally:
+            if called_off is not None:
+                called_off.cancel()
+        self._slots.claimed(len(claim.jobs), self._clock.monotonic() - sent)
         self._take_in(claim, sent)
         return claim
 
@@ -374,6 +390,11 @@ class Worker:
             )
 
 
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class _Events:
     """What one run of a worker shares between its parts."""
 
@@ -395,6 +416,13 @@ class _Events:
         self.stopping = asyncio.Event()
         self.wakeups: Wakeups | None = None
         self.settling: asyncio.Task[None] | None = None
+        self.claiming: asyncio.Future[Claim] | None = None
+
+    def call_off_claim(self, seconds: float) -> asyncio.TimerHandle | None:
+        """Cancel the claim under way if no answer comes in time. Its store gives back what it grants."""
+        if self.claiming is None:
+            return None
+        return self.loop.call_later(seconds, self.claiming.cancel)
 
     def call_soon(self, function: Callable[[], None]) -> None:
         """On the worker's loop, from any thread; nothing when that loop is gone."""
@@ -408,5 +436,6 @@ class _Events:
         """Something was asked of the worker from outside: let every wait look again."""
         self.changed.set()
         self.stopping.set()
+        self.call_off_claim(STOPPED_SECONDS)
         if self.wakeups is not None:
             self.wakeups.nudge()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +20,8 @@ from tests.worker.isolation.alive import is_alive
 from windlass import Job, Windlass
 from windlass.model import Lease, Settlement
 from windlass.outcome import Released
+from windlass.worker.processes import pool, process, starting
+from windlass.worker.processes.process import Process
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as tested here are POSIX")
 
@@ -223,6 +227,54 @@ async def test_a_worker_that_stops_now_kills_and_gives_back(memory_app: Windlass
     await job.refresh()
     assert (job.state, job.attempt, worker.tally.released) == ("pending", 0, 1)
     assert not is_alive(int(mark.read_text()))
+
+
+async def test_a_process_whose_start_is_cancelled_is_reaped_once(mark: Path) -> None:
+    """Its descriptors are somebody else's by the time of a second time."""
+    loop = asyncio.get_running_loop()
+    born: list[Process] = []
+    complaints: list[object] = []
+
+    class Known(Process):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            born.append(self)
+
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    start = asyncio.create_task(Known.start(loop))
+    await asyncio.sleep(0)  # the process runs, its connection is being made
+    assert len(born) == 1
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    await asyncio.wait_for(born[0].gone, 20)
+    with mark.open("w") as file:  # has the number of what was closed
+        await asyncio.sleep(0.05)
+        file.write("still open")
+    assert not complaints
+    assert not is_alive(born[0].pid)
+
+
+async def test_a_machine_without_room_for_a_process_costs_no_attempt(
+    memory_app: Windlass, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job is given back and offered again; what it met was not its doing."""
+    monkeypatch.setattr(pool, "NO_ROOM_DELAY", 0.05)
+    start = starting.start_interpreter
+    errors = [BlockingIOError(errno.EAGAIN, "no more processes"), OSError(errno.EMFILE, "no more files")]
+
+    def start_if_there_is_room(connection: socket.socket) -> Any:
+        if errors:
+            raise errors.pop()
+        return start(connection)
+
+    monkeypatch.setattr(process, "start_interpreter", start_if_there_is_room)
+    async with working(memory_app) as worker:
+        job = await handlers.pid.options(max_attempts=1).enqueue()
+        await job.result(timeout=20)
+        await job.refresh()
+    assert (job.attempt, job.attempts, worker.tally.released) == (1, (), 2)
+    assert caplog.text.count("is given back for 0.05 s: no process could be started") == 2
 
 
 async def test_a_cancelled_worker_leaves_no_process_behind(memory_app: Windlass, mark: Path) -> None:

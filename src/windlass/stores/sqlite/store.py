@@ -30,6 +30,7 @@ from windlass.model import (
     Verdict,
     WorkerRecord,
 )
+from windlass.outcome import Released
 from windlass.stores.endings import check_batch
 from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, StoreLimits, Wakeups
 from windlass.stores.sqlite import (
@@ -121,7 +122,19 @@ class SqliteStore:
         return await self._writer.run(enqueueing.enqueue, jobs) if jobs else []
 
     async def claim(self, request: ClaimRequest) -> Claim:
-        return await self._writer.run(_claim, request)
+        claiming = asyncio.ensure_future(self._writer.run(_claim, request))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            # The writing thread goes on. What it grants to somebody who has left is free again at once.
+            claiming.add_done_callback(self._give_back)
+            raise
+
+    def _give_back(self, claiming: asyncio.Future[Claim]) -> None:
+        if claiming.cancelled() or claiming.exception() is not None or self._open is None:
+            return
+        if leases := [job.lease for job in claiming.result().jobs]:
+            self._open[0].post(_settle, [Settlement(lease, Released()) for lease in leases])
 
     async def start(self, leases: Sequence[Lease]) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)

@@ -28,6 +28,8 @@ MOST_JOBS: Final = 1000
 """Jobs after which a process is replaced: what handlers leak must end somewhere."""
 MOST_TRIES: Final = 3
 """Processes to try when one after the other is gone before it has the job."""
+NO_ROOM_DELAY: Final = 5.0
+"""Seconds until a job is offered again for which the machine had no process (or no file descriptors) left."""
 START_SECONDS: Final = 300.0
 """How long a process may take to import a task; the job's own timeout begins afterwards."""
 
@@ -40,9 +42,12 @@ SendReport = Callable[[Held, Report], Awaitable[bool]]
 class NotStarted(Exception):
     """There is no process for this job."""
 
-    def __init__(self, why: str, traceback: str | None = None, *, again: bool = False) -> None:
+    def __init__(
+        self, why: str, traceback: str | None = None, *, again: bool = False, no_room: bool = False
+    ) -> None:
         super().__init__(why)
         self.again = again
+        self.no_room = no_room  # for anybody's process, so this job is not to blame
         self.error = JobError("process_start_failed", why, traceback=traceback)
 
 
@@ -79,6 +84,15 @@ class Processes:
                     continue
                 if self._shutting_down:
                     return Released()  # service managers signal whole groups, newborn processes included
+                if error.no_room:
+                    _log.error(
+                        "job %s (%s) is given back for %g s: %s",
+                        held.job.lease.job_id,
+                        held.task.name,
+                        NO_ROOM_DELAY,
+                        error,
+                    )
+                    return Released(NO_ROOM_DELAY)
                 return deciding.after_failure(held.job, held.task.retry, error.error, error)
 
     async def _attempt(self, held: Held) -> Outcome | None:
@@ -187,7 +201,8 @@ class Processes:
             place = self._places.get(task) or self._places.setdefault(task, find_place(task))
             process = self._take_idle(place) or await self._start()
         except (ConfigurationError, OSError) as error:
-            raise NotStarted(f"no process could be started: {error}") from error
+            no_room = isinstance(error, OSError)
+            raise NotStarted(f"no process could be started: {error}", no_room=no_room) from error
         if place in process.loaded:
             return process, place
         if task.memory_limit is not None and not memory.ENFORCED and task.name not in self._unlimited:

@@ -41,6 +41,7 @@ from windlass.worker.processes.messages import (
     frame,
 )
 from windlass.worker.processes.starting import start_interpreter
+from windlass.worker.waiting import look_at
 
 PATIENCE: Final = {Stop.CANCEL: (2.0, 1.0), Stop.TIMEOUT: (2.0, 1.0), Stop.SHUTDOWN: (0.3, 0.4)}
 """Seconds a handler has to obey before SIGTERM interrupts it, and then to clean up before it is killed. At a
@@ -85,6 +86,7 @@ class Process(asyncio.Protocol):
         self.leaving = False
         self.gone: asyncio.Future[Died] = loop.create_future()
         self._popen = popen
+        self._reaping = False
         self._crash = crash
         self._loop = loop
         self._transport: asyncio.WriteTransport | None = None
@@ -141,7 +143,7 @@ class Process(asyncio.Protocol):
 
     def _ask(self, message: ToProcess) -> asyncio.Future[Any]:
         answer = self._answer = self._loop.create_future()
-        answer.add_done_callback(_look_at)
+        answer.add_done_callback(look_at)
         if self.gone.done():
             answer.set_exception(self.gone.result())
         else:
@@ -222,14 +224,15 @@ class Process(asyncio.Protocol):
 
     def _take_crash(self) -> str:
         """What Python's fault handler left, if it was a crash."""
-        if self._crash < 0:
+        crash, self._crash = self._crash, -1
+        if crash < 0:
             return ""
         text = b""
         # Not blocking: something that the process started may hold the other end open.
         with contextlib.suppress(BlockingIOError):
-            while len(text) < MAX_TRACEBACK and (piece := os.read(self._crash, MAX_TRACEBACK)):
+            while len(text) < MAX_TRACEBACK and (piece := os.read(crash, MAX_TRACEBACK)):
                 text += piece
-        os.close(self._crash)
+        os.close(crash)
         return text[:MAX_TRACEBACK].decode("utf-8", "replace").replace("\x00", "")
 
     # -- what asyncio calls -------------------------------------------------------------------------------
@@ -247,7 +250,9 @@ class Process(asyncio.Protocol):
             self.kill()
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - how does not matter
-        self._reap(self._loop.time() + EXIT_SECONDS)
+        if not self._reaping:  # a start that is cancelled calls this, and so may asyncio
+            self._reaping = True
+            self._reap(self._loop.time() + EXIT_SECONDS)
 
     def _received(self, message: FromProcess) -> None:
         match message:
@@ -277,9 +282,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _look_at(answer: asyncio.Future[Any]) -> None:
-    """An answer that comes when nobody waits any more has its error looked at by nobody else."""
-    if not answer.cancelled():
-        answer.exception()

@@ -1,0 +1,127 @@
+"""Claims that are not answered: a worker neither waits for them for long, nor loses what they grant."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tests.postgres.proxy import Proxy
+from tests.servers.shared import empty_url
+from tests.worker.helpers import until, working
+from tests.worker.outages import Switch, SwitchedStore, working_on
+from windlass import Windlass
+from windlass.stores.protocol import Store
+from windlass.worker import Worker, worker
+
+
+async def test_a_claim_that_is_never_answered_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One connection that has gone silent does not stop a worker."""
+    monkeypatch.setattr(worker, "ANSWER_SECONDS", 0.1)
+    async with Windlass("memory://", poll_interval=0.05) as app:
+
+        @app.task
+        async def work() -> str:
+            return "done"
+
+        switch = Switch()
+        switch.silent = {"claim"}
+        job = await work.enqueue()
+        async with working_on(app, switch):
+            await until(lambda: switch.unheard["claim"] > 1)
+            switch.silent = set()
+            assert await job.result(timeout=20) == "done"
+
+
+@pytest.mark.parametrize("cancel", [False, True], ids=["stopped", "cancelled"])
+async def test_a_worker_that_is_to_stop_does_not_wait_for_its_claim(
+    monkeypatch: pytest.MonkeyPatch, *, cancel: bool
+) -> None:
+    """It gives the claim a moment, however it is told to stop."""
+    monkeypatch.setattr(worker, "STOPPED_SECONDS", 0.1)
+    async with Windlass("memory://") as app:
+
+        @app.task
+        async def work() -> None:
+            pass
+
+        switch = Switch()
+        switch.silent = {"claim"}
+        running = Worker(
+            cast("Store", SwitchedStore(app.store, switch)), app.registry, app.settings, handle_signals=False
+        )
+        run = asyncio.create_task(running.run())
+        await until(lambda: switch.unheard["claim"] > 0)
+        began = time.monotonic()
+        if cancel:
+            run.cancel()
+        else:
+            running.stop()
+        await asyncio.wait((run,))
+        assert time.monotonic() - began < worker.ANSWER_SECONDS / 2
+        assert run.cancelled() == cancel
+
+
+async def test_what_a_lost_reply_granted_is_run_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The claim is given up, and what it granted given back by the next one: no lease has to end first."""
+    monkeypatch.setattr(worker, "ANSWER_SECONDS", 0.2)
+    async with Proxy(empty_url()) as proxy, Windlass(proxy.url, lease=600, poll_interval=0.05) as app:
+
+        @app.task
+        async def work() -> str:
+            return "done"
+
+        silent = proxy.lose_reply(".claim(", cut=False)
+        job = await work.enqueue()
+        async with working(app):
+            await silent.wait()
+            assert await job.result(timeout=20) == "done"
+        await job.refresh()
+        assert job.attempt == 1
+
+
+async def test_a_worker_stops_though_its_server_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after the half minute that a statement may take."""
+    monkeypatch.setattr(worker, "STOPPED_SECONDS", 0.1)
+    async with Proxy(empty_url()) as proxy, Windlass(proxy.url, poll_interval=0.05) as app:
+
+        @app.task
+        async def work() -> None:
+            pass
+
+        async with working(app):
+            await (await work.enqueue()).result(timeout=20)
+            silent = proxy.lose_reply(".claim(", cut=False)
+            await silent.wait()
+            began = time.monotonic()
+        assert time.monotonic() - began < 5
+
+
+async def test_a_claim_given_up_while_a_file_is_busy_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's writing thread goes on when nobody waits any more; what it grants then is given back at once."""
+    monkeypatch.setattr(worker, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(worker, "STOPPED_SECONDS", 0.05)
+    path = tmp_path / "jobs.db"
+    async with Windlass(f"sqlite:///{path}", lease=600, poll_interval=0.05) as app:
+
+        @app.task
+        async def work() -> str:
+            return "done"
+
+        outsider = sqlite3.connect(path, isolation_level=None)
+        async with working(app) as running:
+            await (await work.enqueue()).result(timeout=20)
+            job = await work.options(delay=0.1).enqueue()
+            outsider.execute("BEGIN IMMEDIATE")
+            await asyncio.sleep(0.25)  # longer than any claim may take elsewhere
+            outsider.execute("ROLLBACK")
+            outsider.close()
+            assert await job.result(timeout=20) == "done"
+        await job.refresh()
+        assert (job.attempt, running.tally.completed) == (1, 2)

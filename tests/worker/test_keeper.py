@@ -1,0 +1,83 @@
+"""The keeper, where a store or the event loop gets in its way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.worker.helpers import until
+from tests.worker.outages import Switch, working_on
+from windlass import Windlass
+from windlass.model import ClaimRequest, Lane
+from windlass.testing.clock import FrozenClock
+from windlass.worker import keeper
+from windlass.worker.held import Held, HeldJobs
+from windlass.worker.waiting import Recovery
+
+
+async def test_a_store_that_cannot_be_opened_does_not_stop_the_watchdog(
+    app: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper's own connection meets silence: handlers whose lease has ended are stopped all the same."""
+    monkeypatch.setattr(keeper, "OPEN_SECONDS", 0.05)
+    clock = FrozenClock()
+    started, stopped = asyncio.Event(), asyncio.Event()
+    with app.on_store("memory://", clock=clock):
+        async with app:
+
+            @app.task
+            async def work() -> None:
+                if started.is_set():
+                    return
+                started.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    stopped.set()
+
+            switch = Switch()
+            switch.silent = {"open"}
+            await work.enqueue()
+            async with working_on(app, switch, lease=10):
+                await started.wait()
+                await until(lambda: switch.unheard["open"] > 1)
+                clock.advance(10)
+                await asyncio.wait_for(stopped.wait(), 20)
+
+
+class _Importing(Held):
+    """A job whose start is taken back, to look for a process first, between two looks at it."""
+
+    looks = 0
+
+    @property
+    def started(self) -> float | None:
+        self.looks += 1
+        return 0.0 if self.looks == 1 else None
+
+    @started.setter
+    def started(self, value: float | None) -> None:
+        pass
+
+
+async def test_a_start_that_is_taken_back_meanwhile_does_not_kill_the_keeper() -> None:
+    """Whatever the event loop does while the keeper looks, the worker keeps its keeper."""
+    async with Windlass("memory://") as app:
+
+        @app.task
+        async def work() -> None:
+            pass
+
+        await work.enqueue()
+        [job] = (await app.store.claim(ClaimRequest("ada", (Lane("work", "work"),), 1, 60.0))).jobs
+        unused: Any = None
+        one = keeper.Keeper(
+            app.store, HeldJobs(), app.clock, unused, unused, unused, registrar=unused, recovery=Recovery()
+        )
+        await one._store.open()
+        held = _Importing(job, work, 0.0)
+        await one._record_starts([held])
+        assert held.start_recorded
+        await one._store.close()
