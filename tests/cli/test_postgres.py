@@ -11,6 +11,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.processes import Project, wait_until
 from tests.servers.shared import fresh_url
+from windlass.cli.demo.command import _place
 
 ON_A_SERVER = """
 import os
@@ -63,6 +64,26 @@ def test_a_worker_process_runs_jobs_from_a_server(run: Run, project: Project, po
         assert run(*job).json["result"] == "hello Ada"
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
+
+
+def test_the_demo_works_in_a_schema_of_its_own_and_says_where_the_jobs_are(
+    run: Run, postgres_url: str
+) -> None:
+    """Only the URL changes; the jobs of the application in the same database are left alone."""
+    answer = run("demo", "--seconds", "1.5", "--url", postgres_url)
+    assert answer.code == 0
+    assert f"The jobs are left in {postgres_url}." in answer.out
+    assert run("stats", "--json", "--url", postgres_url).json["completed"] > 0
+
+
+def test_without_a_schema_in_the_url_the_demo_makes_its_own() -> None:
+    """windlass_demo; a schema that is named, and other stores, are used as they are."""
+    assert _place("postgresql://db/shop") == "postgresql://db/shop?schema=windlass_demo"
+    assert _place("postgres://db/shop?sslmode=require") == (
+        "postgres://db/shop?sslmode=require&schema=windlass_demo"
+    )
+    assert _place("postgresql://db/shop?schema=try") == "postgresql://db/shop?schema=try"
+    assert _place("sqlite:///demo.db") == "sqlite:///demo.db"
 
 
 def test_a_server_that_is_not_there_is_one_line_and_an_exit_code(run: Run) -> None:

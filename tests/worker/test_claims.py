@@ -104,7 +104,7 @@ async def test_a_worker_stops_though_its_server_is_silent(monkeypatch: pytest.Mo
 async def test_a_claim_given_up_while_a_file_is_busy_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite's writing thread goes on when nobody waits any more; what it grants then is given back at once."""
+    """The thread that writes goes on when nobody waits; what it grants then is given back at once."""
     monkeypatch.setattr(worker, "ANSWER_SECONDS", 0.05)
     monkeypatch.setattr(worker, "STOPPED_SECONDS", 0.05)
     path = tmp_path / "jobs.db"

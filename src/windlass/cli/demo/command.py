@@ -1,4 +1,4 @@
-"""``windlass demo``: an app, a producer, a worker and a view in one process, on a throw-away file."""
+"""``windlass demo``: an app, a producer, a worker and a view in one process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 import click
 
@@ -22,6 +22,7 @@ from windlass.cli.demo.summary import print_summary
 from windlass.cli.demo.tasks import CONCURRENCY, make_shop
 from windlass.cli.terminal import console, is_terminal, speaks_unicode
 from windlass.model import Stats
+from windlass.urls import shown_url
 
 FRAME_SECONDS: Final = 0.125
 LINE_SECONDS: Final = 0.1
@@ -37,12 +38,17 @@ View = Callable[[Windlass, Journal], Coroutine[Any, Any, None]]
     metavar="DURATION",
     help="End by itself after this long: seconds, or 90s, 2m. Default: at Ctrl-C.",
 )
-def demo(seconds: float | None) -> None:
+@click.option(
+    "--url",
+    help="Work in this database instead of a throw-away file, and leave the jobs there. "
+    "On PostgreSQL they have a schema of their own, windlass_demo, unless the URL names one.",
+)
+def demo(seconds: float | None, url: str | None) -> None:
     """Watch a queue at work, on a throw-away database.
 
     A small shop's work, live: quick emails, payments (some fail for good, some are sent twice), webhooks
     that are retried, reports with progress, imports that resume from a checkpoint, reminders for later.
-    Nothing is installed, and nothing is left behind.
+    Nothing is installed, and without --url nothing is left behind.
     """
     view = _screen if is_terminal() and speaks_unicode() else _lines
     with (
@@ -50,13 +56,26 @@ def demo(seconds: float | None) -> None:
         # Windows may hold on to a database file for a moment longer; that must not be the demo's last word.
         tempfile.TemporaryDirectory(prefix="windlass-demo-", ignore_cleanup_errors=True) as directory,
     ):
-        stats, journal, lasted = asyncio.run(_run(Path(directory, "demo.db"), seconds, view))
-    print_summary(stats, journal, lasted)
+        place = _place(url) if url is not None else _file(Path(directory, "demo.db"))
+        stats, journal, lasted = asyncio.run(_run(place, seconds, view))
+    print_summary(stats, journal, lasted, left_in=None if url is None else shown_url(place))
 
 
-async def _run(path: Path, seconds: float | None, view: View) -> tuple[Stats, Journal, float]:
+def _file(path: Path) -> str:
+    return f"sqlite:///{quote(path.as_posix(), safe='/:')}"
+
+
+def _place(url: str) -> str:
+    """Where the demo works. Its jobs must not be mixed with those of the application in the same database."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("postgresql", "postgres") or "schema" in parse_qs(parts.query):
+        return url
+    return f"{url}{'&' if parts.query else '?'}schema=windlass_demo"
+
+
+async def _run(url: str, seconds: float | None, view: View) -> tuple[Stats, Journal, float]:
     journal = Journal()
-    shop = make_shop(f"sqlite:///{quote(path.as_posix(), safe='/:')}", journal)
+    shop = make_shop(url, journal)
     async with shop.app as app:
         worker = app.worker(name="demo")
         working = asyncio.create_task(worker.run())

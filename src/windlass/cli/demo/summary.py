@@ -9,7 +9,7 @@ from windlass.cli.demo.journal import Journal, Kind
 from windlass.model import Stats
 
 
-def print_summary(stats: Stats, journal: Journal, seconds: float) -> None:
+def print_summary(stats: Stats, journal: Journal, seconds: float, *, left_in: str | None) -> None:
     """What has been seen, and where to go from here."""
     retries, duplicates = journal.counts[Kind.RETRY], journal.counts[Kind.DUPLICATE]
     click.echo()
@@ -20,7 +20,10 @@ def print_summary(stats: Stats, journal: Journal, seconds: float) -> None:
     )
     for name, times in (("Run", stats.run_time), ("Wait", stats.wait_time)):
         click.echo(f"{name} time: p50 {words.duration(times.p50)}, p95 {words.duration(times.p95)}.")
-    click.echo("The throw-away database is gone.")
+    if left_in is None:
+        click.echo("The throw-away database is gone.")
+    else:
+        click.echo(f"The jobs are left in {left_in}.")
     click.echo()
     click.secho("What to do next", bold=True)
     for what, how in (
