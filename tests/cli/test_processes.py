@@ -155,7 +155,7 @@ def test_crashing_at_once_again_and_again_does_not_spin(several: Project) -> Non
         # Each is twice the one before, less up to half at random.
         assert pauses[0] < pauses[2] < pauses[4] <= 1.6
         process.signal(signal.SIGTERM)
-        assert process.wait() == 0
+        assert process.wait() in {0, 3}  # 3: one was just crashing
 
 
 def _seconds(text: str) -> float:
