@@ -39,10 +39,12 @@ class Project:
 
     def environment(self, **more: str) -> dict[str, str]:
         # PYTHONUNBUFFERED makes Python drop what a reader that leaves did not take, instead of saying so.
+        # COLUMNS and LINES would overrule the size of the terminals that tests make.
+        unwanted = {"PYTHONUNBUFFERED", "COLUMNS", "LINES"}
         kept = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith("WINDLASS_") and name != "PYTHONUNBUFFERED"
+            if not name.startswith("WINDLASS_") and name not in unwanted
         }
         return {**kept, "PYTHONIOENCODING": "utf-8", **more}
 
