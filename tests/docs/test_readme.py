@@ -33,7 +33,7 @@ def test_the_test_command_is_there_once_and_on_one_line() -> None:
     """A newcomer copies one line and runs the whole suite."""
     line = command("test-command")
     assert line.startswith("python3 -m venv ")
-    assert line.endswith("/pytest")
+    assert "/pytest " in line
     assert README.read_text("utf-8").count(line) == 1
 
 
