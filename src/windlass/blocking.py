@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 # On Windows a blocked wait does not notice Ctrl-C; waiting in short pieces lets it through.
 _INTERRUPTIBLE_WAIT: Final = 0.2 if os.name == "nt" else -1
-_TIDY_UP_WAIT: Final = 0.2
+_TIDY_UP_WAIT: Final = 1.0
 """After an interrupt waiting is done in pieces, because the interrupt may have eaten the one release."""
 _CLOSE_SECONDS: Final = 10.0
 """How long the end of the program waits for the store to finish what it accepted."""
@@ -112,6 +112,12 @@ class _Running:
             task.add_done_callback(ended)
             tasks.append(task)
 
+        def withdraw() -> None:
+            for task in tasks:
+                task.cancel()
+            if not tasks:
+                coroutine.close()
+
         def ended(_: asyncio.Task[None]) -> None:
             if not answer.given:  # cancelled before its first step, so that carry never ran
                 coroutine.close()
@@ -122,14 +128,19 @@ class _Running:
                 raise WindlassError("a blocking call on the thread that serves them would never return")
             # The callback runs in the caller's context variables, and the task it creates inherits them.
             self._schedule(start)
-        except BaseException:
+        except Exception:
             coroutine.close()
+            raise
+        except BaseException:  # Ctrl-C, before or after the work was handed over: only the loop can tell
+            self._schedule(withdraw)
             raise
         try:
             answer.wait(_INTERRUPTIBLE_WAIT)
         except BaseException:  # Ctrl-C: stop the work too, and let it tidy up; a second Ctrl-C does not wait
-            self._schedule(lambda: [task.cancel() for task in tasks])
-            answer.wait(_TIDY_UP_WAIT)
+            while not answer.given:
+                # Again and again: in Python 3.11 wait_for may lose a cancellation.
+                self._schedule(withdraw)
+                answer.rest(_TIDY_UP_WAIT)
             raise
         try:
             return answer.take()
@@ -179,6 +190,11 @@ class _Answer(Generic[T]):
     def wait(self, seconds: float) -> None:
         # What is given is looked at first: an interrupt may strike right after the lock was obtained.
         while not self.given:
+            self._closed.acquire(timeout=seconds)
+
+    def rest(self, seconds: float) -> None:
+        """Like ``wait``, but not longer than this."""
+        if not self.given:
             self._closed.acquire(timeout=seconds)
 
     def take(self) -> T:
