@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 Q = ParamSpec("Q")
 T = TypeVar("T")
 
-# On Windows a blocked wait does not notice Ctrl-C; waiting in short pieces lets it through.
-_INTERRUPTIBLE_WAIT: Final = 0.2 if os.name == "nt" else -1
+_INTERRUPTIBLE_WAIT: Final = 0.2
+"""Waiting is done in pieces: a Ctrl-C in the instant before a wait begins does not end it, on any system."""
 _TIDY_UP_WAIT: Final = 1.0
 """After an interrupt waiting is done in pieces, because the interrupt may have eaten the one release."""
 _CLOSE_SECONDS: Final = 10.0
