@@ -11,7 +11,7 @@ from tests.postgres.stores import opened, raw, schema_of
 from tests.servers import PgBouncer, PostgresServer
 from tests.servers.shared import fresh_schema, fresh_url
 from windlass.errors import ConfigurationError, NotOpen, SchemaTooNew, StoreError, StoreUnavailable
-from windlass.model import JobFilter
+from windlass.model import JobFilter, State
 from windlass.stores.postgres import PostgresStore, migrating
 from windlass.stores.postgres.migrating import migrations
 from windlass.testing.conformance.building import ask, claim_one, job, put
@@ -89,7 +89,8 @@ async def test_a_schema_that_is_there_and_empty_is_used() -> None:
     async with raw(url) as connection:
         await connection.execute(f"CREATE SCHEMA {schema_of(url)}")
     async with opened(url) as [store]:
-        await put(store)
+        job_id = await put(store)
+        assert await store.states([job_id]) == [State.PENDING]
 
 
 async def test_a_schema_with_somebody_elses_tables_is_left_alone() -> None:
