@@ -31,6 +31,7 @@ from windlass.model import (
 from windlass.outcome import Outcome
 from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.testing.agreement import strategies as say
+from windlass.testing.agreement.differing import difference
 from windlass.testing.agreement.translation import Translator
 from windlass.testing.clock import FrozenClock
 
@@ -86,7 +87,8 @@ class StoresAgree(RuleBasedStateMachine):
                 answers[name] = translator.answer(answer)
         reference, *others = answers
         for other in others:
-            assert answers[other] == answers[reference], f"{other} and {reference} differ"
+            if answers[other] != answers[reference]:
+                raise AssertionError(f"{other} and {reference} {difference(answers[other], answers[reference])}")
         return answers[reference]
 
     # -- choosing -----------------------------------------------------------------------------------------
