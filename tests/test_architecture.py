@@ -17,9 +17,9 @@ FOUNDATIONS = {
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.protocol"}
 HALL = {
-    "annotations", "app", "background", "blocking", "blocking_twins", "connections", "context", "enqueueing",
-    "filters", "fleet", "isolation", "job", "managing", "mismatch", "options", "registry", "results",
-    "settings", "shapes", "signature", "task",
+    "annotations", "app", "background", "benchmark", "blocking", "blocking_twins", "connections", "context",
+    "enqueueing", "filters", "fleet", "isolation", "job", "managing", "mismatch", "options", "registry",
+    "results", "settings", "shapes", "signature", "task",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}
@@ -69,7 +69,7 @@ def layer_of(name: str) -> str:
         return "foundations"
     if head in {"stores", "worker"} | DOORS:
         return head
-    return "hall" if name in HALL or name == "" else "unknown"
+    return "hall" if head in HALL or name == "" else "unknown"
 
 
 ALLOWED = {

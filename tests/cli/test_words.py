@@ -32,6 +32,30 @@ def test_durations_are_short_at_every_scale(seconds: float | None, shown: str) -
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
+    [
+        (None, "-"), (0, "0 ms"), (0.000004, "<0.01 ms"), (0.00004, "0.04 ms"), (0.000994, "0.99 ms"),
+        (0.000996, "1.0 ms"), (0.00312, "3.1 ms"), (0.00994, "9.9 ms"), (0.012, "12 ms"), (1.5, "1.5 s"),
+    ],
+)  # fmt: skip
+def test_short_times_keep_two_digits(seconds: float | None, shown: str) -> None:
+    """A benchmark is about the difference between 0.04 and 0.4 ms."""
+    assert words.latency(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (None, "-"), (0, "0"), (3.71, "3.71"), (96.66, "96.7"), (99.7, "100"), (999.6, "1,000"),
+        (12_518, "12,500"), (1_234_567, "1,230,000"),
+    ],
+)  # fmt: skip
+def test_measured_numbers_claim_no_more_than_they_know(number: float | None, shown: str) -> None:
+    """Three digits, the rest is noise."""
+    assert words.about(number) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
     [(0, "now"), (12, "12s"), (61, "1m"), (7300, "2h"), (200_000, "2d"), (-300, "in 5m")],
 )
 def test_ages_are_one_unit(seconds: int, shown: str) -> None:

@@ -44,6 +44,11 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "workers": Entry(
         "windlass.cli.workers:workers", "Look and manage", "List the workers, and how they are doing."
     ),
+    "bench": Entry(
+        "windlass.cli.bench.command:bench",
+        "Operate",
+        "Measure what the queue can do here, on your store and machine.",
+    ),
     "migrate": Entry(
         "windlass.cli.migrate:migrate", "Operate", "Create the tables, or bring them up to date."
     ),

@@ -40,6 +40,26 @@ def duration(seconds: float | None) -> str:
     return f"{whole} s"
 
 
+def latency(seconds: float | None) -> str:
+    """A time that may be short: ``0.04 ms``, ``3.1 ms``, then as ``duration`` has it."""
+    if seconds is None or seconds >= 0.00995:
+        return duration(seconds)
+    milliseconds = seconds * 1000
+    if milliseconds < 0.01:
+        return "<0.01 ms" if seconds > 0 else "0 ms"
+    return f"{milliseconds:.2f} ms" if milliseconds < 0.995 else f"{milliseconds:.1f} ms"
+
+
+def about(number: float | None) -> str:
+    """A measured number, with as many digits as mean something: ``12,500``, ``3.7``; a dash for nothing."""
+    if number is None:
+        return "-"
+    if number < 99.5:
+        return f"{number:.3g}"
+    digits = len(str(round(number))) - 3
+    return f"{round(number, -digits):,.0f}"
+
+
 def age(microseconds: int, now: int) -> str:
     """How long ago, in one unit: ``now``, ``12s``, ``5m``, ``3h``, ``2d``; the future as ``in 5m``."""
     seconds = (now - microseconds) / MICROSECONDS

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError
 from windlass.stores.protocol import Store, StoreLimits
+from windlass.stores.scratch import Ground, Scratch
 from windlass.urls import shown_url
 
 
@@ -23,22 +27,60 @@ def create_store(url: str, *, clock: Clock | None = None, limits: StoreLimits | 
 
             return SqliteStore(url, clock=clock, limits=limits)
         case "postgresql" | "postgres":
-            try:
-                from windlass.stores.postgres import PostgresStore
-            except ModuleNotFoundError as error:
-                if error.name != "asyncpg":
-                    raise
-                raise ConfigurationError(
-                    "PostgreSQL needs the driver asyncpg, which is not installed; "
-                    "pip install 'windlass[postgres]'"
-                ) from None
+            _need_driver()
+            from windlass.stores.postgres import PostgresStore
 
             return PostgresStore(url, clock=clock, limits=limits)
         case _:
-            raise ConfigurationError(
-                f"{shown_url(url)!r} names no store Windlass knows; use sqlite:///path/to/jobs.db, "
-                "postgresql://user@host/database or memory://"
-            )
+            raise _unknown(url)
 
 
-__all__ = ["Store", "StoreLimits", "create_store"]
+@asynccontextmanager
+async def make_scratch(url: str) -> AsyncIterator[Scratch]:
+    """An empty place beside the jobs of a URL, taken away at the end whatever happens inside."""
+    scratch = _scratch(url)
+    try:
+        await scratch.make()
+        yield scratch
+    finally:
+        await scratch.remove()
+
+
+def _scratch(url: str) -> Scratch:
+    match url.partition(":")[0]:
+        case "memory":
+            from windlass.stores.memory.scratch import MemoryScratch
+
+            return MemoryScratch(url)
+        case "sqlite":
+            from windlass.stores.sqlite.scratch import SqliteScratch
+
+            return SqliteScratch(url)
+        case "postgresql" | "postgres":
+            _need_driver()
+            from windlass.stores.postgres.scratch import PostgresScratch
+
+            return PostgresScratch(url)
+        case _:
+            raise _unknown(url)
+
+
+def _need_driver() -> None:
+    try:
+        import asyncpg  # noqa: F401 - only whether it is there
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise ConfigurationError(
+            "PostgreSQL needs the driver asyncpg, which is not installed; pip install 'windlass[postgres]'"
+        ) from None
+
+
+def _unknown(url: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{shown_url(url)!r} names no store Windlass knows; use sqlite:///path/to/jobs.db, "
+        "postgresql://user@host/database or memory://"
+    )
+
+
+__all__ = ["Ground", "Scratch", "Store", "StoreLimits", "create_store", "make_scratch"]

@@ -1,0 +1,66 @@
+"""The app that is measured: tasks that do nothing of their own, so that all time is the queue's."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from windlass.app import Windlass
+from windlass.task import Task
+
+CONCURRENCY: Final = 100
+SMALLEST_PAYLOAD: Final = len('{"text":""}')
+LARGEST_PAYLOAD: Final = 1_000_000
+NOTHING_TOPIC: Final = "bench_nothing"
+FLOW_TOPIC: Final = "bench_flow"
+STAMP_TOPIC: Final = "bench_stamp"
+
+
+def make_text(payload_bytes: int) -> str:
+    """What makes a payload of so many bytes, once encoded. Random, so that a database cannot pack it."""
+    length = payload_bytes - SMALLEST_PAYLOAD
+    return secrets.token_urlsafe(length)[:length]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchApp:
+    """The app and its tasks."""
+
+    app: Windlass
+    nothing: Task[..., Any]
+    flow: Task[..., Any]
+    stamp: Task[..., Any]
+
+
+def make_bench_app(url: str, poll_interval: float) -> BenchApp:
+    """The same app in both processes. What a user's settings limit or forbid is not what is measured."""
+    app = Windlass(
+        url,
+        concurrency=CONCURRENCY,
+        poll_interval=poll_interval,
+        max_payload_bytes=LARGEST_PAYLOAD,
+        max_topics=0,
+        max_jobs_per_topic=0,
+        prefetch=None,
+        lease=60.0,
+        shutdown_grace=0.0,
+        strict_tasks=False,
+        migrate=True,
+    )
+
+    @app.task(topic=NOTHING_TOPIC)
+    async def nothing(text: str) -> None:
+        """The smallest job there is; it waits for the worker to come."""
+
+    @app.task(topic=FLOW_TOPIC)
+    async def flow(text: str) -> None:
+        """The same on a topic of its own, for a worker that is there already."""
+
+    @app.task(topic=STAMP_TOPIC)
+    async def stamp(text: str) -> int:  # noqa: ARG001 - the payload, which is only carried
+        """When the handler began. This clock is the same in every process of a machine."""
+        return time.monotonic_ns()
+
+    return BenchApp(app, nothing, flow, stamp)

@@ -1,0 +1,1 @@
+"""``windlass bench``: how fast it is here."""

@@ -1,0 +1,142 @@
+"""A scratch schema in the database of the real one: the same server, connection and settings."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+import asyncpg
+
+from windlass.clock import SystemClock
+from windlass.errors import ConfigurationError, NotOpen, StoreError
+from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.errors import DRIVER_ERRORS, translate
+from windlass.stores.postgres.location import parse_url
+from windlass.stores.scratch import Ground, scratch_name
+
+SETTINGS: Final = ("fsync", "synchronous_commit", "full_page_writes", "synchronous_standby_names")
+SAFE_COMMITS: Final = ("on", "remote_apply", "remote_write", "local")
+"""With these an acknowledged commit is on the disk of this server; with the last two perhaps on no other."""
+
+
+class PostgresScratch:
+    """A schema ``windlass_bench_…``. That of the URL is not looked at."""
+
+    def __init__(self, url: str) -> None:
+        schema = scratch_name()
+        location = replace(parse_url(url), schema=schema)
+        before, _, query = url.partition("?")
+        options = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "schema"]
+        self.url = f"{before}?{urlencode([*options, ('schema', schema)])}"
+        self.place = location.shown
+        self.ground = Ground("PostgreSQL")
+        self._schema = schema
+        self._database = Database(location, SystemClock())
+        self._connection: Any = None
+        self._made = False  # or may have been: the answer to the statement was not waited for
+
+    async def make(self) -> None:
+        await self._database.open()
+        try:
+            self._connection = connection = await self._database.connect()
+            self._made = True
+            try:
+                await connection.execute(f"CREATE SCHEMA {self._database.schema}")
+            except asyncpg.InsufficientPrivilegeError as error:
+                self._made = False
+                await self._refuse(error)
+            await connection.execute(
+                self._database.qualify(
+                    "CREATE TABLE {schema}.bench_commits (number bigint); "
+                    "INSERT INTO {schema}.bench_commits VALUES (0)"
+                )
+            )
+            settings = {
+                name: await connection.fetchval("SELECT current_setting($1)", name) for name in SETTINGS
+            }
+        except DRIVER_ERRORS as error:
+            raise translate(error, self._database.where) from error
+        self.ground = _ground(self._database, settings)
+
+    async def remove(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()  # it may be in the middle of something
+        await self._database.close()
+        if not self._made:
+            return
+        try:
+            # A new one: those that were used may be as broken as what brought us here.
+            connection = await self._database.connect()
+            try:
+                # IF EXISTS: the answer to CREATE SCHEMA may never have come.
+                await connection.execute(f"DROP SCHEMA IF EXISTS {self._database.schema} CASCADE")
+            finally:
+                await connection.close()
+        except DRIVER_ERRORS as error:
+            raise StoreError(
+                f"the schema {self._schema} could not be removed from {self._database.where}: {error}; "
+                f"DROP SCHEMA {self._schema} CASCADE does it by hand"
+            ) from error
+        self._made = False
+
+    async def round_trip(self) -> float | None:
+        return await self._timed("SELECT 1")
+
+    async def commit(self) -> float | None:
+        return await self._timed(
+            self._database.qualify("UPDATE {schema}.bench_commits SET number = number + 1")
+        )
+
+    async def _timed(self, statement: str) -> float:
+        if self._connection is None:
+            raise NotOpen(f"the schema {self._schema} is not there")
+        try:
+            began = time.perf_counter()
+            await self._connection.fetchval(statement)
+            return time.perf_counter() - began
+        except DRIVER_ERRORS as error:
+            raise translate(error, self._database.where) from error
+
+    async def _refuse(self, error: asyncpg.InsufficientPrivilegeError) -> None:
+        role, database = await self._connection.fetchrow(
+            "SELECT quote_ident(current_user), quote_ident(current_database())"
+        )
+        raise ConfigurationError(
+            f"the role {role} may not create a schema in the database {database}, and the benchmark works in "
+            f"one of its own; GRANT CREATE ON DATABASE {database} TO {role}, or give the URL of another role "
+            "or database"
+        ) from error
+
+
+def _ground(database: Database, settings: dict[str, str]) -> Ground:
+    doubts = []
+    if settings["fsync"] != "on":
+        doubts.append(
+            "fsync is off on this server: a crash of the machine may lose or damage everything in it, and "
+            "these figures are not those of a durable queue; fsync = on in postgresql.conf"
+        )
+    if settings["synchronous_commit"] not in SAFE_COMMITS:
+        doubts.append(
+            f"synchronous_commit is {settings['synchronous_commit']}: a crash of the server takes the last "
+            "jobs that were acknowledged; ALTER ROLE … SET synchronous_commit = on"
+        )
+    if settings["full_page_writes"] != "on":
+        doubts.append(
+            "full_page_writes is off on this server: a crash of the machine may damage tables; "
+            "full_page_writes = on in postgresql.conf"
+        )
+    if database.pooled:
+        doubts.append(
+            "a pooler sits between here and the server: no wake-ups come through it, so idle workers find "
+            "jobs by polling; give workers a URL that leads to the server itself"
+        )
+    told = {name: value for name, value in settings.items() if value}
+    return Ground(
+        f"PostgreSQL {database.version.partition(' ')[0]}",
+        {"connection": "pooled" if database.pooled else "direct", **told},
+        tuple(doubts),
+        hints=not database.pooled,
+    )

@@ -1,0 +1,55 @@
+"""A place of its own beside the jobs of a URL: empty at first, gone without a trace at the end.
+
+For measuring what a store can do where it really stands, on the same disk or server and with the same
+settings, without touching anybody's jobs.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What jobs stand on there, as far as the store can tell."""
+
+    store: str
+    """Name and version: ``PostgreSQL 18.1``."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What speed and safety depend on, in the database's own words."""
+    doubts: tuple[str, ...] = ()
+    """What is not as it should be for a queue that must lose nothing, a sentence each."""
+    shared: bool = True
+    """Whether other processes can reach it."""
+    hints: bool = True
+    """Whether idle workers are woken; otherwise they find jobs by polling."""
+
+
+class Scratch(Protocol):
+    """One such place. Made and removed by ``make_scratch``."""
+
+    url: str
+    """For an app of one's own."""
+    place: str
+    """Where it is, for people."""
+    ground: Ground
+
+    async def make(self) -> None:
+        """Make it, and find out about the ground. Raises ``ConfigurationError`` where it may not be made."""
+
+    async def remove(self) -> None:
+        """Take away whatever ``make`` and the users of ``url`` left. Harmless when nothing was made."""
+
+    async def round_trip(self) -> float | None:
+        """Seconds that one question and its answer take; None where nobody has to be asked."""
+
+    async def commit(self) -> float | None:
+        """Seconds that one small durable commit takes; None where nothing is durable."""
+
+
+def scratch_name() -> str:
+    """A name that nobody has chosen before."""
+    return f"windlass_bench_{secrets.token_hex(6)}"

@@ -1,0 +1,112 @@
+"""A scratch file in the directory of the real one: the same disk, the same settings."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+from windlass.errors import NotOpen, StoreError
+from windlass.stores.scratch import Ground, scratch_name
+from windlass.stores.sqlite.connection import begin_immediate, connect, translate
+from windlass.stores.sqlite.location import check_location, file_system_of, parse_url
+
+T = TypeVar("T")
+
+COMPANIONS: Final = ("", "-wal", "-shm", "-journal")
+"""What SQLite may put beside a database, the database itself first."""
+IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+
+
+class SqliteScratch:
+    """A file ``windlass_bench_….db`` beside the one of the URL, which is not even opened."""
+
+    def __init__(self, url: str) -> None:
+        beside = Path(parse_url(url).path)
+        path = beside.with_name(f"{scratch_name()}.db")
+        options = url.partition("?")[2]
+        self.url = f"sqlite:///{quote(path.as_posix(), safe='/:')}{'?' if options else ''}{options}"
+        self.place = str(path)
+        self.ground = Ground(f"SQLite {sqlite3.sqlite_version}")
+        self._location = replace(parse_url(url), path=str(path))
+        self._connection: sqlite3.Connection | None = None
+        # One thread, so that what is asked last (to close) comes after everything that was asked before.
+        self._thread = ThreadPoolExecutor(1, "windlass-scratch")
+
+    async def make(self) -> None:
+        await self._on_thread(self._make)
+
+    async def remove(self) -> None:
+        try:
+            await self._on_thread(self._remove)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def round_trip(self) -> float | None:
+        return None
+
+    async def commit(self) -> float | None:
+        return await self._on_thread(self._commit)
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    # -- on the thread ----------------------------------------------------------------------------------
+
+    def _make(self) -> None:
+        check_location(self._location)
+        directory = Path(self._location.path).parent
+        kind = file_system_of(directory)
+        self._connection = connect(self._location)
+        try:
+            self._connection.execute("CREATE TABLE bench_commits (number INTEGER)")
+            self._connection.execute("INSERT INTO bench_commits VALUES (0)")
+        except sqlite3.Error as error:
+            raise translate(error, self._location) from error
+        settings = {"synchronous": self._location.synchronous.lower()}
+        doubts = []
+        if kind is not None:
+            settings["file system"] = kind
+        if kind in IN_MEMORY:
+            doubts.append(
+                f"{directory} is in memory ({kind}): a restart of the machine loses every job, and no disk "
+                "is measured; give the URL of a file on a disk"
+            )
+        if self._location.synchronous != "FULL":
+            doubts.append(
+                "synchronous is normal: power loss takes the last jobs that were acknowledged; leave it out "
+                "of the URL for full durability"
+            )
+        self.ground = replace(self.ground, settings=settings, doubts=tuple(doubts))
+
+    def _commit(self) -> float:
+        connection = self._connection
+        if connection is None:
+            raise NotOpen(f"{self.place} is not there")
+        began = time.perf_counter()
+        begin_immediate(connection, self._location)
+        try:
+            connection.execute("UPDATE bench_commits SET number = number + 1")
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise translate(error, self._location) from error
+        return time.perf_counter() - began
+
+    def _remove(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        left = []
+        for ending in COMPANIONS:
+            try:
+                Path(self._location.path + ending).unlink(missing_ok=True)
+            except OSError as error:
+                left.append(f"{self._location.path}{ending} ({error.strerror})")
+        if left:
+            raise StoreError(f"the scratch file could not be removed: {', '.join(left)}; delete it by hand")

@@ -1,0 +1,135 @@
+"""Scratch places: beside the real jobs, with the same settings, and gone in the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tests.servers import PostgresServer
+from windlass import Windlass
+from windlass.errors import NotOpen, StoreError
+from windlass.stores import Scratch, make_scratch
+from windlass.stores.postgres.location import parse_url as parse_postgres
+from windlass.stores.postgres.scratch import PostgresScratch
+from windlass.stores.sqlite.location import parse_url as parse_sqlite
+from windlass.stores.sqlite.scratch import SqliteScratch
+
+
+async def use(scratch: Scratch) -> None:
+    """What its users do: an app with a job in it."""
+    async with Windlass(scratch.url) as app:
+        await app.enqueue("mail")
+        assert (await app.stats()).pending == 1
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    match request.param:
+        case "memory":
+            return "memory://"
+        case "sqlite":
+            return f"sqlite:///{tmp_path.as_posix()}/jobs.db"
+        case _:
+            server: PostgresServer = request.getfixturevalue("postgres")
+            return server.url()
+
+
+async def traces(url: str, tmp_path: Path) -> list[str]:
+    """What is left on disk and server."""
+    left = [path.name for path in tmp_path.iterdir()]
+    if url.startswith("postgresql"):
+        connection = await asyncpg.connect(url)
+        try:
+            rows = await connection.fetch("SELECT nspname FROM pg_namespace")
+        finally:
+            await connection.close()
+        left += [row[0] for row in rows if row[0].startswith("windlass_bench")]
+    return left
+
+
+async def test_it_is_a_store_that_goes_with_all_that_is_in_it(url: str, tmp_path: Path) -> None:
+    """Files, their companions, the schema."""
+    async with make_scratch(url) as scratch:
+        await use(scratch)
+        for time in (await scratch.round_trip(), await scratch.commit()):
+            assert time is None or time > 0
+    assert await traces(url, tmp_path) == []
+
+
+async def test_it_goes_when_its_user_fails(url: str, tmp_path: Path) -> None:
+    """And the error is passed on."""
+
+    async def fail() -> None:
+        async with make_scratch(url) as scratch:
+            await use(scratch)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    assert await traces(url, tmp_path) == []
+
+
+async def test_two_at_a_time_do_not_meet(url: str) -> None:
+    """Each has a name of its own."""
+    async with make_scratch(url) as one, make_scratch(url) as other:
+        await use(one)
+        await use(other)
+
+
+def test_a_file_lies_beside_the_real_one_with_its_options(tmp_path: Path) -> None:
+    """The same directory and durability, also where the path needs escaping."""
+    directory = tmp_path / "a b?c"
+    url = f"sqlite:///{tmp_path.as_posix()}/a%20b%3Fc/jobs.db?synchronous=normal&busy_timeout=7"
+    location = parse_sqlite(SqliteScratch(url).url)
+    assert Path(location.path).parent == directory
+    assert Path(location.path).name.startswith("windlass_bench_")
+    assert (location.synchronous, location.busy_seconds) == ("NORMAL", 7.0)
+
+
+async def test_less_than_full_durability_is_doubted(tmp_path: Path) -> None:
+    """In the words of the setting."""
+    async with make_scratch(f"sqlite:///{tmp_path.as_posix()}/jobs.db?synchronous=normal") as scratch:
+        assert any("synchronous is normal" in doubt for doubt in scratch.ground.doubts)
+
+
+def test_a_schema_replaces_that_of_the_url_and_keeps_the_rest() -> None:
+    """Server, credentials and options are those of the real one; the password is not for showing."""
+    scratch = PostgresScratch("postgresql://app:s%40cret@db/shop?schema=jobs&connections=9&sslmode=require")
+    location = parse_postgres(scratch.url)
+    assert location.schema.startswith("windlass_bench_")
+    assert location.connections == 9
+    assert location.dsn == "postgresql://app:s%40cret@db/shop?sslmode=require"
+    assert "cret" not in scratch.place
+    assert parse_postgres(PostgresScratch("postgresql:///shop?host=/run").url).dsn == (
+        parse_postgres("postgresql:///shop?host=/run").dsn
+    )
+
+
+async def test_a_schema_that_cannot_be_removed_is_named(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the statement that does it by hand."""
+    scratch = PostgresScratch(postgres.url())
+    await scratch.make()
+
+    async def refused() -> None:
+        raise ConnectionRefusedError("nobody is there")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scratch._database, "connect", refused)
+        with pytest.raises(StoreError, match=r"nobody is there; DROP SCHEMA windlass_bench_\w+ CASCADE"):
+            await scratch.remove()
+    await scratch.remove()
+
+
+async def test_nothing_can_be_timed_where_nothing_was_made(tmp_path: Path) -> None:
+    """And removing it is harmless."""
+    for scratch in (
+        SqliteScratch(f"sqlite:///{tmp_path.as_posix()}/jobs.db"),
+        PostgresScratch("postgresql://nobody@127.0.0.1:1/shop"),
+    ):
+        with pytest.raises(NotOpen):
+            await scratch.commit()
+        await scratch.remove()
