@@ -64,7 +64,7 @@ def test_a_good_run_gives_no_reason_for_concern() -> None:
     [
         (run_of(round_trip=0.0062, commit=0.008), "the server is 6.2 ms away"),
         (run_of(commit=0.034), "a durable commit takes 34 ms"),
-        (run_of(load=1.4), "load 1.4, 2 cores"),
+        (run_of(load=1.6), "load 1.6, 2 cores"),
         (replace(run_of(load=3.0), cores=1), "load 3.0, 1 core)"),
         (run_of(Ground("x", doubts=("the clock is wrong",))), "the clock is wrong"),
     ],

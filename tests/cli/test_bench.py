@@ -128,7 +128,7 @@ def test_a_role_that_may_not_make_a_schema_is_told_what_to_do(run: Run, postgres
     [
         (("--seconds", "0.5"), "seconds is 0.5; 1 to 600 are possible"),
         (("--seconds", "soon"), "'soon' is no duration"),
-        (("--payload", "3"), "payload is 3; 11 to 1,000,000 are possible"),
+        (("--payload", "3"), "payload is 3; 11 to 65,536 are possible"),
         (("--url", "mysql://db"), "names no store Windlass knows"),
         (("--url", "sqlite:///nowhere/jobs.db"), "nowhere does not exist"),
         (("--url", "sqlite:///jobs.db?synchronous=off"), "it can be full or normal"),

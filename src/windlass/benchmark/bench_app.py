@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from windlass.app import Windlass
+from windlass.settings import SETTINGS
 from windlass.task import Task
 
 CONCURRENCY: Final = 100
 SMALLEST_PAYLOAD: Final = len('{"text":""}')
-LARGEST_PAYLOAD: Final = 1_000_000
+LARGEST_PAYLOAD: Final = SETTINGS["max_payload_bytes"].default
+DEFAULTS: Final[Mapping[str, Any]] = {
+    name: setting.default for name, setting in SETTINGS.items() if name != "url"
+}
 NOTHING_TOPIC: Final = "bench_nothing"
 FLOW_TOPIC: Final = "bench_flow"
 STAMP_TOPIC: Final = "bench_stamp"
@@ -35,20 +40,9 @@ class BenchApp:
 
 
 def make_bench_app(url: str, poll_interval: float) -> BenchApp:
-    """The same app in both processes. What a user's settings limit or forbid is not what is measured."""
-    app = Windlass(
-        url,
-        concurrency=CONCURRENCY,
-        poll_interval=poll_interval,
-        max_payload_bytes=LARGEST_PAYLOAD,
-        max_topics=0,
-        max_jobs_per_topic=0,
-        prefetch=None,
-        lease=60.0,
-        shutdown_grace=0.0,
-        strict_tasks=False,
-        migrate=True,
-    )
+    """The same app in both processes, with the defaults: what a user's settings limit is not measured."""
+    changes = {"concurrency": CONCURRENCY, "poll_interval": poll_interval, "shutdown_grace": 0.0}
+    app = Windlass(url, **{**DEFAULTS, **changes})
 
     @app.task(topic=NOTHING_TOPIC)
     async def nothing(text: str) -> None:

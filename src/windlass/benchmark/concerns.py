@@ -8,8 +8,8 @@ from windlass.benchmark.figures import Figures, Measurement
 
 SLOW_ROUND_TRIP_SECONDS: Final = 0.005
 SLOW_COMMIT_SECONDS: Final = 0.02
-BUSY_SHARE: Final = 0.5
-"""Of the processors, wanted by others before the run began."""
+BUSY_SHARE: Final = 0.75
+"""Of the processors, wanted in the minute before the run."""
 
 
 def concerns(run: Figures) -> list[str]:
@@ -32,7 +32,7 @@ def concerns(run: Figures) -> list[str]:
         )
     if run.load is not None and run.load > BUSY_SHARE * run.cores:
         found.append(
-            f"other programs kept this machine busy before the run (load {run.load:.1f}, {run.cores} "
+            f"this machine was busy in the minute before the run (load {run.load:.1f}, {run.cores} "
             f"{'core' if run.cores == 1 else 'cores'}): an idle one shows better figures"
         )
     return found

@@ -20,9 +20,9 @@ from windlass.stores import Scratch
 CALLERS: Final = 100
 BATCH: Final = 1000
 """Jobs of one ``enqueue_many``."""
-MOST_WAITING_JOBS: Final = 300_000
-MOST_WAITING_BYTES: Final = 256 * 1024 * 1024
-"""What may pile up for the worker to drain: a fast store is not to fill the disk."""
+MOST_JOBS: Final = 300_000
+MOST_BYTES: Final = 256 * 1024 * 1024
+"""What one measurement may write: a fast store or a long run is not to fill the disk."""
 ROW_BYTES: Final = 500
 """What a job takes beside its payload, roughly."""
 WARM_UP: Final = 5
@@ -44,6 +44,11 @@ class Course:
     scratch: Scratch
     text: str
     payload_bytes: int
+
+    @property
+    def most_jobs(self) -> int:
+        """That one measurement may make."""
+        return min(MOST_JOBS, MOST_BYTES // (self.payload_bytes + ROW_BYTES))
 
     def worker(self, topic: str, first: Job[Any]) -> AbstractAsyncContextManager[None]:
         """One worker for this topic, in a process of its own where the store can be reached from there."""
@@ -106,10 +111,9 @@ async def enqueue_callers(course: Course, stretch: Stretch) -> Figure:
 async def enqueue_many(course: Course, stretch: Stretch) -> Figure:
     """Jobs handed over a thousand at a time."""
     payloads = [{"text": course.text}] * BATCH
-    most = min(MOST_WAITING_JOBS, MOST_WAITING_BYTES // (course.payload_bytes + ROW_BYTES))
     count = 0
     stretch.begin()
-    while count == 0 or (not stretch.over() and count < most):
+    while count == 0 or (not stretch.over() and count < course.most_jobs):
         await course.bench.nothing.enqueue_many(payloads)
         count += BATCH
     return rate(count, stretch.elapsed)
@@ -136,10 +140,13 @@ async def together(course: Course, stretch: Stretch) -> Figure:
     first = await bench.flow.enqueue(text=course.text)
     async with course.worker(FLOW_TOPIC, first):
         completed = (await bench.app.stats()).completed
+        left = course.most_jobs
         stretch.begin()
 
         async def call() -> None:
-            while not stretch.over():
+            nonlocal left
+            while not stretch.over() and left > 0:
+                left -= 1
                 await bench.flow.enqueue(text=course.text)
                 await asyncio.sleep(0)  # a store in memory answers at once, and nobody else would get a turn
 
@@ -177,7 +184,8 @@ async def _answers(ask: Callable[[], Awaitable[float | None]], stretch: Stretch)
 
 async def _call(course: Course, stretch: Stretch, times: list[float]) -> None:
     enqueue = course.bench.nothing.enqueue
-    while not stretch.over():
+    most = course.most_jobs
+    while not stretch.over() and len(times) < most:
         began = time.perf_counter()
         await enqueue(text=course.text)
         times.append(time.perf_counter() - began)
