@@ -29,7 +29,7 @@ def run_of(ground: Ground | None = None, load: float | None = 0.1, **p50_seconds
         for name, seconds in {**times, **p50_seconds}.items()
     }
     ground = ground or Ground("PostgreSQL 18.1")
-    return Figures(ground, "somewhere", figures, 100, 100, 1000, 100, 1.0, load, cores=2)
+    return Figures(ground, figures, 100, 100, 1000, 100, 1.0, load, cores=2)
 
 
 def test_a_quantile_is_a_time_that_was_seen() -> None:

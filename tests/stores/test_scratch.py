@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -11,6 +13,7 @@ from tests.servers import PostgresServer
 from windlass import Windlass
 from windlass.errors import NotOpen, StoreError
 from windlass.stores import Scratch, make_scratch
+from windlass.stores.memory.scratch import MemoryScratch
 from windlass.stores.postgres.location import parse_url as parse_postgres
 from windlass.stores.postgres.scratch import PostgresScratch
 from windlass.stores.sqlite.location import parse_url as parse_sqlite
@@ -68,6 +71,34 @@ async def test_it_goes_when_its_user_fails(url: str, tmp_path: Path) -> None:
 
     with pytest.raises(ZeroDivisionError):
         await fail()
+    assert await traces(url, tmp_path) == []
+
+
+async def test_it_goes_when_its_user_is_cancelled_while_it_is_being_removed(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Ctrl-C in the last moment must not keep what was about to go."""
+    kinds: dict[str, Any] = {"memory": MemoryScratch, "sqlite": SqliteScratch, "postgresql": PostgresScratch}
+    kind = kinds[url.partition(":")[0]]
+    remove = kind.remove
+    begun = asyncio.Event()
+
+    async def tell(scratch: Any) -> None:
+        begun.set()
+        await asyncio.sleep(0)  # the cancellation comes now
+        await remove(scratch)
+
+    monkeypatch.setattr(kind, "remove", tell)
+
+    async def work() -> None:
+        async with make_scratch(url) as scratch:
+            await use(scratch)
+
+    working = asyncio.create_task(work())
+    await begun.wait()
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
     assert await traces(url, tmp_path) == []
 
 

@@ -54,7 +54,6 @@ async def measure(
         figures = await _run(scratch, seconds, payload_bytes, poll_interval, watch)
         return Figures(
             ground=scratch.ground,
-            place=scratch.place,
             figures=figures,
             payload_bytes=payload_bytes,
             callers=CALLERS,

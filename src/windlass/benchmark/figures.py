@@ -40,7 +40,6 @@ class Figures:
     """A whole run, with what is needed to compare it with another one."""
 
     ground: Ground
-    place: str
     figures: Mapping[Measurement, Figure]
     payload_bytes: int
     callers: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -43,7 +44,13 @@ async def make_scratch(url: str) -> AsyncIterator[Scratch]:
         await scratch.make()
         yield scratch
     finally:
-        await scratch.remove()
+        removing = asyncio.ensure_future(scratch.remove())
+        try:
+            await asyncio.shield(removing)
+        except asyncio.CancelledError:
+            # Called off just now: what has been begun must be finished, or it would stay for ever.
+            await removing
+            raise
 
 
 def _scratch(url: str) -> Scratch:

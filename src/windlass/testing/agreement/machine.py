@@ -88,7 +88,9 @@ class StoresAgree(RuleBasedStateMachine):
         reference, *others = answers
         for other in others:
             if answers[other] != answers[reference]:
-                raise AssertionError(f"{other} and {reference} {difference(answers[other], answers[reference])}")
+                raise AssertionError(
+                    f"{other} and {reference} {difference(answers[other], answers[reference])}"
+                )
         return answers[reference]
 
     # -- choosing -----------------------------------------------------------------------------------------
