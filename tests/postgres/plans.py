@@ -29,6 +29,7 @@ class Step:
     kind: str
     table: str | None
     index: str | None
+    looked_up: bool  # by a condition on the index, not from one end of it to the other
 
 
 class Plans:
@@ -77,6 +78,6 @@ class Plans:
 
 def _steps(node: dict[str, Any]) -> Iterator[Step]:
     if "Relation Name" in node or "Index Name" in node:
-        yield Step(node["Node Type"], node.get("Relation Name"), node.get("Index Name"))
+        yield Step(node["Node Type"], node.get("Relation Name"), node.get("Index Name"), "Index Cond" in node)
     for inner in node.get("Plans", ()):
         yield from _steps(inner)

@@ -13,7 +13,7 @@ from tests.postgres.stores import opened
 from windlass.errors import StoreUnavailable
 from windlass.model import JobFilter, Settlement, State
 from windlass.outcome import Completed
-from windlass.stores.postgres import PostgresStore, database, writer
+from windlass.stores.postgres import PostgresStore, connections, database, writer
 from windlass.testing.conformance.building import ask, claim_one, end, job, look, put
 
 PATIENCE = 0.4
@@ -22,8 +22,9 @@ PATIENCE = 0.4
 
 @pytest.fixture
 async def proxy(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Proxy]:
-    for name in ("CONNECT_SECONDS", "STATEMENT_SECONDS", "ACQUIRE_SECONDS"):
+    for name in ("CONNECT_SECONDS", "STATEMENT_SECONDS"):
         monkeypatch.setattr(database, name, PATIENCE)
+    monkeypatch.setattr(connections, "ACQUIRE_SECONDS", PATIENCE)
     monkeypatch.setattr(writer, "PATIENCE_SECONDS", PATIENCE)
     async with opened(postgres_url), Proxy(postgres_url) as proxy:
         yield proxy

@@ -21,7 +21,7 @@ async def store() -> AsyncIterator[PostgresStore]:
     store = PostgresStore(fresh_url())
     await store.open()
     await store.migrate()
-    await store.enqueue([job(key="k"), job(payload=b'"' + b"x" * 5000 + b'"')])
+    await store.enqueue([job(key="k"), job(payload=b'"' + b"x" * 5000 + b'"', retention=60)])
     first, second = await claim(store)
     await store.report([Report(first.lease, checkpoint=b"{}")])
     retried = Retried(60, JobError("boom", "it broke"))
@@ -44,6 +44,7 @@ async def store() -> AsyncIterator[PostgresStore]:
         ("DELETE FROM {schema}.keys", "job 1 has lost its key k"),
         ("UPDATE {schema}.keys SET id = '00000000-0000-0000-0000-000000000001'", "does not hold it"),
         ("UPDATE {schema}.keys SET scope = 'other'", "does not hold it"),
+        ("UPDATE {schema}.prunable SET ids = ARRAY[]::uuid[]", "job 2 would never be pruned"),
         ("UPDATE {schema}.jobs SET attempt = 9", "job 1 had 9 attempts of 3"),
         ("UPDATE {schema}.jobs SET error_summary = NULL", "job 1 has attempts, but no error"),
         ("UPDATE {schema}.finished SET state = 4", "job 2 has a result, but has not completed"),

@@ -154,7 +154,7 @@ async def test_a_handler_that_finishes_before_it_hears_of_the_cancellation_wins(
 
     @app.task
     async def work(ctx: Context) -> str:
-        # Another thread asks while this one holds the event loop, so nothing can reach the handler in between.
+        # Another thread asks while this one holds the event loop, so that nothing reaches the handler.
         asking = threading.Thread(target=lambda: answers.append(app.sync.cancel(ctx.job.id)))
         asking.start()
         asking.join()

@@ -12,6 +12,7 @@ import asyncpg
 
 from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError, NotOpen, StoreUnavailable, UsedAfterFork
+from windlass.stores.postgres.connections import Connections
 from windlass.stores.postgres.errors import DRIVER_ERRORS, translate, translate_first
 from windlass.stores.postgres.location import Location
 
@@ -23,8 +24,6 @@ SERVER_SECONDS: Final = 25.0
 """When the server gives up: a little earlier, so that what became of the statement is known."""
 LOCK_SECONDS: Final = 10.0
 """How long to wait for a lock; the functions of the schema say the same for themselves."""
-ACQUIRE_SECONDS: Final = 10.0
-"""How long to wait for a free connection."""
 TYPES: Final = (
     "SELECT NULL::uuid[], NULL::text[], NULL::bigint[], NULL::integer[], NULL::smallint[], NULL::boolean[],"
     " NULL::bytea[], NULL::double precision[], ARRAY[ROW (1)]"
@@ -51,7 +50,7 @@ class Database:
         self.pooled = False  # a pooler sits between us and the server: no session state, no LISTEN
         self.version = ""
         self._clock = None if isinstance(clock, SystemClock) else clock
-        self._pool: Any = None
+        self._connections: Connections | None = None
         self._process = 0
         self._qualified: dict[str, str] = {}
 
@@ -76,7 +75,7 @@ class Database:
 
     async def open(self) -> None:
         """Find out what we talk to, then keep connections to it."""
-        if self._pool is not None:
+        if self._connections is not None:
             return
         try:
             self.pooled = True  # as long as it is not known better
@@ -85,32 +84,19 @@ class Database:
                 await self._look(connection)
             finally:
                 await connection.close(timeout=CONNECT_SECONDS)
-            self._pool = await asyncpg.create_pool(
-                self.location.dsn,
-                min_size=0,
-                max_size=self.location.connections,
-                max_inactive_connection_lifetime=60.0,
-                connect=self.connect,
-                reset=_keep_as_it_is,
-            )
         except (*DRIVER_ERRORS, ValueError) as error:  # ValueError: what the driver says to a bad URL
             raise translate_first(error, self.where) from error
+        self._connections = Connections(self.connect, self.location.connections)
         self._process = os.getpid()
 
     async def close(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        try:
-            await asyncio.wait_for(pool.close(), CLOSE_SECONDS)
-        except DRIVER_ERRORS:
-            pool.terminate()
+        connections, self._connections = self._connections, None
+        if connections is not None:
+            await connections.close(CLOSE_SECONDS)
 
-    async def connect(self, *arguments: Any, **more: Any) -> Any:
-        """A connection of one's own, set up like all others. The pool makes its own with this, too."""
-        connection = await asyncpg.connect(
-            *(arguments or (self.location.dsn,)), **{**more, **self._arguments()}
-        )
+    async def connect(self) -> Any:
+        """A connection of one's own, set up like all others."""
+        connection = await asyncpg.connect(self.location.dsn, **self._arguments())
         try:
             await self._set_up(connection)
         except BaseException:  # also when cancelled: nobody else knows of this connection
@@ -174,15 +160,15 @@ class Database:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
         """A connection for some statements. What goes wrong on it comes out in our words."""
-        pool = self._pool
-        if pool is None:
+        connections = self._connections
+        if connections is None:
             raise NotOpen(f"the store {self.where} is not open")
         if self.foreign:
             raise UsedAfterFork(
                 f"the store {self.where} was opened by process {self._process}; open one in each process"
             )
         try:
-            connection = await pool.acquire(timeout=ACQUIRE_SECONDS)
+            connection = await connections.lend()
             try:
                 yield connection
             except (asyncio.CancelledError, TimeoutError, *SPOILED):
@@ -191,7 +177,7 @@ class Database:
                 connection.terminate()
                 raise
             finally:
-                await pool.release(connection)
+                connections.give_back(connection)
         except DRIVER_ERRORS as error:
             raise translate(error, self.where) from error
 
@@ -225,7 +211,3 @@ class Database:
                 tries -= 1
                 if not tries or not isinstance(error.__cause__, CONFLICTS):
                     raise
-
-
-async def _keep_as_it_is(connection: Any) -> None:
-    """Nothing of ours changes a session, so nothing needs a round trip to be put back."""

@@ -30,11 +30,11 @@ CREATE TABLE jobs (
     max_attempts        integer,
     blocked             integer  NOT NULL DEFAULT 0,
     reserves            integer  NOT NULL DEFAULT 0,
-    timeouts            integer  NOT NULL DEFAULT 0,
-    releases            integer  NOT NULL DEFAULT 0,
-    buries              integer  NOT NULL DEFAULT 0,
-    kicks               integer  NOT NULL DEFAULT 0,
-    touches             integer  NOT NULL DEFAULT 0,
+    timeouts            integer, -- NULL = 0, here and below: what most jobs never need takes no room
+    releases            integer,
+    buries              integer,
+    kicks               integer,
+    touches             integer,
     state               smallint NOT NULL CHECK (state BETWEEN 0 AND 2),
     key_until           smallint,
     format              smallint NOT NULL CHECK (format IN (0, 1)), -- 0 json, 1 bytes
@@ -73,7 +73,7 @@ CREATE INDEX jobs_ready ON jobs (topic, task, (-priority), number) WHERE state =
 CREATE INDEX jobs_waiting ON jobs (run_at) WHERE state = 0 AND blocked = 0;
 CREATE INDEX jobs_blocked ON jobs (number) WHERE blocked > 0;
 CREATE INDEX jobs_leased ON jobs (leased_until) WHERE state = 2;
-CREATE INDEX jobs_expiring ON jobs (expires_at) WHERE expires_at IS NOT NULL AND state < 2 AND attempt = 0;
+CREATE INDEX jobs_expiring ON jobs (expires_at, number) WHERE expires_at IS NOT NULL AND state < 2 AND attempt = 0;
 -- For people: newest first.
 CREATE INDEX jobs_number ON jobs (number);
 -- Delayed jobs by lane. Jobs that are due at once pay nothing for it.
@@ -105,11 +105,11 @@ CREATE TABLE finished (
     attempt             integer  NOT NULL,
     max_attempts        integer,
     reserves            integer  NOT NULL,
-    timeouts            integer  NOT NULL,
-    releases            integer  NOT NULL,
-    buries              integer  NOT NULL,
-    kicks               integer  NOT NULL,
-    touches             integer  NOT NULL,
+    timeouts            integer,
+    releases            integer,
+    buries              integer,
+    kicks               integer,
+    touches             integer,
     state               smallint NOT NULL CHECK (state BETWEEN 3 AND 5),
     key_until           smallint,
     format              smallint NOT NULL,
@@ -137,9 +137,19 @@ CREATE INDEX finished_number ON finished (number);
 CREATE INDEX finished_lane ON finished (topic, task, number);
 CREATE INDEX finished_tenant ON finished (tenant, number) WHERE tenant <> 'root';
 CREATE INDEX finished_badly ON finished (state, number) WHERE state > 3;
-CREATE INDEX finished_prunable ON finished (prune_at) WHERE prune_at IS NOT NULL;
 CREATE INDEX finished_correlation ON finished (correlation_id, number) WHERE correlation_id IS NOT NULL;
 CREATE INDEX finished_key ON finished (key, number) WHERE key IS NOT NULL;
+
+-- When finished jobs are to go: those that were finished together in one row, because an index of prune_at would cost
+-- each of them as much as its own row does. A job that was requeued or deleted since is simply not found. number: the
+-- smallest, for the order of jobs whose time is the same.
+CREATE TABLE prunable (
+    prune_at bigint NOT NULL,
+    number   bigint NOT NULL,
+    ids      uuid[] NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.05, vacuum_truncate = off);
+ALTER TABLE prunable ALTER COLUMN ids SET STORAGE EXTERNAL;
+CREATE INDEX prunable_next ON prunable (prune_at, number);
 
 -- Bodies too large to be copied whenever their row is written. Not compressed: that costs more than it saves.
 CREATE TABLE bodies (

@@ -8,7 +8,8 @@
 -- a lease granted after a wait for a lock would be short by the wait.
 CREATE FUNCTION now_us(p_now bigint) RETURNS bigint
 LANGUAGE sql VOLATILE AS $$
-    SELECT coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    -- date_part counts in double precision, which is exact here and several times cheaper than extract's numeric.
+    SELECT coalesce(p_now, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
 $$;
 
 CREATE FUNCTION minute_of(p_now bigint) RETURNS bigint
@@ -54,8 +55,12 @@ CREATE FUNCTION finish(
 LANGUAGE plpgsql AS $$
 DECLARE
     job jobs;
+    v_prune_at bigint;
 BEGIN
     DELETE FROM jobs WHERE id = p_id RETURNING * INTO STRICT job;
+    v_prune_at := CASE WHEN p_buried THEN NULL
+                       WHEN p_state = 4 THEN p_now + job.retention_failed_us
+                       ELSE p_now + job.retention_us END;
     INSERT INTO finished (
         id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
         timeout_us, lease_us, retention_us, retention_failed_us, attempt, max_attempts,
@@ -63,13 +68,11 @@ BEGIN
         topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, trace,
         error_summary, payload, raw
     ) VALUES (
-        job.id, job.number, job.priority, job.run_at, job.created_at, p_now,
-        CASE WHEN p_buried THEN NULL
-             WHEN p_state = 4 THEN p_now + job.retention_failed_us
-             ELSE p_now + job.retention_us END,
-        job.fence, job.claimed_at, coalesce(job.started_at, p_started_at),
+        job.id, job.number, job.priority, job.run_at, job.created_at, p_now, v_prune_at, job.fence,
+        job.claimed_at, coalesce(job.started_at, p_started_at),
         job.timeout_us, job.lease_us, job.retention_us, job.retention_failed_us, p_attempt, job.max_attempts,
-        job.reserves, job.timeouts, job.releases, job.buries + p_buried::integer, job.kicks, job.touches,
+        job.reserves, job.timeouts, job.releases,
+        CASE WHEN p_buried THEN coalesce(job.buries, 0) + 1 ELSE job.buries END, job.kicks, job.touches,
         p_state, job.key_until, job.format, p_buried, job.body_apart,
         job.topic, job.task, job.tenant, job.worker, job.retry, job.key, job.correlation_id, job.user_id,
         job.service_id, job.trace, p_summary, job.payload, job.raw
@@ -78,6 +81,9 @@ BEGIN
         DELETE FROM keys
         WHERE tenant = job.tenant AND scope = CASE job.task WHEN '' THEN job.topic ELSE job.task END
             AND key = job.key AND id = job.id;
+    END IF;
+    IF v_prune_at IS NOT NULL THEN
+        INSERT INTO prunable (prune_at, number, ids) VALUES (v_prune_at, job.number, ARRAY[job.id]);
     END IF;
     INSERT INTO tally (minute, tenant, topic, task, waiting, ready, running, failed, cancelled, did_fail, did_cancel)
     VALUES (

@@ -53,12 +53,14 @@ BEGIN
         p_aparts := spread(p_aparts, cardinality(p_ids));
     END IF;
     IF p_again THEN
-        v_write := ARRAY(SELECT NOT EXISTS (SELECT FROM all_jobs a WHERE a.id = n.id)
+        v_write := ARRAY(SELECT NOT EXISTS (SELECT FROM all_jobs a WHERE a.id = ANY (ARRAY[n.id]))
                          FROM unnest(p_ids) WITH ORDINALITY AS n(id, position) ORDER BY n.position);
         RETURN QUERY
             SELECT a.id, NULL::uuid, a.number, a.created_at, a.run_at, false
-            FROM unnest(p_ids) AS n(id) JOIN all_jobs a ON a.id = n.id;
-    ELSIF EXISTS (SELECT FROM unnest(p_ids) AS n(id) JOIN finished f ON f.id = n.id) THEN
+            FROM unnest(p_ids) AS n(id) JOIN all_jobs a ON a.id = ANY (ARRAY[n.id]);
+    ELSIF EXISTS (
+        SELECT FROM unnest(p_ids) AS n(id), LATERAL (SELECT FROM finished f WHERE f.id = n.id LIMIT 1) AS taken
+    ) THEN
         RAISE unique_violation USING MESSAGE = 'a job with this id has finished';
     END IF;
     LOOP
@@ -80,8 +82,8 @@ BEGIN
                     AS u(id, topic, task, tenant, key, position)
                 WHERE u.key IS NOT NULL AND (v_write IS NULL OR v_write[u.position]) AND NOT EXISTS (
                     SELECT FROM keys k
-                    WHERE k.tenant = u.tenant AND k.scope = CASE u.task WHEN '' THEN u.topic ELSE u.task END
-                        AND k.key = u.key AND k.id = u.id
+                    WHERE k.tenant = ANY (ARRAY[u.tenant]) AND k.key = ANY (ARRAY[u.key]) AND k.id = u.id
+                        AND k.scope = ANY (ARRAY[CASE u.task WHEN '' THEN u.topic ELSE u.task END])
                 )
                 ORDER BY u.position
             );
@@ -141,9 +143,11 @@ BEGIN
                 SELECT j.id FROM jobs j
                 WHERE j.id = ANY (ARRAY(
                     SELECT k.id FROM unnest(v_left) AS l(position)
-                    JOIN keys k ON k.tenant = p_tenants[l.position] AND k.key = p_keys[l.position]
-                        AND k.scope
-                            = CASE p_tasks[l.position] WHEN '' THEN p_topics[l.position] ELSE p_tasks[l.position] END
+                    JOIN keys k
+                        ON k.tenant = ANY (ARRAY[p_tenants[l.position]]) AND k.key = ANY (ARRAY[p_keys[l.position]])
+                        AND k.scope = ANY (ARRAY[
+                            CASE p_tasks[l.position] WHEN '' THEN p_topics[l.position] ELSE p_tasks[l.position] END
+                        ])
                     WHERE p_replaces[l.position]
                 ))
                 ORDER BY j.id FOR UPDATE

@@ -22,7 +22,7 @@ BEGIN
                cancel_requested
         FROM jobs
         WHERE state = 2 AND leased_until <= v_now AND leased_until >= coalesce(p_leased_from, 0)
-        ORDER BY leased_until LIMIT p_limit
+        ORDER BY leased_until, number LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     LOOP
         v_counted := v_job.started_at IS NOT NULL OR v_job.granted_alone;
@@ -49,7 +49,7 @@ BEGIN
         SET state = 1, attempt = v_attempt, suspect = NOT v_counted OR coalesce(v_attempt + 1 >= max_attempts, false),
             granted_alone = false, leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL,
             error_summary = CASE WHEN v_counted THEN left('worker_lost: ' || v_message, 200) ELSE error_summary END,
-            timeouts = timeouts + 1
+            timeouts = coalesce(timeouts, 0) + 1
         WHERE id = v_job.id;
         INSERT INTO tally (minute, tenant, topic, task, ready, running)
         VALUES (minute_of(v_now), v_job.tenant, v_job.topic, v_job.task, 1, -1);
@@ -59,7 +59,7 @@ BEGIN
     FOR v_job IN
         SELECT id, run_at, attempt FROM jobs
         WHERE state < 2 AND attempt = 0 AND expires_at IS NOT NULL AND expires_at <= v_now
-        ORDER BY expires_at LIMIT p_limit
+        ORDER BY expires_at, number LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     LOOP
         v_message := 'expired: ' || format(
@@ -94,13 +94,14 @@ $$;
 
 -- The best ready jobs of these lanes, locked. Lanes are arrays of equal length; p_rooms says how many jobs of the
 -- lane's topic may be taken (NULL = any number), p_urgencies and p_numbers where the last look at the lane ended
--- (NULL = from its start). more: the limit or a job that must run alone ended the choice.
+-- (NULL = from its start). Each job comes with its tenant and the position of its lane. more: the limit or a job that
+-- must run alone ended the choice.
 --
 -- A job others have locked is passed over. With several lanes the choice is made first without locks, to learn
 -- how many to take of each, so that no lane has more locked than is taken.
 CREATE FUNCTION choose(
     p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[], p_numbers bigint[], p_limit integer,
-    OUT tids tid[], OUT more boolean
+    OUT tids tid[], OUT tenants text[], OUT lanes integer[], OUT more boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -113,20 +114,23 @@ DECLARE
     v_found record;
     v_alone integer;
 BEGIN
-    tids := '{}';
+    tids := '{}'; tenants := '{}'; lanes := '{}';
     IF cardinality(p_topics) = 1 THEN
         v_lanes := ARRAY[1];
     ELSE
         v_lanes := ARRAY(
             SELECT l.lane::integer
             FROM unnest(p_topics, p_tasks, p_rooms, p_urgencies, p_numbers) WITH ORDINALITY
-                AS l(topic, task, room, urgency, number, lane)
-            WHERE coalesce(l.room, 1) > 0 AND EXISTS (
-                SELECT FROM jobs j
-                WHERE j.state = 1 AND j.topic = l.topic AND j.task = l.task
-                    AND ((-j.priority), j.number)
-                        > (coalesce(l.urgency, -9223372036854775808), coalesce(l.number, -9223372036854775808))
-            )
+                    AS l(topic, task, room, urgency, number, lane),
+                -- Not EXISTS (…): that may become a join with all ready jobs.
+                LATERAL (
+                    SELECT FROM jobs j
+                    WHERE j.state = 1 AND j.topic = l.topic AND j.task = l.task
+                        AND ((-j.priority), j.number)
+                            > (coalesce(l.urgency, -9223372036854775808), coalesce(l.number, -9223372036854775808))
+                    ORDER BY (-j.priority), j.number LIMIT 1
+                ) AS first
+            WHERE coalesce(l.room, 1) > 0
         );
     END IF;
     IF cardinality(v_lanes) > 1 THEN
@@ -156,11 +160,11 @@ BEGIN
         ) AS q;
     END IF;
     FOR v_lane IN 1..coalesce(cardinality(v_lanes), 0) LOOP
-        SELECT array_agg(c.tid) AS tids, array_agg(c.urgency) AS urgencies, array_agg(c.number) AS numbers,
-               array_agg(c.suspect) AS suspects
+        SELECT array_agg(c.tid) AS tids, array_agg(c.tenant) AS tenants, array_agg(c.urgency) AS urgencies,
+               array_agg(c.number) AS numbers, array_agg(c.suspect) AS suspects
         INTO v_found
         FROM (
-            SELECT j.ctid AS tid, -j.priority AS urgency, j.number, j.suspect FROM jobs j
+            SELECT j.ctid AS tid, j.tenant, -j.priority AS urgency, j.number, j.suspect FROM jobs j
             WHERE j.state = 1 AND j.topic = p_topics[v_lanes[v_lane]] AND j.task = p_tasks[v_lanes[v_lane]]
                 AND ((-j.priority), j.number)
                     > (coalesce(p_urgencies[v_lanes[v_lane]], -9223372036854775808),
@@ -171,6 +175,8 @@ BEGIN
         ) AS c;
         IF v_found.tids IS NOT NULL THEN
             tids := tids || v_found.tids;
+            tenants := tenants || v_found.tenants;
+            lanes := lanes || array_fill(v_lanes[v_lane], ARRAY[cardinality(v_found.tids)]);
             v_urgencies := v_urgencies || v_found.urgencies;
             v_numbers := v_numbers || v_found.numbers;
             v_suspects := v_suspects || v_found.suspects;
@@ -179,12 +185,17 @@ BEGIN
     more := cardinality(tids) >= p_limit;
     IF true = ANY (v_suspects) THEN
         -- A suspect is granted alone: the only one when it comes first, the end of the choice otherwise.
-        SELECT array_agg(b.tid ORDER BY b.place), min(b.place) FILTER (WHERE b.suspect) INTO tids, v_alone
+        SELECT array_agg(b.tid ORDER BY b.place), array_agg(b.tenant ORDER BY b.place),
+               array_agg(b.lane ORDER BY b.place), min(b.place) FILTER (WHERE b.suspect)
+        INTO tids, tenants, lanes, v_alone
         FROM (
-            SELECT u.tid, u.suspect, row_number() OVER (ORDER BY u.urgency, u.number) AS place
-            FROM unnest(tids, v_urgencies, v_numbers, v_suspects) AS u(tid, urgency, number, suspect)
+            SELECT u.tid, u.tenant, u.lane, u.suspect, row_number() OVER (ORDER BY u.urgency, u.number) AS place
+            FROM unnest(tids, tenants, lanes, v_urgencies, v_numbers, v_suspects)
+                AS u(tid, tenant, lane, urgency, number, suspect)
         ) AS b;
         tids := tids[1:greatest(v_alone - 1, 1)];
+        tenants := tenants[1:cardinality(tids)];
+        lanes := lanes[1:cardinality(tids)];
         more := true;
     END IF;
 END
@@ -228,6 +239,8 @@ DECLARE
     v_urgencies bigint[] := p_urgencies;
     v_numbers bigint[] := p_numbers;
     v_tids tid[];
+    v_tenants text[];
+    v_lanes integer[];
     v_more boolean;
     v_due bigint;
     v_leased bigint;   -- what comes next: the end of a lease, an expiry, a delayed job
@@ -269,7 +282,7 @@ BEGIN
             FROM lanes
             WHERE NOT EXISTS (SELECT FROM topics p WHERE p.topic = lanes.topic AND p.paused_until > v_now);
         END IF;
-        SELECT chosen.tids, chosen.more INTO v_tids, v_more
+        SELECT chosen.tids, chosen.tenants, chosen.lanes, chosen.more INTO v_tids, v_tenants, v_lanes, v_more
         FROM choose(v_topics, v_tasks, v_rooms, v_urgencies, v_numbers, p_limit) AS chosen;
         EXIT WHEN v_more OR v_numbers IS NULL;
         v_urgencies := NULL;
@@ -294,32 +307,27 @@ BEGIN
     END IF;
     IF v_tids <> '{}' THEN
         RETURN QUERY
-            WITH granted AS (
-                -- By ctid, not by id IN (SELECT …): that may, with a legal plan, be asked again for every row and
-                -- claim the whole table. The row is locked, so neither its place nor its state can change; and with
-                -- no more conditions there is no index to mistake for a better way.
-                UPDATE jobs j
-                SET state = 2, attempt = attempt + 1, fence = nextval('fences'),
-                    leased_until = v_now + coalesce(lease_us, p_lease_us), worker = p_worker, claimed_at = v_now,
-                    claimer = p_claimer, started_at = NULL, granted_alone = cardinality(v_tids) = 1, reserves = reserves + 1
-                WHERE j.ctid = ANY (v_tids)
-                RETURNING j.*
-            ), tallied AS (
-                INSERT INTO tally (minute, tenant, topic, task, ready, running)
-                SELECT minute_of(v_now), g.tenant, g.topic, g.task, -count(*), count(*)
-                FROM granted g GROUP BY g.tenant, g.topic, g.task
-            )
-            SELECT g.id, g.fence, g.topic, g.task, g.tenant, g.priority, g.attempt, g.max_attempts, g.timeout_us,
-                   g.retry, coalesce(g.lease_us, p_lease_us),
-                   CASE WHEN g.body_apart THEN (SELECT b.payload FROM bodies b WHERE b.id = g.id)
-                        ELSE g.payload END,
-                   CASE WHEN g.body_apart THEN (SELECT b.raw FROM bodies b WHERE b.id = g.id) ELSE g.raw END,
-                   g.format,
-                   -- Only a job that was granted before can have left a checkpoint.
-                   CASE WHEN g.reserves > 1 THEN (SELECT p.checkpoint FROM progress p WHERE p.id = g.id) END,
-                   g.number, g.created_at, g.run_at, g.key, g.correlation_id, g.user_id, g.service_id, g.trace,
-                   g.suspect
-            FROM granted g;
+            -- By ctid, not by id IN (SELECT …): that may, with a legal plan, be asked again for every row and claim
+            -- the whole table. The row is locked, so neither its place nor its state can change; and with no more
+            -- conditions there is no index to mistake for a better way.
+            UPDATE jobs j
+            SET state = 2, attempt = attempt + 1, fence = nextval('fences'),
+                leased_until = v_now + coalesce(lease_us, p_lease_us), worker = p_worker, claimed_at = v_now,
+                claimer = p_claimer, started_at = NULL, granted_alone = cardinality(v_tids) = 1,
+                reserves = reserves + 1
+            WHERE j.ctid = ANY (v_tids)
+            RETURNING j.id, j.fence, j.topic, j.task, j.tenant, j.priority, j.attempt, j.max_attempts, j.timeout_us,
+                j.retry, coalesce(j.lease_us, p_lease_us),
+                CASE WHEN j.body_apart THEN (SELECT b.payload FROM bodies b WHERE b.id = j.id) ELSE j.payload END,
+                CASE WHEN j.body_apart THEN (SELECT b.raw FROM bodies b WHERE b.id = j.id) ELSE j.raw END,
+                j.format,
+                -- Only a job that was granted before can have left a checkpoint.
+                CASE WHEN j.reserves > 1 THEN (SELECT p.checkpoint FROM progress p WHERE p.id = j.id) END,
+                j.number, j.created_at, j.run_at, j.key, j.correlation_id, j.user_id, j.service_id, j.trace,
+                j.suspect;
+        INSERT INTO tally (minute, tenant, topic, task, ready, running)
+        SELECT minute_of(v_now), g.tenant, v_topics[g.lane], v_tasks[g.lane], -count(*), count(*)
+        FROM unnest(v_tenants, v_lanes) AS g(tenant, lane) GROUP BY g.tenant, g.lane;
     END IF;
     o_id := NULL; o_created_at := v_now; o_run_at := v_due; o_number := v_leased;
     RETURN NEXT;
@@ -352,7 +360,7 @@ BEGIN
     WITH returned AS (
         UPDATE jobs
         SET state = 1, attempt = attempt - 1, leased_until = NULL, worker = NULL, claimed_at = NULL,
-            granted_alone = false, releases = releases + 1
+            granted_alone = false, releases = coalesce(releases, 0) + 1
         WHERE ctid = ANY (ARRAY(
             SELECT ctid FROM jobs
             WHERE state = 2 AND claimer = p_claimer AND worker = p_worker AND fence > p_after AND started_at IS NULL

@@ -4,6 +4,8 @@
 -- Callers send leases in the order of their ids, and plans are pinned to go through them in that order: two
 -- functions that lock the same rows in different orders would deadlock.
 -- The time is asked for each row, not once: a row may have been waited for.
+-- An id is compared as j.id = ANY (ARRAY[e.id]). To a planner that believes the table empty, j.id = e.id may mean to
+-- read all of it in the order of its ids and to look for each among the leases; this can only mean a look-up.
 -- Only a running job has leased_until. Saying state = 2 as well would let a planner without statistics read the index
 -- of all leases instead of looking up ids.
 
@@ -17,8 +19,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint;
     v_bounds bigint[] := bucket_bounds();
-    v_held integer[];
-    v_keyed uuid[];
+    v_held bigint;
     v_job record;
 BEGIN
     p_kinds := spread(p_kinds, cardinality(p_ids));
@@ -28,48 +29,58 @@ BEGIN
     END IF;
     -- Jobs that completed, which is nearly all of them, in one go.
     v_now := now_us(p_now);
-    WITH gone AS (
-        DELETE FROM jobs j
-        USING unnest(p_ids, p_fences, p_kinds, p_run_us, p_results) WITH ORDINALITY
-            AS e(id, fence, kind, run_us, result, position)
-        WHERE e.kind = 0 AND j.id = e.id AND j.fence = e.fence AND j.leased_until > now_us(p_now)
-        RETURNING j.*, e.run_us, e.result, e.position, coalesce(j.started_at, v_now - e.run_us) AS began_at
-    ), kept AS (
-        INSERT INTO finished (
-            id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
-            timeout_us, lease_us, retention_us, retention_failed_us, attempt, max_attempts,
-            reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, body_apart,
-            topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, trace,
-            error_summary, payload, raw, result
+    RETURN QUERY
+        WITH gone AS (
+            DELETE FROM jobs j
+            USING unnest(p_ids, p_fences, p_kinds, p_run_us, p_results) WITH ORDINALITY
+                AS e(id, fence, kind, run_us, result, position)
+            WHERE e.kind = 0 AND j.id = ANY (ARRAY[e.id]) AND j.fence = e.fence AND j.leased_until > now_us(p_now)
+            -- What is counted comes first: a row is taken apart only as far as it is needed.
+            RETURNING e.position, e.run_us, coalesce(j.started_at, v_now - e.run_us) AS began_at, j.run_at, j.tenant,
+                      j.topic, j.task, j.id, j.number, j.retention_us, j.key_until, j.priority, j.created_at, j.fence,
+                      j.claimed_at, j.timeout_us, j.lease_us, j.retention_failed_us, j.attempt, j.max_attempts,
+                      j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches, j.format, j.body_apart,
+                      j.worker, j.retry, j.key, j.correlation_id, j.user_id, j.service_id, j.trace, j.error_summary,
+                      j.payload, j.raw, e.result
+        ), kept AS (
+            INSERT INTO finished (
+                id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
+                timeout_us, lease_us, retention_us, retention_failed_us, attempt, max_attempts,
+                reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, body_apart,
+                topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, trace,
+                error_summary, payload, raw, result
+            )
+            SELECT g.id, g.number, g.priority, g.run_at, g.created_at, v_now, v_now + g.retention_us, g.fence,
+                   g.claimed_at, g.began_at, g.timeout_us, g.lease_us, g.retention_us, g.retention_failed_us,
+                   g.attempt, g.max_attempts, g.reserves, g.timeouts, g.releases, g.buries, g.kicks, g.touches,
+                   3, g.key_until, g.format, g.body_apart, g.topic, g.task, g.tenant, g.worker, g.retry, g.key,
+                   g.correlation_id, g.user_id, g.service_id, g.trace, g.error_summary, g.payload, g.raw, g.result
+            FROM gone g
+        ), tallied AS (
+            INSERT INTO tally (
+                minute, tenant, topic, task, running, completed, did_complete, run_total, run_buckets, wait_total,
+                wait_buckets
+            )
+            SELECT minute_of(v_now), g.tenant, g.topic, g.task, -count(*), count(*), count(*),
+                   sum(greatest(g.run_us, 0)),
+                   array_agg(width_bucket(greatest(g.run_us, 0), v_bounds)::smallint)
+                       FILTER (WHERE g.run_us IS NOT NULL),
+                   sum(greatest(g.began_at - g.run_at, 0)) FILTER (WHERE g.run_us IS NOT NULL),
+                   array_agg(width_bucket(greatest(g.began_at - g.run_at, 0), v_bounds)::smallint)
+                       FILTER (WHERE g.run_us IS NOT NULL)
+            FROM gone g GROUP BY g.tenant, g.topic, g.task
+        ), to_prune AS (
+            INSERT INTO prunable (prune_at, number, ids)
+            SELECT v_now + g.retention_us, min(g.number), array_agg(g.id)
+            FROM gone g WHERE g.retention_us IS NOT NULL GROUP BY g.retention_us
+        ), unlocked AS (
+            DELETE FROM keys k USING gone g
+            WHERE g.key_until = 1 AND k.tenant = ANY (ARRAY[g.tenant]) AND k.key = ANY (ARRAY[g.key])
+                AND k.scope = ANY (ARRAY[CASE g.task WHEN '' THEN g.topic ELSE g.task END]) AND k.id = g.id
         )
-        SELECT g.id, g.number, g.priority, g.run_at, g.created_at, v_now, v_now + g.retention_us, g.fence,
-               g.claimed_at, g.began_at, g.timeout_us, g.lease_us, g.retention_us, g.retention_failed_us,
-               g.attempt, g.max_attempts, g.reserves, g.timeouts, g.releases, g.buries, g.kicks, g.touches,
-               3, g.key_until, g.format, g.body_apart, g.topic, g.task, g.tenant, g.worker, g.retry, g.key,
-               g.correlation_id, g.user_id, g.service_id, g.trace, g.error_summary, g.payload, g.raw, g.result
-        FROM gone g
-    ), tallied AS (
-        INSERT INTO tally (
-            minute, tenant, topic, task, running, completed, did_complete, run_total, run_buckets, wait_total,
-            wait_buckets
-        )
-        SELECT minute_of(v_now), g.tenant, g.topic, g.task, -count(*), count(*), count(*),
-               sum(greatest(g.run_us, 0)),
-               array_agg(width_bucket(greatest(g.run_us, 0), v_bounds)::smallint) FILTER (WHERE g.run_us IS NOT NULL),
-               sum(greatest(g.began_at - g.run_at, 0)) FILTER (WHERE g.run_us IS NOT NULL),
-               array_agg(width_bucket(greatest(g.began_at - g.run_at, 0), v_bounds)::smallint)
-                   FILTER (WHERE g.run_us IS NOT NULL)
-        FROM gone g GROUP BY g.tenant, g.topic, g.task
-    )
-    SELECT array_agg(g.position::integer), array_agg(g.id) FILTER (WHERE g.key_until = 1)
-    INTO v_held, v_keyed FROM gone g;
-    RETURN QUERY SELECT unnest(v_held);
-    IF v_keyed IS NOT NULL THEN
-        DELETE FROM keys k USING unnest(v_keyed) AS u(id) JOIN finished f ON f.id = u.id
-        WHERE k.tenant = f.tenant AND k.scope = CASE f.task WHEN '' THEN f.topic ELSE f.task END
-            AND k.key = f.key AND k.id = f.id;
-    END IF;
-    IF coalesce(cardinality(v_held), 0) = cardinality(p_ids) THEN
+        SELECT g.position::integer FROM gone g;
+    GET DIAGNOSTICS v_held = ROW_COUNT;
+    IF v_held = cardinality(p_ids) THEN
         RETURN;
     END IF;
 
@@ -79,7 +90,7 @@ BEGIN
                j.cancel_requested
         FROM unnest(p_ids, p_fences, p_kinds, p_run_us, p_errors, p_summaries, p_delays_us, p_priorities)
                 WITH ORDINALITY AS e(id, fence, kind, run_us, error, summary, delay_us, priority, position)
-            JOIN jobs j ON j.id = e.id
+            JOIN jobs j ON j.id = ANY (ARRAY[e.id])
         WHERE e.kind > 0 AND j.fence = e.fence AND j.leased_until > now_us(p_now)
         FOR UPDATE OF j
     LOOP
@@ -117,7 +128,7 @@ BEGIN
                 run_at = CASE WHEN v_job.delay_us > 0 THEN v_now + v_job.delay_us ELSE least(run_at, v_now) END,
                 leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, granted_alone = false,
                 attempt = attempt - (v_job.kind = 5)::integer,
-                releases = releases + (v_job.kind = 5)::integer,
+                releases = CASE WHEN v_job.kind = 5 THEN coalesce(releases, 0) + 1 ELSE releases END,
                 priority = CASE WHEN v_job.kind = 5 THEN coalesce(v_job.new_priority, priority) ELSE priority END,
                 suspect = suspect AND v_job.kind = 5,
                 error_summary = CASE WHEN v_job.kind = 4 THEN v_job.summary ELSE error_summary END
@@ -139,7 +150,7 @@ BEGIN
     RETURN QUERY
         UPDATE jobs j SET leased_until = now_us(p_now) + p_lease_us
         FROM unnest(p_ids, p_fences) WITH ORDINALITY AS e(id, fence, position)
-        WHERE j.id = e.id AND j.fence = e.fence AND j.leased_until > now_us(p_now)
+        WHERE j.id = ANY (ARRAY[e.id]) AND j.fence = e.fence AND j.leased_until > now_us(p_now)
         RETURNING e.position::integer;
 END
 $$
@@ -152,7 +163,7 @@ BEGIN
     RETURN QUERY
         UPDATE jobs j SET started_at = coalesce(j.started_at, now_us(p_now))
         FROM unnest(p_ids, p_fences) WITH ORDINALITY AS e(id, fence, position)
-        WHERE j.id = e.id AND j.fence = e.fence AND j.leased_until > now_us(p_now)
+        WHERE j.id = ANY (ARRAY[e.id]) AND j.fence = e.fence AND j.leased_until > now_us(p_now)
         RETURNING e.position::integer;
 END
 $$
@@ -171,7 +182,7 @@ BEGIN
     FOR v_report IN
         SELECT e.* FROM unnest(p_ids, p_fences, p_percents, p_messages, p_stages, p_checkpoints) WITH ORDINALITY
                 AS e(id, fence, percent, message, stage, checkpoint, position)
-            JOIN jobs j ON j.id = e.id
+            JOIN jobs j ON j.id = ANY (ARRAY[e.id])
         WHERE j.fence = e.fence AND j.leased_until > now_us(p_now)
         FOR SHARE OF j -- so that nobody ends the lease before this is written
     LOOP
@@ -199,7 +210,8 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
         SELECT e.position::integer
-        FROM unnest(p_ids, p_fences) WITH ORDINALITY AS e(id, fence, position) JOIN jobs j ON j.id = e.id
+        FROM unnest(p_ids, p_fences) WITH ORDINALITY AS e(id, fence, position)
+            JOIN jobs j ON j.id = ANY (ARRAY[e.id])
         WHERE j.fence = e.fence AND j.cancel_requested AND j.leased_until > now_us(p_now);
 END
 $$

@@ -23,7 +23,7 @@ BEGIN
     -- Keys are taken in their order, as enqueue does.
     FOR o_position, v_id IN
         SELECT n.position, n.id FROM unnest(p_ids) WITH ORDINALITY AS n(id, position)
-            LEFT JOIN finished f ON f.id = n.id
+            LEFT JOIN finished f ON f.id = ANY (ARRAY[n.id])
         ORDER BY f.tenant, CASE f.task WHEN '' THEN f.topic ELSE f.task END, f.key, n.position
     LOOP
         o_topic := NULL;
@@ -60,7 +60,7 @@ BEGIN
         ) VALUES (
             v_id, v_job.number, v_job.priority, v_now, v_job.created_at, v_job.fence, v_job.timeout_us,
             v_job.lease_us, v_job.retention_us, v_job.retention_failed_us, 0, v_job.max_attempts, v_job.reserves,
-            v_job.timeouts, v_job.releases, v_job.buries, v_job.kicks + 1, v_job.touches, 1,
+            v_job.timeouts, v_job.releases, v_job.buries, coalesce(v_job.kicks, 0) + 1, v_job.touches, 1,
             v_job.key_until, v_job.format, v_job.body_apart, v_job.topic, v_job.task, v_job.tenant, v_job.retry,
             v_job.key, v_job.correlation_id, v_job.user_id, v_job.service_id, v_job.trace, v_job.error_summary,
             v_job.payload, v_job.raw
@@ -185,22 +185,41 @@ RETURNS TABLE (o_state smallint, o_n bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := now_us(p_now);
+    v_together record;
+    v_rows integer := 0;
+    v_last bigint;
+    v_due uuid[] := '{}';
     v_ids uuid[];
 BEGIN
-    v_ids := ARRAY(
-        SELECT id FROM finished WHERE prune_at IS NOT NULL AND prune_at <= v_now
-        ORDER BY prune_at, number LIMIT p_limit
+    FOR v_together IN
+        SELECT ctid AS tid, prune_at, ids FROM prunable WHERE prune_at <= v_now ORDER BY prune_at, number
         FOR UPDATE SKIP LOCKED
+    LOOP
+        -- Among those due at the same time the order is by number, which only the first number of a row tells: so all
+        -- of them, or as many rows as there are jobs to remove.
+        EXIT WHEN cardinality(v_due) >= p_limit AND (v_together.prune_at > v_last OR v_rows >= p_limit);
+        DELETE FROM prunable WHERE ctid = v_together.tid;
+        v_due := v_due || v_together.ids;
+        v_rows := v_rows + 1;
+        v_last := v_together.prune_at;
+    END LOOP;
+    v_ids := ARRAY(
+        -- One that was requeued and finished again is named twice; or it has more time now, and another row says so.
+        SELECT f.id FROM (SELECT DISTINCT id FROM unnest(v_due) AS d(id)) AS u
+            JOIN finished f ON f.id = ANY (ARRAY[u.id])
+        WHERE f.prune_at <= v_now
+        ORDER BY f.prune_at, f.number LIMIT p_limit
+        FOR UPDATE OF f SKIP LOCKED
     );
     IF v_ids <> '{}' THEN
         RETURN QUERY
             WITH gone AS (
-                DELETE FROM finished f USING unnest(v_ids) AS u(id) WHERE f.id = u.id
+                DELETE FROM finished f USING unnest(v_ids) AS u(id) WHERE f.id = ANY (ARRAY[u.id])
                 RETURNING f.id, f.state, f.tenant, f.topic, f.task, f.key
             ), unlocked AS (
                 DELETE FROM keys k USING gone g
-                WHERE g.key IS NOT NULL AND k.tenant = g.tenant
-                    AND k.scope = CASE g.task WHEN '' THEN g.topic ELSE g.task END AND k.key = g.key AND k.id = g.id
+                WHERE g.key IS NOT NULL AND k.tenant = ANY (ARRAY[g.tenant]) AND k.key = ANY (ARRAY[g.key])
+                    AND k.scope = ANY (ARRAY[CASE g.task WHEN '' THEN g.topic ELSE g.task END]) AND k.id = g.id
             ), tallied AS (
                 INSERT INTO tally (minute, tenant, topic, task, completed, failed, cancelled)
                 SELECT minute_of(v_now), g.tenant, g.topic, g.task, -count(*) FILTER (WHERE g.state = 3),
@@ -210,6 +229,13 @@ BEGIN
             SELECT g.state, count(*) FROM gone g GROUP BY g.state;
         PERFORM forget(v_ids);
     END IF;
+    -- What was too much for this time, or is in somebody's hands.
+    INSERT INTO prunable (prune_at, number, ids)
+    SELECT f.prune_at, min(f.number), array_agg(f.id)
+    FROM (SELECT DISTINCT id FROM unnest(v_due) AS d(id)) AS u
+            JOIN finished f ON f.id = ANY (ARRAY[u.id])
+    WHERE f.prune_at <= v_now
+    GROUP BY f.prune_at;
     IF pg_try_advisory_xact_lock('tally'::regclass::oid::bigint) THEN -- not while somebody adds up
         DELETE FROM minutes WHERE minute < v_now - p_minutes_before;
         DELETE FROM counts

@@ -45,6 +45,11 @@ FROM {schema}.bodies b
 WHERE NOT EXISTS (SELECT FROM {schema}.jobs j WHERE j.id = b.id AND j.body_apart)
     AND NOT EXISTS (SELECT FROM {schema}.finished f WHERE f.id = b.id AND f.body_apart)
 
+-- name: pruned_in_time
+SELECT format('job %s would never be pruned', f.number)
+FROM {schema}.finished f LEFT JOIN (SELECT unnest(ids) AS id FROM {schema}.prunable) AS p ON p.id = f.id
+WHERE f.prune_at IS NOT NULL AND p.id IS NULL
+
 -- name: results_of_completed
 SELECT format('job %s has a result, but has not completed', number) FROM {schema}.finished
 WHERE result IS NOT NULL AND state <> 3

@@ -1,0 +1,172 @@
+"""A few connections, lent to one caller at a time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from windlass.stores.postgres import connections
+from windlass.stores.postgres.connections import Connections
+
+
+class FakeConnection:
+    """What is used of one: whether it is closed, and two ways to close it."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.politely = False
+
+    def is_closed(self) -> bool:
+        return self.closed
+
+    def terminate(self) -> None:
+        self.closed = True
+
+    async def close(self) -> None:
+        self.politely = self.closed = True
+
+
+async def _connect() -> FakeConnection:
+    return FakeConnection()
+
+
+async def test_the_one_used_last_is_lent_first() -> None:
+    """So that the others can rest, and be closed."""
+    some = Connections(_connect, 3)
+    one, two = await some.lend(), await some.lend()
+    some.give_back(one)
+    some.give_back(two)
+    assert await some.lend() is two
+    assert await some.lend() is one
+
+
+async def test_there_are_never_more_than_allowed() -> None:
+    """Whoever comes when all are lent waits, and the one who waited longest is first."""
+    made: list[FakeConnection] = []
+
+    async def connect() -> FakeConnection:
+        await asyncio.sleep(0)
+        made.append(FakeConnection())
+        return made[-1]
+
+    some = Connections(connect, 2)
+    order: list[int] = []
+
+    async def use(number: int) -> None:
+        connection = await some.lend()
+        order.append(number)
+        await asyncio.sleep(0)
+        some.give_back(connection)
+
+    await asyncio.gather(*(use(number) for number in range(20)))
+    assert order == list(range(20))
+    assert len(made) == 2
+
+
+async def test_nobody_overtakes_those_who_wait() -> None:
+    """What is given back goes to who waits, not to who happens to come at that moment."""
+    some = Connections(_connect, 1)
+    only = await some.lend()
+    waiting = asyncio.create_task(some.lend())
+    await asyncio.sleep(0)
+    some.give_back(only)
+    late = asyncio.create_task(some.lend())
+    assert await waiting is only
+    assert not late.done()
+    some.give_back(only)
+    assert await late is only
+
+
+async def test_a_broken_one_makes_room_for_another() -> None:
+    """Also for somebody who has waited for it."""
+    some = Connections(_connect, 1)
+    broken = await some.lend()
+    waiting = asyncio.create_task(some.lend())
+    await asyncio.sleep(0)
+    broken.terminate()
+    some.give_back(broken)
+    another = await waiting
+    assert another is not broken
+    some.give_back(another)
+    another.terminate()  # while it rests
+    assert await some.lend() is not another
+
+
+async def test_who_gives_up_waiting_takes_nothing_along() -> None:
+    """Cancelled in the very moment it was handed a connection, it passes it on."""
+    some = Connections(_connect, 1)
+    only = await some.lend()
+    gone, patient = asyncio.create_task(some.lend()), asyncio.create_task(some.lend())
+    await asyncio.sleep(0)
+    some.give_back(only)
+    gone.cancel()
+    assert await patient is only
+    assert gone.cancelled()
+
+
+async def test_a_connection_that_cannot_be_made_lets_the_next_try() -> None:
+    """The error is that of the one who tried."""
+    fails = True
+
+    async def connect() -> FakeConnection:
+        await asyncio.sleep(0)
+        if fails:
+            raise OSError("no route")
+        return FakeConnection()
+
+    some = Connections(connect, 1)
+    first, second = asyncio.create_task(some.lend()), asyncio.create_task(some.lend())
+    await asyncio.sleep(0)
+    with pytest.raises(OSError, match="no route"):
+        await first
+    fails = False
+    assert isinstance(await second, FakeConnection)
+
+
+async def test_waiting_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all connections stuck, callers are told instead of kept."""
+    monkeypatch.setattr(connections, "ACQUIRE_SECONDS", 0.01)
+    some = Connections(_connect, 1)
+    only = await some.lend()
+    with pytest.raises(TimeoutError):
+        await some.lend()
+    some.give_back(only)
+    assert await some.lend() is only
+
+
+async def test_those_not_needed_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy moment does not keep the server's processes for ever."""
+    monkeypatch.setattr(connections, "RESTING_SECONDS", 0.01)
+    some = Connections(_connect, 3)
+    lent = [await some.lend() for _ in range(3)]
+    for connection in lent:
+        some.give_back(connection)
+    while not all(connection.closed for connection in lent):
+        await asyncio.sleep(0.005)
+    assert await some.lend() not in lent
+
+
+async def test_closing_waits_for_what_is_lent_and_refuses_the_rest() -> None:
+    """Resting ones say goodbye; whoever waits for one is told."""
+    some = Connections(_connect, 2)
+    lent, resting = await some.lend(), await some.lend()
+    some.give_back(resting)
+    closing = asyncio.create_task(some.close(10))
+    await asyncio.sleep(0)
+    with pytest.raises(asyncpg.InterfaceError):
+        await some.lend()
+    assert not closing.done()
+    some.give_back(lent)
+    await closing
+    assert lent.closed
+    assert resting.politely
+
+
+async def test_closing_does_not_wait_for_ever() -> None:
+    """What is still lent then is cut off."""
+    some = Connections(_connect, 1)
+    lent = await some.lend()
+    await some.close(0.01)
+    assert lent.closed
