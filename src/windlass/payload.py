@@ -20,6 +20,9 @@ MAX_DEPTH: Final = 64
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1
 
+_quick_encode = msgspec.json.Encoder().encode
+_EVERY_DIGIT_AS_ZERO: Final = bytes.maketrans(b"123456789", b"0" * 9)
+_LONG_NUMBER: Final = b"0" * 19
 _suspicious = re.compile(r"\d{19}|\\u0000")
 _dumps = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
@@ -33,12 +36,27 @@ def encode(value: Any, *, limit: int, what: str = "payload", limit_name: str = "
     """``value`` as storable JSON, or a clear error. Dataclasses, datetimes, UUIDs, enums and the like are
     written the way msgspec writes them; pydantic models as their JSON form.
     """
-    return _check_size(_to_text(value, what, _dumps).encode(), limit, what, limit_name)
+    plain = _to_plain(value, what)
+    try:
+        body = _quick_encode(plain)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        body = b""
+    # Ten times faster than the standard library, but laxer: it writes null for NaN, and knows no range for
+    # integers, no depth and no NUL. What may hold one of these is written again, strictly.
+    if (
+        not body
+        or b"null" in body
+        or b"\\u0000" in body
+        or _LONG_NUMBER in body.translate(_EVERY_DIGIT_AS_ZERO)
+        or body.count(b"[") + body.count(b"{") > MAX_DEPTH
+    ):
+        body = _to_text(plain, what, _dumps).encode()
+    return _check_size(body, limit, what, limit_name)
 
 
 def encode_canonical(value: Any, *, what: str = "payload") -> bytes:
     """The same JSON whatever order the keys were given in: what two equal payloads have in common."""
-    return _to_text(value, what, _dumps_sorted).encode()
+    return _to_text(_to_plain(value, what), what, _dumps_sorted).encode()
 
 
 def canonical_hash(body: bytes) -> str:
@@ -66,9 +84,19 @@ def parse(text: str | bytes, *, what: str = "payload") -> Any:
         raise InvalidPayload(_too_deep(what)) from None
 
 
-def _to_text(value: Any, what: str, dumps: Callable[[Any], str]) -> str:
+def _to_plain(value: Any, what: str) -> Any:
+    """Dictionaries with text for keys, lists, texts, numbers, booleans and None."""
     try:
-        text = dumps(msgspec.to_builtins(value, str_keys=True, enc_hook=_encode_foreign))
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=_encode_foreign)
+    except RecursionError:
+        raise InvalidPayload(_too_deep(what)) from None
+    except (TypeError, ValueError) as error:
+        raise InvalidPayload(f"{what} cannot be written as JSON: {error}") from None
+
+
+def _to_text(plain: Any, what: str, dumps: Callable[[Any], str]) -> str:
+    try:
+        text = dumps(plain)
         text.encode()
     except RecursionError:
         raise InvalidPayload(_too_deep(what)) from None
