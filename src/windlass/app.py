@@ -15,7 +15,7 @@ from windlass import isolation, managing, payload
 from windlass.blocking import Portal
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds, to_datetime
 from windlass.connections import Connections
-from windlass.enqueueing import submit
+from windlass.enqueueing import submit, submit_many
 from windlass.errors import (
     ConfigurationError,
     HandlerNotFound,
@@ -206,8 +206,7 @@ class Windlass:
         **options: Unpack[EnqueueOptions],
     ) -> Job[Any]:
         """Make a job for a task, or for whoever takes jobs of a topic. An omitted payload is ``{}``."""
-        jobs = self._jobs_for(task_or_topic, [payload], options, single=True)
-        return (await submit(self, jobs))[0]
+        return await submit(self, self._maker(task_or_topic, options)(payload))
 
     async def enqueue_many(
         self,
@@ -219,16 +218,10 @@ class Windlass:
 
         All payloads are checked before the first is written; every 10,000 jobs are one transaction.
         """
-        return await submit(self, self._jobs_for(task_or_topic, payloads, options, single=False))
+        return await submit_many(self, encode_each(payloads, self._maker(task_or_topic, options)))
 
-    def _jobs_for(
-        self,
-        target: str | Task[..., Any],
-        payloads: Iterable[Any],
-        options: EnqueueOptions,
-        *,
-        single: bool,
-    ) -> list[NewJob]:
+    def _maker(self, target: str | Task[..., Any], options: EnqueueOptions) -> Callable[[Any], NewJob]:
+        """How a payload becomes a job of this task or topic; the options are checked."""
         task = target if isinstance(target, Task) else self._task_named(target)
         limit = self.settings.max_payload_bytes
         if task is not None:
@@ -246,7 +239,7 @@ class Windlass:
             def make(item: Any) -> NewJob:
                 return template.job(*_untyped_body(item, limit))
 
-        return [make(item) for item in payloads] if single else encode_each(payloads, make)
+        return make
 
     def _task_named(self, name: Any) -> Task[..., Any] | None:
         if not isinstance(name, str):

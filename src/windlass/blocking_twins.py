@@ -24,11 +24,6 @@ class BlockingJob(Twin[Job[R]], Generic[R]):
     """Blocking twin of :class:`~windlass.job.Job`."""
 
     @property
-    def record(self) -> JobRecord:
-        """Everything the store said, in its own units."""
-        return self._inner.record
-
-    @property
     def duplicate(self) -> bool:
         """Whether this enqueue found its key taken, and this is the job that holds it."""
         return self._inner.duplicate
@@ -37,6 +32,11 @@ class BlockingJob(Twin[Job[R]], Generic[R]):
     def replaced(self) -> bool:
         """Whether that job took over the new payload (``on_duplicate="replace"``)."""
         return self._inner.replaced
+
+    @property
+    def record(self) -> JobRecord:
+        """Everything the store said, in its own units."""
+        return self._inner.record
 
     @property
     def id(self) -> UUID:

