@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import eq
 from typing import Any, Final
 from uuid import UUID
 
-from windlass.clock import seconds_to_microseconds
 from windlass.model import BodyFormat, Enqueued, KeyLifetime, NewJob, OnDuplicate
+from windlass.stores.columns import Column, columns_of, microseconds, shared
 from windlass.stores.postgres.database import Record
 
 LARGE_BYTES: Final = 1000
@@ -19,63 +20,48 @@ _KEY_UNTIL: Final = {KeyLifetime.PRUNED: 0, KeyLifetime.FINISHED: 1}
 
 def enqueue_arguments(jobs: Sequence[NewJob], now: int | None, *, again: bool) -> tuple[Any, ...]:
     """The parameters of the ``enqueue`` statement, column by column; at least one job."""
-    texts: list[str | None] = []
-    raws: list[bytes | None] = []
-    for job in jobs:
-        text = body_text(job)
-        texts.append(text)
-        raws.append(job.payload if text is None else None)
+    of = columns_of(jobs)
+    keys = of["key"]
+    texts = [body_text(job) for job in jobs]
+    raws = [job.payload if text is None else None for job, text in zip(jobs, texts, strict=True)]
     aparts = [len(job.payload) > LARGE_BYTES for job in jobs]
     return (
         now,
         again,
-        any(job.key is not None for job in jobs),
+        keys != (None,),
         True in aparts,
-        [job.id for job in jobs],
-        _column([job.topic for job in jobs]),
-        _column([job.task for job in jobs]),
-        _column([job.tenant for job in jobs]),
-        _column([job.priority for job in jobs]),
-        _column([job.run_at for job in jobs]),
-        _microseconds([job.delay for job in jobs]),
-        _column([job.expires_at for job in jobs]),
-        _microseconds([job.expires_in for job in jobs]),
-        _column([job.max_attempts for job in jobs]),
-        _microseconds([job.timeout for job in jobs]),
-        _microseconds([job.lease_seconds for job in jobs]),
-        _microseconds([job.retention for job in jobs]),
-        _microseconds([job.retention_failed for job in jobs]),
-        _column([job.retry for job in jobs]),
-        _column([job.key for job in jobs]),
-        _column([None if job.key is None else _KEY_UNTIL[job.key_until] for job in jobs]),
-        _column([job.on_duplicate is OnDuplicate.REPLACE for job in jobs]),
-        _column([job.correlation_id for job in jobs]),
-        _column([job.user_id for job in jobs]),
-        _column([job.service_id for job in jobs]),
-        _column([job.trace for job in jobs]),
-        _column([FORMAT_CODES[job.format] for job in jobs]),
+        of["id"],
+        of["topic"],
+        of["task"],
+        of["tenant"],
+        of["priority"],
+        _sent(of["run_at"]),
+        microseconds(of["delay"]),
+        _sent(of["expires_at"]),
+        _sent(microseconds(of["expires_in"])),
+        _sent(of["max_attempts"]),
+        _sent(microseconds(of["timeout"])),
+        _sent(microseconds(of["lease_seconds"])),
+        _sent(microseconds(of["retention"])),
+        _sent(microseconds(of["retention_failed"])),
+        _sent(of["retry"]),
+        _sent(keys),
+        _sent(keys if keys == (None,) else [job.key and _KEY_UNTIL[job.key_until] for job in jobs]),
+        [choice is OnDuplicate.REPLACE for choice in of["on_duplicate"]],
+        _sent(of["correlation_id"]),
+        _sent(of["user_id"]),
+        _sent(of["service_id"]),
+        _sent(of["trace"]),
+        [FORMAT_CODES[body_format] for body_format in of["format"]],
         texts,
-        _column(raws),
-        _column(aparts),
+        _sent(shared(raws)),
+        shared(aparts),
     )
 
 
-def _column(values: list[Any]) -> list[Any] | None:
-    """A column as it is sent: a value all jobs share only once, and nothing at all for one that none has.
-
-    Encoding an array costs as much as encoding the rest of a job, and most columns are like this.
-    """
-    first = values[0]
-    if values.count(first) == len(values):
-        return None if first is None else [first]
-    return values
-
-
-def _microseconds(seconds: list[Any]) -> list[Any] | None:
-    column = _column(seconds)
-    if column is None:
-        return None
-    return [None if value is None else seconds_to_microseconds(value) for value in column]
+def _sent(column: Column) -> Column | None:
+    """Nothing at all is sent of a column that no job has a value in."""
+    return None if len(column) == 1 and column[0] is None else column
 
 
 def body_text(job: NewJob) -> str | None:
@@ -89,15 +75,15 @@ def body_text(job: NewJob) -> str | None:
 
 
 def enqueued(jobs: Sequence[NewJob], rows: Sequence[Record]) -> list[Enqueued]:
-    """The answers, in the order of the jobs."""
-    by_id: dict[UUID, Record] = {}
-    for row in rows:
-        by_id.setdefault(row[0], row)
-    return [_enqueued(by_id[job.id]) for job in jobs]
-
-
-def _enqueued(row: Record) -> Enqueued:
-    job_id, holder, number, created_at, run_at, replaced = row
-    if holder is None:
-        return Enqueued(job_id, number, created_at, run_at)
-    return Enqueued(holder, number, created_at, run_at, duplicate=True, replaced=replaced)
+    """The answers, in the order of the jobs. The rows come in it, unless there were keys or a second try."""
+    if len(rows) != len(jobs) or not all(map(eq, [row[0] for row in rows], [job.id for job in jobs])):
+        by_id: dict[UUID, Record] = {}
+        for row in rows:
+            by_id.setdefault(row[0], row)
+        rows = [by_id[job.id] for job in jobs]
+    return [
+        Enqueued(job.id, number, created_at, run_at)
+        if holder is None
+        else Enqueued(holder, number, created_at, run_at, duplicate=True, replaced=replaced)
+        for job, (_, holder, number, created_at, run_at, replaced) in zip(jobs, rows, strict=True)
+    ]

@@ -40,15 +40,8 @@ PAUSE_SECONDS: Final = 0.1
 @dataclass(slots=True)
 class _Call:
     jobs: Sequence[NewJob]
+    size: int  # bytes of all bodies
     answer: asyncio.Future[list[Enqueued]]
-
-    @property
-    def number(self) -> int:
-        return len(self.jobs)
-
-    @property
-    def size(self) -> int:
-        return sum([len(job.payload) for job in self.jobs])
 
 
 class Writer:
@@ -64,8 +57,10 @@ class Writer:
         self._writing: set[asyncio.Task[None]] = set()
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        call = _Call(jobs, asyncio.get_running_loop().create_future())
+        size = sum([len(job.payload) for job in jobs])
+        call = _Call(jobs, size, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
+        # Not written at once: whoever calls in the same turn of the event loop shares this write.
         if len(self._writing) < WRITES_AT_ONCE:
             task = asyncio.create_task(self._write_waiting())
             self._writing.add(task)
@@ -79,13 +74,7 @@ class Writer:
 
     async def _write_waiting(self) -> None:
         while self._waiting:
-            calls = [self._waiting.popleft()]
-            number, size = calls[0].number, calls[0].size
-            while self._waiting:
-                number, size = number + self._waiting[0].number, size + self._waiting[0].size
-                if number > JOBS_PER_WRITE or size > BYTES_PER_WRITE:
-                    break
-                calls.append(self._waiting.popleft())
+            calls = self._take()
             try:
                 await self._write(calls)
             except BaseException as error:
@@ -95,6 +84,18 @@ class Writer:
                 if not isinstance(error, Exception):
                     raise
                 _log.exception("%d enqueues failed", len(calls))  # a bug; those who wait behind it go on
+
+    def _take(self) -> list[_Call]:
+        """The calls of one write, in the order they came."""
+        calls = [self._waiting.popleft()]
+        number, size = len(calls[0].jobs), calls[0].size
+        while self._waiting:
+            call = self._waiting[0]
+            number, size = number + len(call.jobs), size + call.size
+            if number > JOBS_PER_WRITE or size > BYTES_PER_WRITE:
+                break
+            calls.append(self._waiting.popleft())
+        return calls
 
     async def _write(self, calls: list[_Call]) -> None:
         if self._limits.max_topics or self._limits.max_jobs_per_topic:
