@@ -46,7 +46,7 @@ def enqueue_arguments(jobs: Sequence[NewJob], now: int | None, *, again: bool) -
         _sent(microseconds(of["retention_failed"])),
         _sent(of["retry"]),
         _sent(keys),
-        _sent(keys if keys == (None,) else [job.key and _KEY_UNTIL[job.key_until] for job in jobs]),
+        _sent(shared([None if job.key is None else _KEY_UNTIL[job.key_until] for job in jobs])),
         [choice is OnDuplicate.REPLACE for choice in of["on_duplicate"]],
         _sent(of["correlation_id"]),
         _sent(of["user_id"]),

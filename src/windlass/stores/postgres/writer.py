@@ -104,8 +104,9 @@ class Writer:
         calls = [call for call in calls if not call.answer.done()]
         if not calls:
             return
+        jobs = [job for call in calls for job in call.jobs]
         try:
-            answers = await self._insert([job for call in calls for job in call.jobs])
+            answers = await self._insert(jobs)
         except StoreUnavailable as error:
             for call in calls:
                 _refuse(call, error)
@@ -124,7 +125,7 @@ class Writer:
                 if not call.answer.done():
                     call.answer.set_result(answers[start : start + len(call.jobs)])
                 start += len(call.jobs)
-            self._on_written([job for call in calls for job in call.jobs])
+            self._on_written(jobs)
 
     async def _insert(self, jobs: list[NewJob]) -> list[Enqueued]:
         """Write these jobs once, even when the reply gets lost and they have to be sent again."""

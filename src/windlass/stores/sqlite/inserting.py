@@ -33,21 +33,14 @@ NewRow = tuple[NewJob, int, int, int | None]
 
 def insert(transaction: Transaction, rows: Sequence[NewRow]) -> None:
     """Write these jobs, count them, and remember whom to wake."""
-    start = 0
-    while start < len(rows):
-        size = min(MOST_ROWS, 1 << (len(rows) - start).bit_length() - 1)
-        _insert_together(transaction, rows[start : start + size])
-        start += size
-
-
-def _insert_together(transaction: Transaction, rows: Sequence[NewRow]) -> None:
+    if not rows:
+        return
     number = len(rows)
     jobs, numbers, due, expires_ats = zip(*rows, strict=True)
     of = columns_of(jobs)
     now = transaction.now
     run_ats = shared(due)
     states = [_WAITING if run_at > now else _READY for run_at in run_ats]
-    keys = of["key"]
     _insert_columns(
         transaction.connection,
         "insert_job",
@@ -69,8 +62,8 @@ def _insert_together(transaction: Transaction, rows: Sequence[NewRow]) -> None:
             microseconds(of["retention_failed"]),
             shared(expires_ats),
             of["retry"],
-            keys,
-            keys if keys == (None,) else [job.key and KEY_UNTIL[job.key_until] for job in jobs],
+            of["key"],
+            shared([None if job.key is None else KEY_UNTIL[job.key_until] for job in jobs]),
             of["correlation_id"],
             of["user_id"],
             of["service_id"],
@@ -100,11 +93,16 @@ def _count(
 def _insert_columns(
     connection: sqlite3.Connection, name: str, number: int, columns: Sequence[Column]
 ) -> None:
-    """Many rows in one step. After each step of ``executemany`` this thread would have to fight the event
-    loop for the interpreter.
+    """Many rows in few steps. After each step of ``executemany`` this thread would have to fight the event
+    loop for the interpreter; a statement with a hundred rows is one step.
     """
-    lengths = tuple(map(len, columns))
-    connection.execute(_statement(name, number, lengths), tuple(chain.from_iterable(columns)))
+    start = 0
+    while start < number:
+        size = min(MOST_ROWS, 1 << (number - start).bit_length() - 1)
+        part = [column if len(column) == 1 else column[start : start + size] for column in columns]
+        statement = _statement(name, size, tuple(map(len, part)))
+        connection.execute(statement, tuple(chain.from_iterable(part)))
+        start += size
 
 
 @functools.lru_cache(256)
