@@ -122,6 +122,7 @@ def test_the_usual_python_values_are_written_as_json(value: Any, expected: Any) 
     [
         (math.nan, "not finite"),
         ({"a": [math.inf]}, "not finite"),
+        ({"a": None, "b": "null", "c": math.nan}, "not finite"),
         (-math.inf, "not finite"),
         ("a\x00b", "NUL"),
         ({"a\x00": 1}, "NUL"),
@@ -129,11 +130,14 @@ def test_the_usual_python_values_are_written_as_json(value: Any, expected: Any) 
         ("\ud800", "surrogate"),
         ({"\udfff": 1}, "surrogate"),
         (2**63, "2\\^63"),
+        (2**64 - 1, "2\\^63"),
+        (2**64, "2\\^63"),
         (-(2**63) - 1, "2\\^63"),
         ({"n": [10**400]}, "2\\^"),
         (object(), "object"),
         ({1j}, "complex|set|JSON"),
         (lambda: 1, "function"),
+        ({"a": msgspec.Raw(b"[1,")}, "Raw"),
     ],
 )
 def test_what_no_store_could_give_back_is_refused(value: Any, message: str) -> None:
@@ -142,7 +146,9 @@ def test_what_no_store_could_give_back_is_refused(value: Any, message: str) -> N
         encode(value)
 
 
-@pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 1.5e300, "\\u0000 written out", "9" * 30, 1e19])
+@pytest.mark.parametrize(
+    "value", [2**63 - 1, -(2**63), 1.5e300, "\\u0000 written out", "9" * 30, 1e19, None, "null", [[]] * 70]
+)
 def test_what_only_looks_suspicious_passes(value: Any) -> None:
     """The quick look at the text is followed by an exact one."""
     assert payload.decode(encode({"v": value})) == {"v": value}

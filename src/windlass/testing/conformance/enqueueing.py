@@ -42,6 +42,41 @@ async def test_a_job_is_read_back_as_it_was_enqueued(store: Store, clock: Frozen
     assert (record.worker, record.error_summary, record.cancel_requested) == (None, None, False)
 
 
+async def test_jobs_written_together_keep_what_is_their_own(store: Store, clock: FrozenClock) -> None:
+    """However many there are, and whichever of their values they share: nobody gets a neighbour's."""
+    new = [
+        job(
+            f"topic-{n % 3}" if mixed else "mail",
+            task="send" if n % 2 else "",
+            payload=b"%d" % n,
+            format=BodyFormat.BYTES if mixed and n % 7 == 0 else BodyFormat.JSON,
+            tenant=f"tenant-{n % 4}" if mixed else "acme",
+            priority=n % 5,
+            delay=n % 2 * 0.5,
+            max_attempts=None if n % 3 == 0 else n,
+            timeout=None if n % 5 == 0 else n / 2,
+            key=f"key-{n}" if n % 4 == 0 else None,
+            correlation_id=f"request-{n}" if mixed else None,
+            user_id="ann" if mixed and n % 2 else None,
+        )
+        for mixed in (False, True)
+        for n in range(1, 140)
+    ]
+    for size in (1, 2, 5, 139, 131):
+        batch, new = new[:size], new[size:]
+        answers = await store.enqueue(batch)
+        for one, answer in zip(batch, answers, strict=True):
+            record = await look(store, one.id)
+            assert (answer.job_id, answer.number, answer.duplicate) == (record.id, record.number, False)
+            assert record.created_at == answer.created_at == clock.now()
+            assert record.run_at == answer.run_at == clock.now() + one.delay * MICROSECONDS
+            for field in ("topic", "task", "tenant", "priority", "max_attempts", "timeout", "key"):
+                assert getattr(record, field) == getattr(one, field)
+            assert (record.correlation_id, record.user_id) == (one.correlation_id, one.user_id)
+            assert (record.payload, record.format) == (one.payload, one.format)
+    assert await store.check() == []
+
+
 async def test_a_raw_body_keeps_every_byte(store: Store) -> None:
     """Bytes are stored as they are, NUL and invalid UTF-8 included."""
     body = bytes(range(256))
