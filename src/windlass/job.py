@@ -40,6 +40,10 @@ class Fresh(Struct, frozen=True, gc=False):
     job: NewJob
     answer: Enqueued
 
+    @property
+    def id(self) -> UUID:
+        return self.answer.job_id
+
     def record(self) -> JobRecord:
         """The job as the store would show it, without asking again."""
         job, answer = self.job, self.answer
@@ -90,10 +94,10 @@ class Job(Generic[R]):
         return f"<Job {record.id} {record.task or record.topic} {record.state}>"
 
     def __eq__(self, other: object) -> bool:
-        return self.record.id == other.record.id if isinstance(other, Job) else NotImplemented
+        return self.id == other.id if isinstance(other, Job) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self.record.id)
+        return hash(self.id)
 
     @property
     def record(self) -> JobRecord:
@@ -108,7 +112,7 @@ class Job(Generic[R]):
     @property
     def id(self) -> UUID:
         """Time-ordered and unique (UUIDv7)."""
-        return self.record.id
+        return self._seen.id
 
     @property
     def number(self) -> int:
@@ -273,27 +277,27 @@ class Job(Generic[R]):
         Raises ``JobFailed`` or ``JobCancelled`` when it ended so, ``ResultTimeout`` after ``timeout`` seconds
         (the job goes on), ``JobNotFound`` when it has been deleted.
         """
-        return cast("R", await self._app.result(self.record.id, timeout))
+        return cast("R", await self._app.result(self.id, timeout))
 
     async def refresh(self) -> Job[R]:
         """Look again, bodies included. ``JobNotFound`` when the job is gone."""
-        self._seen = (await self._app.get(self.record.id)).record
+        self._seen = (await self._app.get(self.id)).record
         return self
 
     async def cancel(self) -> bool:
         """Cancel it: True when it ended at once, False when its worker has been asked to stop."""
-        ended = await self._app.cancel(self.record.id)
+        ended = await self._app.cancel(self.id)
         await self.refresh()
         return ended
 
     async def requeue(self) -> None:
         """Run a failed or cancelled job again, from its first attempt."""
-        await self._app.requeue(self.record.id)
+        await self._app.requeue(self.id)
         await self.refresh()
 
     async def delete(self) -> None:
         """Remove it with everything that belongs to it. A running job is refused."""
-        await self._app.delete(self.record.id)
+        await self._app.delete(self.id)
 
     @property
     def sync(self) -> BlockingJob[R]:
