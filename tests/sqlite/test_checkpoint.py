@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -25,20 +26,54 @@ async def _write(store: SqliteStore, number: int) -> None:
         await store.enqueue([NewJob(id=new_id(), topic="mail", payload=BODY)])
 
 
-async def test_the_log_is_reset_when_it_has_grown(
+@pytest.fixture
+async def store(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteStore]:
+    """With a log that is short from the start."""
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", 500_000)
+    opened = SqliteStore(f"sqlite:///{path}")
+    await opened.migrate()
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+async def test_the_log_is_restarted_when_it_has_grown_and_its_file_is_used_again(
+    store: SqliteStore, path: Path
+) -> None:
+    """Hundreds of commits later it is as short as after the first few, and commits do not make it longer."""
+    await _write(store, 20)
+    sizes = set()
+    for _ in range(100):
+        await _write(store, 1)
+        sizes.add(_log_size(path))
+    assert max(sizes) < 700_000
+    assert min(sizes) == 500_000
+
+
+async def test_a_file_that_nobody_cut_off_is_not_taken_for_a_full_log(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hundreds of commits later it is as small as after the first few."""
-    monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", 1_000_000)
-    await _write(store, 100)
-    assert _log_size(path) < 1_200_000
+    """Somebody else's connection was the first to write after the restart; one checkpoint was enough."""
+    assert store._open is not None
+    connection = store._open[0]._connection
+    checkpoints: list[str] = []
+    connection.set_trace_callback(lambda text: checkpoints.append(text) if "wal_checkpoint" in text else None)
+    while not checkpoints:
+        await _write(store, 1)
+    with sqlite3.connect(path, isolation_level=None) as other:
+        other.execute("PRAGMA wal_autocheckpoint = 0")
+        other.execute("CREATE TABLE theirs (x)")
+    for _ in range(3):
+        await _write(store, 1)
+    assert _log_size(path) > 500_000
+    assert len(checkpoints) == 1
+    other.close()
 
 
 async def test_the_log_stays_bounded_while_readers_come_and_go_without_a_gap(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Overlapping readers starve a passive checkpoint for ever; the patient one waits for the old ones."""
-    monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", 500_000)
     monkeypatch.setattr(checkpoint, "PATIENT_BYTES", 1_000_000)
     monkeypatch.setattr(checkpoint, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoint, "PATIENT_RETRY_SECONDS", 0.0)
@@ -76,7 +111,6 @@ async def test_a_reader_that_never_ends_is_reported_and_the_log_shrinks_after_it
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody can reset a log somebody reads; the operator is told once, and writers go on."""
-    monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", 500_000)
     monkeypatch.setattr(checkpoint, "PATIENT_BYTES", 1_000_000)
     monkeypatch.setattr(checkpoint, "PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr(checkpoint, "RETRY_SECONDS", 0.0)
@@ -90,8 +124,8 @@ async def test_a_reader_that_never_ends_is_reported_and_the_log_shrinks_after_it
     assert caplog.text.count("cannot be reset") == 1
     reader.execute("COMMIT")
     reader.close()
-    await _write(store, 1)
-    assert _log_size(path) < 500_000
+    await _write(store, 2)  # the first restarts the log, the second cuts its file off
+    assert _log_size(path) == 500_000
 
 
 async def test_no_connection_of_ours_checkpoints_by_itself(store: SqliteStore) -> None:

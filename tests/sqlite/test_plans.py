@@ -22,6 +22,7 @@ QUERIES = {
     ("file", "name", "index"),
     [
         ("claim", "ready_of_lane", "windlass_jobs_ready"),
+        ("claim", "numbers_of_lane", "windlass_jobs_ready"),
         ("claim", "promote", "windlass_jobs_waiting"),
         ("claim", "next_task_of_topic", "windlass_jobs_ready"),
         ("claim", "lane_has_ready", "windlass_jobs_ready"),
@@ -62,7 +63,7 @@ async def test_the_plan_uses_its_index_and_sorts_nothing(
             "grant",
             {"first_fence": 1, "now": 0, "lease_us": 1, "worker": "w", "alone": 0, "numbers": "[]"},
         ),
-        ("settle", "complete", {"now": 0, "ends": "{}"}),
+        ("settle", "complete", (0, 1, 1, 0)),
     ],
 )
 async def test_granting_and_completing_find_rows_by_number(
@@ -70,9 +71,21 @@ async def test_granting_and_completing_find_rows_by_number(
 ) -> None:
     """The batch is read once and each row found by its key."""
     connection = sqlite3.connect(path)
-    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[file][name]}", parameters)]
+    statement = QUERIES[file][name].replace("{rows}", "(?2, ?3, ?4)")
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
     connection.close()
     assert any("SEARCH windlass_jobs USING INTEGER PRIMARY KEY" in step for step in plan), plan
+
+
+async def test_a_claim_looks_at_the_chosen_jobs_in_their_order(store: SqliteStore, path: Path) -> None:
+    """Best first: the list of numbers is the outer loop, and everything else is found by number."""
+    connection = sqlite3.connect(path)
+    parameters = {"numbers": "[]", "lease_us": 1, "small": 1}
+    statement = f"EXPLAIN QUERY PLAN {QUERIES['claim']['chosen']}"
+    plan = [row[3] for row in connection.execute(statement, parameters)]
+    connection.close()
+    assert plan[0].startswith("SCAN chosen VIRTUAL TABLE"), plan
+    assert plan[1:] == [f"SEARCH {table} USING INTEGER PRIMARY KEY (rowid=?)" for table in "jb"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ Four buckets an octave, from a microsecond up: a percentile read from them is at
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 
 from windlass.model import Distribution
 
@@ -20,13 +21,30 @@ def bucket_of(microseconds: int) -> int:
     return min(4 * (octave - 1) + ((microseconds >> (octave - 2)) & 3), _MAX_BUCKET)
 
 
+def start_of(bucket: int) -> int:
+    """The shortest duration of a bucket, in microseconds."""
+    if bucket < 4:
+        return bucket
+    octave, quarter = bucket // 4 + 1, bucket % 4
+    return (4 + quarter) << (octave - 2)
+
+
+def fill(durations: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+    """Buckets for many durations at once: each with how many fall into it, and their sum in microseconds."""
+    ordered = sorted(durations)
+    done = 0
+    while done < len(ordered):
+        bucket = bucket_of(ordered[done])
+        end = len(ordered) if bucket == _MAX_BUCKET else bisect_left(ordered, start_of(bucket + 1), done)
+        yield bucket, end - done, sum(ordered[done:end])
+        done = end
+
+
 def middle_of(bucket: int) -> float:
     """A bucket's middle, in microseconds."""
     if bucket < 4:
         return float(bucket)
-    octave, quarter = bucket // 4 + 1, bucket % 4
-    width = 1 << (octave - 2)
-    return float((4 + quarter) * width) + width / 2
+    return (start_of(bucket) + start_of(bucket + 1)) / 2
 
 
 def summarise(counts: Mapping[int, int], total_microseconds: int) -> Distribution:

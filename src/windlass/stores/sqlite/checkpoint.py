@@ -1,8 +1,13 @@
 """Keeping the write-ahead log short, safely.
 
 Every connection of ours has automatic checkpoints off. This does them instead: on the writer's connection,
-in TRUNCATE mode, which holds the write lock, so that no commit can race it (SQLite before 3.51.3 could
+in RESTART mode, which holds the write lock, so that no commit can race it (SQLite before 3.51.3 could
 corrupt the file in that race).
+
+The log's file is not made shorter than ``CHECKPOINT_BYTES``: the next commits write over it. A commit that
+makes a file longer waits for the file system's own journal, too, and takes two to three times as long. SQLite
+cuts off what is beyond (``journal_size_limit``) with the first commit after a restart, so a file that is
+longer is one whose log has grown since.
 
 A reader that started before the newest commit keeps the log from being reset. Small logs are left for a
 later try; once the log passes ``PATIENT_BYTES`` the checkpoint waits for such readers, holding new writers
@@ -37,15 +42,22 @@ class Checkpointer:
         self._not_before = 0.0
         self._patient_not_before = 0.0
         self._complained = False
+        self._restarted_size = 0  # of the file, when its log was restarted
+        connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
 
     def after_commit(self) -> None:
         size = self._log_size()
         now = time.monotonic()
-        if size < CHECKPOINT_BYTES or now < self._not_before:
+        if size <= CHECKPOINT_BYTES:
+            self._restarted_size = 0
+            return
+        # A connection that is not ours does not cut the file off. Then it is as long as it was, and not full.
+        if size == self._restarted_size or now < self._not_before:
             return
         patient = size >= PATIENT_BYTES and now >= self._patient_not_before
         if self._checkpoint(PATIENCE_SECONDS if patient else 0.0):
             self._complained = False
+            self._restarted_size = size
             return
         self._not_before = now + RETRY_SECONDS
         if patient:
@@ -67,7 +79,7 @@ class Checkpointer:
     def _checkpoint(self, patience: float) -> bool:
         self._connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
         try:
-            busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            busy = self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0]
         except sqlite3.OperationalError as error:
             if not (getattr(error, "sqlite_errorname", "") or "").startswith(
                 ("SQLITE_BUSY", "SQLITE_LOCKED")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import json
+import operator
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from uuid import UUID
+
+import msgspec
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
-from windlass.ids import from_bytes
 from windlass.model import FOREVER, Claim, Claimed, ClaimRequest, Lease
 from windlass.stores.protocol import MAX_BATCH
 from windlass.stores.queries import Queries
@@ -22,10 +23,44 @@ from windlass.stores.sqlite.transaction import Code, Transaction
 _sql = Queries("windlass.stores.sqlite.sql", "claim.sql")
 
 PROMOTE_LIMIT = 10_000
+SMALL_BODY = 4096
+"""Bodies up to this many bytes come with their jobs, all in one value."""
 
-_Row = tuple[Any, ...]
-# Columns of ready_of_lane that are looked at by themselves; the first two are what rows are merged by.
-SUSPECT, RESERVES, FORMAT, TOPIC, TASK, TENANT, CREATED_AT = 3, 4, 5, 6, 7, 8, 16
+_Candidate = tuple[int, int, str]
+"""Of ready_of_lane: priority (negative, so that the best sorts first), number, topic."""
+
+
+class _Chosen(msgspec.Struct, array_like=True, gc=False):
+    """What ``chosen`` tells of a job, in its order."""
+
+    position: int  # among the chosen ones, best first
+    id: UUID
+    suspect: int
+    reserves: int
+    format: int
+    payload: str | None  # hexadecimal; None = it is large, and fetched apart
+    topic: str
+    task: str
+    tenant: str
+    priority: int
+    attempt: int
+    max_attempts: int | None
+    timeout: float | None
+    retry: str | None
+    lease_seconds: float
+    number: int
+    created_at: int
+    run_at: int
+    key: str | None
+    correlation_id: str | None
+    user_id: str | None
+    service_id: str | None
+    trace: str | None
+
+
+_read_numbers = msgspec.json.Decoder(list[int]).decode
+_read_chosen = msgspec.json.Decoder(list[_Chosen]).decode
+_lane_of = operator.attrgetter("tenant", "topic", "task")
 
 
 def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
@@ -37,11 +72,17 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
     lanes = _lanes(transaction, request)
     held_back = [lane for lane in lanes if lane[0] in paused]
     lease_us = seconds_to_microseconds(request.lease_seconds)
-    chosen, more = _choose(transaction, request, [lane for lane in lanes if lane[0] not in paused], lease_us)
+    numbers = _choose(connection, request, [lane for lane in lanes if lane[0] not in paused])
+    more = len(numbers) == request.limit
+    chosen = _look_at(connection, numbers, lease_us)
+    suspect = next((position for position, job in enumerate(chosen) if job.suspect), None)
+    if suspect is not None:
+        # It waits for a claim of its own, which is this one when it comes first.
+        more = True
+        del chosen[max(suspect, 1) :], numbers[max(suspect, 1) :]
     next_due = 0.0 if more else _next_due_in(transaction, moments, held_back, paused)
     if not chosen:
         return Claim((), next_due)
-    numbers = json.dumps([row[1] for row in chosen])
     first_fence = transaction.take_numbers("fence", len(chosen))
     connection.execute(
         _sql["grant"],
@@ -51,16 +92,12 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
             "lease_us": lease_us,
             "worker": request.worker,
             "alone": len(chosen) == 1,
-            "numbers": numbers,
+            "numbers": _to_json(numbers),
         },
     )
-    checkpoints: dict[int, bytes] = {}
-    # Only a job that was granted before can have left a checkpoint; most claims skip the look.
-    if any(row[RESERVES] for row in chosen):
-        checkpoints = dict(connection.execute(_sql["checkpoints"], (numbers,)).fetchall())
-    jobs = [_claimed(row, fence, checkpoints.get(row[1])) for fence, row in enumerate(chosen, first_fence)]
-    transaction.grants.add(jobs)
-    for (topic, task, tenant), n in Counter([row[TOPIC : TENANT + 1] for row in chosen]).items():
+    jobs = _claimed(connection, chosen, first_fence)
+    transaction.grants.add(first_fence, jobs)
+    for (tenant, topic, task), n in Counter(map(_lane_of, chosen)).items():
         transaction.tally.moved(tenant, topic, task, Code.READY, Code.RUNNING, n)
     return Claim(tuple(jobs), next_due)
 
@@ -99,59 +136,86 @@ def _lanes(transaction: Transaction, request: ClaimRequest) -> list[tuple[str, s
     return list(lanes)
 
 
-def _choose(
-    transaction: Transaction, request: ClaimRequest, lanes: list[tuple[str, str]], lease_us: int
-) -> tuple[list[_Row], bool]:
-    """The best jobs across the lanes (highest priority, then lowest number); True when there may be more."""
-    connection = transaction.connection
+def _choose(connection: sqlite3.Connection, request: ClaimRequest, lanes: list[tuple[str, str]]) -> list[int]:
+    """The numbers of the best jobs across the lanes: highest priority, then lowest number."""
     room = dict(request.topic_limits)
-    cursors = [
-        connection.execute(
-            _sql["ready_of_lane"],
-            (lease_us, topic, task, min(request.limit, room.get(topic, request.limit))),
-        )
-        for topic, task in lanes
-        if room.get(topic, 1) > 0
-    ]
-    chosen: list[_Row] = []
-    for row in _best_first(cursors):
-        if room:
-            topic = row[TOPIC]
-            if room.get(topic, 1) <= 0:
-                continue
-            if topic in room:
-                room[topic] -= 1
-        if row[SUSPECT] and chosen:  # suspect: it waits for a claim of its own
-            break
-        chosen.append(row)
-        if row[SUSPECT] or len(chosen) >= request.limit:
-            break
-    else:
-        return chosen, False
-    for cursor in cursors:
-        cursor.close()
-    return chosen, True
-
-
-def _best_first(cursors: list[sqlite3.Cursor]) -> Iterator[_Row]:
-    """The rows of all lanes in one order; nearly always only one lane holds any."""
-    lanes = [
-        itertools.chain((first,), cursor) for cursor in cursors if (first := cursor.fetchone()) is not None
-    ]
-    return lanes[0] if len(lanes) == 1 else heapq.merge(*lanes)
-
-
-def _claimed(row: _Row, fence: int, checkpoint: bytes | None) -> Claimed:
-    """By position, because this is done for every job: the columns come in the order of ``Claimed``."""
-    return Claimed(  # type: ignore[call-arg] # mypy cannot count what is unpacked
-        Lease(from_bytes(row[2]), fence),
-        *row[TOPIC:CREATED_AT],
-        FORMATS[row[FORMAT]],
-        checkpoint,
-        row[1],
-        *row[CREATED_AT:],
-        bool(row[SUSPECT]),
+    heads: list[tuple[tuple[str, str, int], _Candidate, sqlite3.Cursor]] = []
+    for topic, task in lanes:
+        lane = (topic, task, min(request.limit, room.get(topic, request.limit)))
+        cursor = connection.execute(_sql["ready_of_lane"], lane)
+        if (head := cursor.fetchone()) is not None:
+            heads.append((lane, head, cursor))
+    if len(heads) == 1:  # nearly always
+        heads[0][2].close()
+        return _read_numbers(connection.execute(_sql["numbers_of_lane"], heads[0][0]).fetchone()[0])
+    candidates: Iterator[_Candidate] = heapq.merge(
+        *(itertools.chain((head,), cursor) for _, head, cursor in heads)
     )
+    if room:
+        candidates = _within(candidates, room)
+    numbers = [number for _, number, _ in itertools.islice(candidates, request.limit)]
+    for _, _, cursor in heads:
+        cursor.close()
+    return numbers
+
+
+def _within(candidates: Iterator[_Candidate], room: dict[str, int]) -> Iterator[_Candidate]:
+    """Without those whose topic has no room left."""
+    for candidate in candidates:
+        topic = candidate[2]
+        if topic in room:
+            if room[topic] <= 0:
+                continue
+            room[topic] -= 1
+        yield candidate
+
+
+def _look_at(connection: sqlite3.Connection, numbers: list[int], lease_us: int) -> list[_Chosen]:
+    if not numbers:
+        return []
+    parameters = {"numbers": _to_json(numbers), "lease_us": lease_us, "small": SMALL_BODY}
+    return _read_chosen(connection.execute(_sql["chosen"], parameters).fetchone()[0])
+
+
+def _claimed(connection: sqlite3.Connection, chosen: list[_Chosen], first_fence: int) -> list[Claimed]:
+    checkpoints: dict[int, bytes] = {}
+    # Only a job that was granted before can have left a checkpoint; most claims skip the look.
+    if again := [job.number for job in chosen if job.reserves]:
+        checkpoints = dict(connection.execute(_sql["checkpoints"], (_to_json(again),)).fetchall())
+    large: dict[int, bytes] = {}
+    if absent := [job.number for job in chosen if job.payload is None]:
+        large = dict(connection.execute(_sql["large_bodies"], (_to_json(absent),)).fetchall())
+    return [
+        Claimed(  # by position, because this is done for every job
+            Lease(job.id, first_fence + job.position),
+            job.topic,
+            job.task,
+            job.tenant,
+            job.priority,
+            job.attempt,
+            job.max_attempts,
+            job.timeout,
+            job.retry,
+            job.lease_seconds,
+            large[job.number] if job.payload is None else bytes.fromhex(job.payload),
+            FORMATS[job.format],
+            checkpoints.get(job.number),
+            job.number,
+            job.created_at,
+            job.run_at,
+            job.key,
+            job.correlation_id,
+            job.user_id,
+            job.service_id,
+            job.trace,
+            bool(job.suspect),
+        )
+        for job in chosen
+    ]
+
+
+def _to_json(numbers: list[int]) -> str:
+    return msgspec.json.encode(numbers).decode()
 
 
 def _next_due_in(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple, assert_never
@@ -12,7 +15,7 @@ from windlass.clock import MICROSECONDS, seconds_to_microseconds
 from windlass.model import Claimed, FailureOrigin, JobError, Lease, Report, Settlement
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 from windlass.stores.endings import CANCELLED_ON_REQUEST, summarise_error
-from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST
+from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, MAX_BATCH
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite.enqueueing import UNTIL_FINISHED
 from windlass.stores.sqlite.transaction import Code, Metric, Transaction
@@ -20,6 +23,10 @@ from windlass.stores.sqlite.transaction import Code, Metric, Transaction
 _sql = Queries("windlass.stores.sqlite.sql", "settle.sql")
 
 MAX_PARAMETERS = 500
+COMPLETED_TOGETHER = (1, 10, 50, 100, 200, 500, MAX_BATCH)
+"""Jobs that one statement completes. Few sizes, so that each is prepared once."""
+
+_lane_of = operator.attrgetter("tenant", "topic", "task")
 
 _METRICS = {
     Code.COMPLETED: Metric.COMPLETED,
@@ -76,47 +83,54 @@ def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]
     All of them or none: when a single lease had ended, False, and each is to be judged by its row.
     """
     connection, now, tally = transaction.connection, transaction.now, transaction.tally
-    # {fence: [number, started_at]}: the whole batch is one step of SQLite, during which other threads run.
-    ends = {
-        job.lease.fence: (job.number, _start_of(now, settlement.run_seconds, None))
-        for settlement, job in simple
-    }
-    connection.execute("SAVEPOINT windlass_complete")
-    parameters = {"now": now, "ends": msgspec.json.encode(ends).decode()}
-    all_held = connection.execute(_sql["complete"], parameters).rowcount == len(simple)
-    if not all_held:
-        connection.execute("ROLLBACK TO windlass_complete")
-    connection.execute("RELEASE windlass_complete")
-    if not all_held:
+    ends: list[int | None] = []  # number, fence and start of one job after another
+    results: list[tuple[int, bytes]] = []
+    times: defaultdict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for settlement, job in simple:
+        started_at = None
+        if (seconds := settlement.run_seconds) is not None:
+            run_time = round(seconds * MICROSECONDS)
+            started_at = now - run_time
+            run_times, wait_times = times[job.topic]
+            run_times.append(run_time)
+            wait_times.append(max(0, started_at - job.run_at))
+        ends += (job.number, job.lease.fence, started_at)
+        if (result := settlement.outcome.result) is not None:  # type: ignore[union-attr] # Completed
+            results.append((job.number, result))
+    if not _write_ends(connection, now, ends):
         return False
-    results = [
-        (job.number, settlement.outcome.result)
-        for settlement, job in simple
-        if isinstance(settlement.outcome, Completed) and settlement.outcome.result is not None
-    ]
     if results:
         connection.executemany(_sql["add_result"], results)
-    for (tenant, topic, task), n in Counter([(job.tenant, job.topic, job.task) for _, job in simple]).items():
+    for (tenant, topic, task), n in Counter([_lane_of(job) for _, job in simple]).items():
         tally.moved(tenant, topic, task, Code.RUNNING, Code.COMPLETED, n)
         tally.happened(now, topic, Metric.COMPLETED, n)
-    _measure_completed(transaction, simple)
+    for topic, (run_times, wait_times) in times.items():
+        tally.lasted(now, topic, Metric.RUN_TIME, run_times)
+        tally.lasted(now, topic, Metric.WAIT_TIME, wait_times)
     transaction.finished = True
     return True
 
 
-def _measure_completed(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]) -> None:
-    now = transaction.now
-    run_times: defaultdict[str, list[int]] = defaultdict(list)
-    wait_times: defaultdict[str, list[int]] = defaultdict(list)
-    for settlement, job in simple:
-        if settlement.run_seconds is not None:
-            run_time = round(settlement.run_seconds * MICROSECONDS)
-            run_times[job.topic].append(run_time)
-            waited = now - run_time - job.run_at
-            wait_times[job.topic].append(max(0, waited))
-    for topic, times in run_times.items():
-        transaction.tally.lasted(now, topic, Metric.RUN_TIME, times)
-        transaction.tally.lasted(now, topic, Metric.WAIT_TIME, wait_times[topic])
+def _write_ends(connection: sqlite3.Connection, now: int, ends: list[int | None]) -> bool:
+    """Whether all these leases still held; if not, nothing is written.
+
+    The whole batch is one step of SQLite, during which other threads run.
+    """
+    number = len(ends) // 3
+    size = next(size for size in COMPLETED_TOGETHER if size >= number)
+    missing: list[int | None] = [None] * (3 * (size - number))
+    connection.execute("SAVEPOINT windlass_complete")
+    all_held = connection.execute(_complete_statement(size), [now, *ends, *missing]).rowcount == number
+    if not all_held:
+        connection.execute("ROLLBACK TO windlass_complete")
+    connection.execute("RELEASE windlass_complete")
+    return all_held
+
+
+@functools.cache
+def _complete_statement(size: int) -> str:
+    rows = (f"(?{first}, ?{first + 1}, ?{first + 2})" for first in range(2, 3 * size + 2, 3))
+    return _sql["complete"].format(rows=", ".join(rows))
 
 
 def _start_of(now: int, run_seconds: float | None, recorded: int | None) -> int | None:
@@ -155,8 +169,8 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
     _measure(transaction, row, settlement, started_at)
     match outcome:
         case Completed(result):
-            end = msgspec.json.encode({row.fence: (row.number, started_at)}).decode()
-            transaction.connection.execute(_sql["complete"], {"now": now, "ends": end})
+            end = (now, row.number, row.fence, started_at)
+            transaction.connection.execute(_complete_statement(1), end)
             _finished(transaction, row, Code.COMPLETED)
             if result is not None:
                 transaction.connection.execute(_sql["add_result"], (row.number, result))

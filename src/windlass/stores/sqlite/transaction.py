@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+import msgspec
+
 from windlass.clock import MICROSECONDS
 from windlass.model import Claimed, Lease
-from windlass.stores.histogram import bucket_of
+from windlass.stores.histogram import fill
 from windlass.stores.protocol import StoreLimits
 from windlass.stores.queries import Queries
 
@@ -59,15 +61,12 @@ class Tally:
     def happened(self, now: int, topic: str, metric: Metric, n: int = 1) -> None:
         self._minutes[now - now % MINUTE, topic, metric, 0][0] += n
 
-    def lasted(self, now: int, topic: str, metric: Metric, microseconds: Sequence[int]) -> None:
+    def lasted(self, now: int, topic: str, metric: Metric, microseconds: Iterable[int]) -> None:
         minute = now - now % MINUTE
-        buckets: defaultdict[int, list[int]] = defaultdict(list)
-        for duration in microseconds:
-            buckets[bucket_of(duration)].append(duration)
-        for bucket, durations in buckets.items():
+        for bucket, n, total in fill(microseconds):
             entry = self._minutes[minute, topic, metric, bucket]
-            entry[0] += len(durations)
-            entry[1] += sum(durations)
+            entry[0] += n
+            entry[1] += total
 
     def add(self, other: Tally) -> None:
         for count_key, n in other._counts.items():
@@ -79,9 +78,14 @@ class Tally:
 
     def write(self, connection: sqlite3.Connection) -> None:
         if changes := [(*key, n) for key, n in self._counts.items() if n]:
-            connection.executemany(_sql["add_counts"], changes)
+            connection.execute(_sql["add_counts"], (_to_json(changes),))
         if self._minutes:
-            connection.executemany(_sql["add_minutes"], [(*key, *v) for key, v in self._minutes.items()])
+            entries = [(*key, *entry) for key, entry in self._minutes.items()]
+            connection.execute(_sql["add_minutes"], (_to_json(entries),))
+
+
+def _to_json(rows: list[tuple[str | int, ...]]) -> str:
+    return msgspec.json.encode(rows).decode()
 
 
 class Grants:
@@ -95,16 +99,17 @@ class Grants:
     def __init__(self) -> None:
         self._by_fence: dict[int, Claimed] = {}
 
-    def add(self, jobs: Sequence[Claimed]) -> None:
-        for job in jobs:
-            self._by_fence[job.lease.fence] = job
+    def add(self, first_fence: int, jobs: Sequence[Claimed]) -> None:
+        """Jobs granted under fences that count up from the first one."""
+        self._by_fence.update(enumerate(jobs, first_fence))
         while len(self._by_fence) > self.LIMIT:  # never settled here; the oldest have long ended
             del self._by_fence[next(iter(self._by_fence))]
 
     def take(self, lease: Lease) -> Claimed | None:
         """The job granted under this lease; each is given out once."""
         job = self._by_fence.pop(lease.fence, None)
-        return job if job is not None and job.lease == lease else None
+        # Nearly always the very lease that was given out: comparing two ids is slow.
+        return job if job is not None and (job.lease is lease or job.lease == lease) else None
 
 
 @dataclass(slots=True)

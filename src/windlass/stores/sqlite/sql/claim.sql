@@ -19,16 +19,36 @@ WHERE number IN (
 RETURNING tenant, topic, task
 
 -- name: ready_of_lane
--- Differs from PostgreSQL: no SKIP LOCKED, SQLite has one writer at a time.
--- The order of the columns is that of claiming.py, which makes a Claimed of them by position.
-SELECT -j.priority, j.number, j.id, j.suspect, j.reserves, b.format,
-       j.topic, j.task, j.tenant, j.priority, j.attempt + 1, j.max_attempts, j.timeout_us / 1000000.0, j.retry,
-       coalesce(j.lease_us, ?) / 1000000.0, b.payload,
-       j.created_at, j.run_at, j.key, j.correlation_id, j.user_id, j.service_id, j.trace
-FROM windlass_jobs j JOIN windlass_bodies b ON b.number = j.number
-WHERE j.state = 1 AND j.topic = ? AND j.task = ?
-ORDER BY j.priority DESC, j.number
+-- Differs from PostgreSQL: no SKIP LOCKED, SQLite has one writer at a time. Read from the index alone.
+SELECT -priority, number, topic FROM windlass_jobs
+WHERE state = 1 AND topic = ? AND task = ?
+ORDER BY priority DESC, number
 LIMIT ?
+
+-- name: numbers_of_lane
+-- The same as one value: each row of an answer costs a thread a fight for the interpreter.
+SELECT json_group_array(number) FROM (
+    SELECT number FROM windlass_jobs
+    WHERE state = 1 AND topic = ? AND task = ?
+    ORDER BY priority DESC, number
+    LIMIT ?
+)
+
+-- name: chosen
+-- One value for the same reason; claiming.py knows the order. Long bodies are fetched apart (large_bodies).
+SELECT json_group_array(json_array(
+    chosen.key, hex(j.id), j.suspect, j.reserves, b.format,
+    CASE WHEN length(b.payload) <= :small THEN hex(b.payload) END,
+    j.topic, j.task, j.tenant, j.priority, j.attempt + 1, j.max_attempts, j.timeout_us / 1000000.0, j.retry,
+    coalesce(j.lease_us, :lease_us) / 1000000.0, j.number, j.created_at, j.run_at, j.key, j.correlation_id,
+    j.user_id, j.service_id, j.trace
+))
+FROM json_each(:numbers) AS chosen
+CROSS JOIN windlass_jobs j ON j.number = chosen.value
+CROSS JOIN windlass_bodies b ON b.number = j.number
+
+-- name: large_bodies
+SELECT number, payload FROM windlass_bodies WHERE number IN (SELECT value FROM json_each(?))
 
 -- name: next_task_of_topic
 -- Skips from one task of a topic to the next without reading the jobs between.

@@ -5,14 +5,13 @@ SELECT id, number, state, fence, leased_until, topic, task, tenant, run_at, atte
 FROM windlass_jobs WHERE id IN ({ids})
 
 -- name: complete
--- :ends is {fence: [number, started_at], …}. Fenced by itself, because the usual completion comes without a
--- look at the row before.
+-- {rows} becomes as many (number, fence, started_at) as there are jobs, or a few more with a number that is NULL.
+-- Fenced by itself, because the usual completion comes without a look at the row before.
 UPDATE windlass_jobs
-SET state = 3, finished_at = :now, started_at = coalesce(started_at, json_extract(ends.value, '$[1]')),
-    leased_until = NULL, prune_at = :now + retention_us, suspect = 0, cancel_requested = 0
-FROM json_each(:ends) AS ends
-WHERE windlass_jobs.number = json_extract(ends.value, '$[0]') AND fence = CAST(ends.key AS INTEGER)
-    AND state = 2 AND leased_until > :now
+SET state = 3, finished_at = ?1, started_at = coalesce(started_at, ends.column3),
+    leased_until = NULL, prune_at = ?1 + retention_us, suspect = 0, cancel_requested = 0
+FROM (VALUES {rows}) AS ends
+WHERE windlass_jobs.number = ends.column1 AND fence = ends.column2 AND state = 2 AND leased_until > ?1
 
 -- name: fail
 -- buried: put away by a verb; kept until somebody kicks it.
