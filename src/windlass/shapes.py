@@ -103,11 +103,11 @@ class FieldsShape:
         return body
 
     def decode(self, body: bytes) -> Arguments:
-        values = self._decode(body)
+        kwargs = msgspec.structs.asdict(self._decode(body))
         # Left-out fields are left out of the call as well, so the handler's own defaults apply.
-        kwargs = {
-            name: value for name in self._names if (value := getattr(values, name)) is not msgspec.UNSET
-        }
+        for name in self._defaults:
+            if kwargs[name] is msgspec.UNSET:
+                del kwargs[name]
         if self._extra is not EMPTY:
             kwargs.update(self._extras(body))
         if not self._positional_only:

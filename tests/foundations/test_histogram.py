@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.model import Distribution
-from windlass.stores.histogram import bucket_of, middle_of, summarise
+from windlass.stores.histogram import bucket_of, fill, middle_of, start_of, summarise
 
 durations = st.integers(0, 10**12)
 
@@ -70,3 +70,20 @@ def test_percentiles_are_ordered_and_close_to_the_real_ones(values: list[int]) -
     for share, found in ((0.5, summary.p50), (0.95, summary.p95), (0.99, summary.p99)):
         rank = max(0, -(-len(values) * round(share * 100) // 100) - 1)
         assert found == pytest.approx(ordered[rank] / 1e6, rel=0.125)
+
+
+@given(st.integers(0, 200))
+def test_a_bucket_starts_with_the_shortest_duration_it_takes(bucket: int) -> None:
+    """One microsecond less belongs to the bucket before."""
+    assert bucket_of(start_of(bucket)) == bucket
+    assert bucket == 0 or bucket_of(start_of(bucket) - 1) == bucket - 1
+
+
+@given(st.lists(durations))
+def test_many_durations_fall_into_the_buckets_each_of_them_falls_into(many: list[int]) -> None:
+    """Filling the buckets at once counts and adds up the same."""
+    one_by_one: dict[int, tuple[int, int]] = {}
+    for duration in many:
+        n, total = one_by_one.get(bucket_of(duration), (0, 0))
+        one_by_one[bucket_of(duration)] = (n + 1, total + duration)
+    assert {bucket: (n, total) for bucket, n, total in fill(many)} == one_by_one

@@ -27,9 +27,9 @@ def _count_commits(store: SqliteStore) -> list[int]:
     writer_ = store._open[0]
     write = writer_._write
 
-    def counting(calls: list[writer._Call]) -> None:
+    def counting(calls: list[writer._Call]) -> bool:
         commits.append(len(calls))
-        write(calls)
+        return write(calls)
 
     writer_._write = counting  # type: ignore[method-assign]
     return commits
@@ -163,7 +163,8 @@ async def test_an_older_lease_of_a_job_does_not_spoil_the_newer_one(store: Sqlit
     await store.settle([Settlement(job.lease, Released()) for job in old[:1]])
     [new] = (await store.claim(ClaimRequest("w", (Lane("mail"),), 1, 60))).jobs
     assert store._open is not None
-    store._open[0]._grants.add([old[0]])  # as if this process still remembered the older grant
+    # As if this process still remembered the older grant.
+    store._open[0]._grants.add(old[0].lease.fence, [old[0]])
     settlements = [Settlement(job.lease, Completed(), 0.0) for job in (new, old[0], old[1])]
     assert await store.settle(settlements) == [True, False, True]
     assert await store.check() == []

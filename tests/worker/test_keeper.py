@@ -50,9 +50,9 @@ async def test_a_store_that_cannot_be_opened_does_not_stop_the_watchdog(
 class _Importing(Held):
     """A job whose start is taken back, to look for a process first, between two looks at it."""
 
-    looks = 0
+    looks: int = 0
 
-    @property
+    @property  # type: ignore[misc] # where Held has a field
     def started(self) -> float | None:
         self.looks += 1
         return 0.0 if self.looks == 1 else None
@@ -77,7 +77,7 @@ async def test_a_start_that_is_taken_back_meanwhile_does_not_kill_the_keeper() -
             app.store, HeldJobs(), app.clock, unused, unused, unused, registrar=unused, recovery=Recovery()
         )
         await one._store.open()
-        held = _Importing(job, work, 0.0)
+        held = _Importing.since(0.0, job, work)
         await one._record_starts([held])
         assert held.start_recorded
         await one._store.close()

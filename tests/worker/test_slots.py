@@ -22,7 +22,7 @@ def held(priority: int = 0, *, alone: bool = False) -> Held:
         Lease(UUID(int=1), 1), "noop", "noop", "root", priority, 1, 3, None, None, 60.0, b"{}",
         BodyFormat.JSON, None, 1, 0, 0, None, None, None, None, None, alone,
     )  # fmt: skip
-    return Held(job, noop, 0.0)
+    return Held.since(0.0, job, noop)
 
 
 def slots(concurrency: int = 10, prefetch: int | None = None) -> Slots:
@@ -65,13 +65,13 @@ def test_claims_become_smaller_where_the_store_takes_long_for_them() -> None:
     some = slots(concurrency=5000)
     assert some.to_claim() == MOST_PREFETCHED
     for _ in range(20):
-        some.claimed(1000, 4 * CLAIM_SECONDS)
-    assert 200 < some.to_claim() < 300
+        some.claimed(1000, 2 * CLAIM_SECONDS)
+    assert 450 < some.to_claim() < 550
     for _ in range(50):
-        some.claimed(200, 100.0)
+        some.claimed(400, 100.0)
     assert some.to_claim() == LEAST_CLAIMED
     for _ in range(50):
-        some.claimed(200, CLAIM_SECONDS / 100)
+        some.claimed(400, CLAIM_SECONDS / 100)
     assert some.to_claim() > 900
 
 

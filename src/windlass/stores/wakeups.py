@@ -30,9 +30,11 @@ class LocalWakeups:
                 return True
             future = loop.create_future()
             self._waiting = (loop, future)
+        timer = loop.call_later(max(timeout, 0.0), _release, future)
         try:
-            await asyncio.wait((future,), timeout=max(timeout, 0.0))
+            await future
         finally:
+            timer.cancel()
             with self._lock:
                 self._waiting = None
         # Taken only by a wait that was not cancelled: a hint that met a cancelled one is kept for the next.

@@ -116,7 +116,6 @@ class Workplace:
         job, task = held.job, held.task
         if task.isolation is not None and self._places is not None:
             return await self._in_process(held)
-        policy = task.retry
         try:
             args, kwargs = task.decode(job.payload, job.format)
         except Exception as error:
@@ -140,20 +139,20 @@ class Workplace:
                 value = await self._on_thread(held, context, args, kwargs)
         except asyncio.CancelledError as error:
             if held.stop is not None:
-                return deciding.after_stop(job, policy, held.stop)
+                return deciding.after_stop(job, task.retry, held.stop)
             # Cancelled from inside: the handler let somebody else's cancellation escape.
-            return deciding.after_error(job, policy, error)
+            return deciding.after_error(job, task.retry, error)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             if held.stop is not None:
-                return deciding.after_stop(job, policy, held.stop)
-            return deciding.after_error(job, policy, error)
+                return deciding.after_stop(job, task.retry, held.stop)
+            return deciding.after_error(job, task.retry, error)
         finally:
             if timer is not None:
                 timer.cancel()
-        if held.stop in (Stop.LOST, Stop.TIMEOUT):
-            return deciding.after_stop(job, policy, held.stop)
+        if held.stop is not None and held.stop in (Stop.LOST, Stop.TIMEOUT):
+            return deciding.after_stop(job, task.retry, held.stop)
         # A handler that finished although it was asked to stop has finished.
         return deciding.after_return(task, value, self.settings.max_result_bytes)
 

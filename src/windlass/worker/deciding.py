@@ -25,6 +25,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 MAX_MESSAGE = 2000
 MAX_TRACEBACK = 16_000
 
+COMPLETED = Completed()
 CANCELLED = JobError("job_canceled", "cancelled on request", retryable=False)
 
 
@@ -73,6 +74,8 @@ def after_bad_payload(job: Claimed, error: Exception) -> Outcome:
 
 def after_return(task: Task[..., Any], value: object, max_result_bytes: int) -> Outcome:
     """The handler returned."""
+    if value is None:
+        return COMPLETED
     try:
         return Completed(task.encode_result(value, max_result_bytes))
     except Exception as error:  # likewise written by the user's own types

@@ -7,13 +7,14 @@ The event loop adds and removes; the keeper's thread reads and marks. Every fiel
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
+
+from msgspec import Struct
 
 from windlass.model import Claimed
-
-if TYPE_CHECKING:
-    from windlass.task import Task
+from windlass.task import Task
 
 
 class Stop(StrEnum):
@@ -25,38 +26,26 @@ class Stop(StrEnum):
     SHUTDOWN = "shutdown"  # the grace period is over
 
 
-class Held:
-    """One lease and the run under it."""
+class Held(Struct, eq=False):
+    """One lease and the run under it. Times are monotonic."""
 
-    __slots__ = (
-        "deadline",
-        "extend_at",
-        "handler",
-        "job",
-        "refused_at",
-        "settling",
-        "start_recorded",
-        "started",
-        "stop",
-        "stop_asked_at",
-        "task",
-        "thread",
-    )
+    job: Claimed
+    task: Task[..., Any]
+    deadline: float
+    extend_at: float
+    started: float | None = None  # once the handler runs
+    start_recorded: bool = False
+    settling: bool = False  # an outcome is on its way to the store
+    refused_at: float | None = None  # when the store first would not take the outcome
+    stop: Stop | None = None
+    stop_asked_at: float | None = None  # set by whoever asks first
+    handler: asyncio.Task[None] | None = None
+    thread: asyncio.Future[Any] | None = None  # a plain function's run, which nothing can interrupt
 
-    def __init__(self, job: Claimed, task: Task[..., Any], sent: float) -> None:
-        self.job = job
-        self.task = task
-        # Counted from when the claim was *sent*: the store's own count began later, so this one ends first.
-        self.deadline = sent + job.lease_seconds
-        self.extend_at = sent + job.lease_seconds / 3
-        self.started: float | None = None  # monotonic, once the handler runs
-        self.start_recorded = False
-        self.settling = False  # an outcome is on its way to the store
-        self.refused_at: float | None = None  # monotonic: when the store first would not take the outcome
-        self.stop: Stop | None = None
-        self.stop_asked_at: float | None = None  # monotonic; set by whoever asks first
-        self.handler: asyncio.Task[None] | None = None
-        self.thread: asyncio.Future[Any] | None = None  # a plain function's run, which nothing can interrupt
+    @classmethod
+    def since(cls, sent: float, job: Claimed, task: Task[..., Any]) -> Self:
+        """Counted from when the claim was *sent*: the store's own count began later, so ours ends first."""
+        return cls(job, task, sent + job.lease_seconds, sent + job.lease_seconds / 3)
 
     def time_out(self) -> None:
         """A timer's end, on the event loop."""
@@ -79,8 +68,10 @@ class HeldJobs:
     def add(self, held: Held) -> None:
         self._by_fence[held.job.lease.fence] = held
 
-    def drop(self, held: Held) -> None:
-        self._by_fence.pop(held.job.lease.fence, None)
+    def drop(self, gone: Iterable[Held]) -> None:
+        forget = self._by_fence.pop
+        for held in gone:
+            forget(held.job.lease.fence, None)
 
     def snapshot(self) -> list[Held]:
         """All of them, as of now; safe from any thread."""

@@ -1,7 +1,8 @@
 """Slots: coroutines that run one job after another while any wait.
 
 A slot is made when a job waits and there is room, and ends when nothing waits. Between two jobs it does not
-go back to the event loop, unless handlers never wait themselves: then it steps aside now and then.
+go back to the event loop. One slot is enough for handlers that never wait themselves: it runs one after
+another and steps aside now and then. The others are made as soon as a handler does wait.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from windlass.worker.waiting import Recovery
 
 LAST_CHANCE_DELAY = 1.0
 """Seconds until a job that may have killed its workers is offered again, while another such job runs here."""
-JOBS_PER_TURN = 4
-"""Jobs a slot runs before it lets others have the event loop, whatever their handlers do."""
+TURN_SECONDS = 0.002
+"""How long jobs are run one after another before others have the event loop, whatever their handlers do."""
 
 _log = logging.getLogger("windlass.worker")
 
@@ -56,12 +57,25 @@ class Runner:
         self._recovery = recovery
         self._working: set[asyncio.Task[None]] = set()
         self._last_chance: Held | None = None
+        self._now = 0.0  # when the last job ended, by the clock's monotonic time
+        self._turn_ends = 0.0
+        self._aside = False  # a slot has stepped aside, and goes on in the next turn of the event loop
         self.stopping = False
 
     def start_waiting(self) -> None:
-        """Open slots for the jobs that wait, as far as there is room."""
+        """See to it that the jobs that wait are run, as far as there is room."""
+        if not self._aside:
+            self._open(1)
+            self._workplace.loop.call_soon(self._open_others)
+
+    def _open_others(self) -> None:
+        """After a slot had its turn. Unless it goes on by itself, its handler waits, and others are needed."""
+        if not self._aside:
+            self._open(self._slots.concurrency)
+
+    def _open(self, number: int) -> None:
         slots = self._slots
-        for _ in range(min(len(slots.waiting), slots.concurrency - slots.running)):
+        for _ in range(min(number, len(slots.waiting), slots.concurrency - slots.running)):
             slots.running += 1
             task = self._workplace.loop.create_task(self._work())
             self._working.add(task)
@@ -99,7 +113,6 @@ class Runner:
     async def _work(self) -> None:
         me = asyncio.current_task()
         assert me is not None  # noqa: S101 - a coroutine that runs, runs in a task
-        turn = 0
         try:
             while (held := self._next()) is not None:
                 held.handler = me
@@ -107,12 +120,22 @@ class Runner:
                 held.handler = None
                 if me.cancelling():
                     await self._forget_cancellation(me)
-                turn += 1
-                if turn % JOBS_PER_TURN == 0:
-                    await asyncio.sleep(0)
+                if self._now >= self._turn_ends:
+                    if self._aside:
+                        break  # the slot that stepped aside goes on with what waits
+                    await self._step_aside()
         finally:
             self._slots.running -= 1
             self._changed()
+
+    async def _step_aside(self) -> None:
+        self._aside = True
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._aside = False
+        self._turn_ends = self._clock.monotonic() + TURN_SECONDS
+        self._workplace.loop.call_soon(self._open_others)
 
     async def _forget_cancellation(self, me: asyncio.Task[None]) -> None:
         """A cancellation meant for the job that is over must not hit the next one.
@@ -131,9 +154,11 @@ class Runner:
             held = waiting.popleft()
             if len(waiting) <= self._slots.refill_at:
                 self._changed()  # time for the next claim, while there is still something to do
+            if held.stop is None and not held.job.alone:
+                return held
             if held.stop is not None:
                 self._end(held, None if held.stop is Stop.LOST else Released())
-            elif not (held.job.alone and held.job.last_attempt):
+            elif not held.job.last_attempt:
                 return held
             elif self._last_chance is None:
                 self._last_chance = held
@@ -193,7 +218,8 @@ class Runner:
     def _end(self, held: Held, outcome: Outcome | None) -> None:
         """The job leaves its slot. None: its lease is gone, and whoever holds it now decides."""
         if outcome is not None:
-            run_seconds = None if held.started is None else self._clock.monotonic() - held.started
+            self._now = self._clock.monotonic()
+            run_seconds = None if held.started is None else self._now - held.started
             self._settler.add(held, Settlement(held.job.lease, outcome, run_seconds))
             return
         self._settler.lost(held)

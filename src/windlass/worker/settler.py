@@ -78,7 +78,7 @@ class Settler:
 
     @property
     def full(self) -> bool:
-        return self._unsettled() >= FULL
+        return len(self._waiting) + len(self._refused) >= FULL
 
     @property
     def idle(self) -> bool:
@@ -86,9 +86,10 @@ class Settler:
 
     def add(self, held: Held, settlement: Settlement) -> None:
         held.settling = True
+        if not self._waiting:  # the others of a batch have nothing new to tell
+            self._empty.clear()
+            self._news.set()
         self._waiting.append((held, settlement))
-        self._empty.clear()
-        self._news.set()
 
     async def run(self) -> None:
         """Write outcomes until cancelled."""
@@ -97,6 +98,8 @@ class Settler:
                 self._empty.set()
                 self._news.clear()
                 await self._news.wait()
+                # The claim that follows from the same news reaches the store now, and may share a commit.
+                await asyncio.sleep(0)
             left = self._refused_until - asyncio.get_running_loop().time()
             if self._refused and left <= 0:
                 await self._write(self._refused, self._write_one_by_one)
@@ -184,9 +187,12 @@ class Settler:
 
     def _settled(self, batch: Collection[Outgoing], answers: list[bool]) -> None:
         self._backoff.reset()
+        self._held.drop([held for held, _ in batch])
         for (held, settlement), accepted in zip(batch, answers, strict=True):
-            self._held.drop(held)
-            self._count(held, settlement, accepted=accepted)
+            if accepted and type(settlement.outcome) is Completed:
+                self.tally.completed += 1
+            else:
+                self._count(held, settlement, accepted=accepted)
         self._on_settled([held for held, _ in batch])
 
     async def drain(self, timeout: float) -> int:
@@ -197,15 +203,12 @@ class Settler:
         try:
             await asyncio.wait_for(self._empty.wait(), timeout)
         except TimeoutError:
-            return self._unsettled()
+            return len(self._waiting) + len(self._refused)
         return 0
-
-    def _unsettled(self) -> int:
-        return len(self._waiting) + len(self._refused)
 
     def lost(self, held: Held) -> None:
         """Nothing can be written for this job any more."""
-        self._held.drop(held)
+        self._held.drop((held,))
         self.tally.lost += 1
         self._on_settled((held,))
 

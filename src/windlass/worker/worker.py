@@ -243,6 +243,7 @@ class Worker:
             if not self._stopping:
                 events.runner.start_waiting()
             if claim.jobs:
+                await asyncio.sleep(0)  # let them start, before the next claim is made ready
                 continue
             if until_idle and was_idle:
                 return
@@ -302,7 +303,7 @@ class Worker:
                 # Its name became ambiguous after this worker started; others may know better.
                 unknown.append(Settlement(job.lease, Released(UNKNOWN_DELAY)))
                 continue
-            held = Held(job, task, sent)
+            held = Held.since(sent, job, task)
             self._held.add(held)
             self._slots.take_in(held)
         if unknown:

@@ -24,7 +24,7 @@ from typing import Final
 
 from windlass.stores.sqlite.location import Location
 
-CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
+CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
 PATIENT_BYTES: Final = 64 * 1024 * 1024
 PATIENCE_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 0.25

@@ -45,9 +45,9 @@ class _Chosen(msgspec.Struct, array_like=True, gc=False):
     priority: int
     attempt: int
     max_attempts: int | None
-    timeout: float | None
+    timeout_us: int | None
     retry: str | None
-    lease_seconds: float
+    lease_us: int
     number: int
     created_at: int
     run_at: int
@@ -194,9 +194,9 @@ def _claimed(connection: sqlite3.Connection, chosen: list[_Chosen], first_fence:
             job.priority,
             job.attempt,
             job.max_attempts,
-            job.timeout,
+            None if job.timeout_us is None else job.timeout_us / MICROSECONDS,
             job.retry,
-            job.lease_seconds,
+            job.lease_us / MICROSECONDS,
             large[job.number] if job.payload is None else bytes.fromhex(job.payload),
             FORMATS[job.format],
             checkpoints.get(job.number),

@@ -122,7 +122,7 @@ class SqliteStore:
         return await self._writer.run(enqueueing.enqueue, jobs) if jobs else []
 
     async def claim(self, request: ClaimRequest) -> Claim:
-        claiming = asyncio.ensure_future(self._writer.run(_claim, request))
+        claiming = self._writer.run(_claim, request)
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:

@@ -84,7 +84,7 @@ class Tally:
             connection.execute(_sql["add_minutes"], (_to_json(entries),))
 
 
-def _to_json(rows: list[tuple[str | int, ...]]) -> str:
+def _to_json(rows: Sequence[tuple[object, ...]]) -> str:
     return msgspec.json.encode(rows).decode()
 
 

@@ -69,8 +69,8 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="windlass-sqlite-writer", daemon=True)
         self._thread.start()
 
-    async def run(self, operation: Operation[A, R], argument: A) -> R:
-        """Have ``operation`` done in the next transaction; returns once that is durable."""
+    def run(self, operation: Operation[A, R], argument: A) -> asyncio.Future[R]:
+        """Have ``operation`` done in the next transaction; the answer comes once that is durable."""
         if os.getpid() != self._pid:
             raise UsedAfterFork(
                 f"this store was opened in process {self._pid} and is used in process {os.getpid()}; "
@@ -81,7 +81,7 @@ class Writer:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         self._calls.put(_Call(operation, argument, loop, future))
-        return await future
+        return future
 
     def post(self, operation: Operation[A, Any], argument: A) -> None:
         """Have it done without waiting, from any thread. For hints: nobody learns whether it failed."""
@@ -103,8 +103,10 @@ class Writer:
     def _run(self) -> None:
         try:
             while (calls := self._gather()) is not None:
-                self._write(calls)
+                committed = self._write(calls)
                 _answer(calls)
+                if committed:
+                    self._tidy()
         finally:
             # Also when a bug ends this thread: nobody may wait for an answer that will not come.
             self._closed = True
@@ -137,7 +139,7 @@ class Writer:
             return calls
         return None
 
-    def _write(self, calls: list[_Call]) -> None:
+    def _write(self, calls: list[_Call]) -> bool:
         """One transaction for all of them. What fails here fails for every caller, and left nothing."""
         connection = self._connection
         try:
@@ -160,17 +162,24 @@ class Writer:
             failure = translate(error, self._location)
             for call in calls:
                 call.error = failure
-            return
+            return False
         except BaseException as error:
             for call in calls:
                 call.error = error
-            return
+            return False
         try:
             self._after_commit(connection, transaction.ready_topics, transaction.finished)
+        except Exception as error:
+            # The work is durable, and this thread must live: a hint is tried again with the next commit.
+            self._checkpointer.failed(error)
+        return True
+
+    def _tidy(self) -> None:
+        """After everybody has their answer: a checkpoint takes longer than a commit."""
+        try:
             self._checkpointer.after_commit()
         except Exception as error:
-            # The work is durable, and this thread must live: a hint or a checkpoint is tried again later.
-            self._checkpointer.failed(error)
+            self._checkpointer.failed(error)  # likewise
 
     def _run_group(self, transaction: Transaction, group: list[_Call], *, guard: bool) -> None:
         """Run one operation for several callers; if it raises, find out whose fault it was."""

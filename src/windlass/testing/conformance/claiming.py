@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.model import ClaimRequest, Lane, State
+from windlass.model import BodyFormat, ClaimRequest, Lane, State
 from windlass.outcome import Released, Retried
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
@@ -46,6 +46,19 @@ async def test_a_claim_carries_what_the_handler_needs(store: Store) -> None:
     assert (claimed.created_at, claimed.run_at) == (record.created_at, record.run_at)
     assert (claimed.correlation_id, claimed.user_id, claimed.service_id) == ("c", "u", "s")
     assert (claimed.trace, claimed.alone) == ("00-trace", False)
+
+
+async def test_a_claim_brings_bodies_of_every_kind_and_size(store: Store) -> None:
+    """As they were put in, also side by side."""
+    bodies = [b"[1]", b'"' + b"x" * 4094 + b'"', b'"' + b"y" * 4095 + b'"', '"ä"'.encode()]
+    raw = [b"", bytes(range(256)), bytes(range(256)) * 400]
+    for body in bodies:
+        await put(store, payload=body)
+    for body in raw:
+        await put(store, payload=body, format=BodyFormat.BYTES)
+    claimed = await claim(store, limit=10)
+    assert [job.payload for job in claimed] == [*bodies, *raw]
+    assert [job.format for job in claimed] == [BodyFormat.JSON] * 4 + [BodyFormat.BYTES] * 3
 
 
 async def test_a_claimed_job_shows_who_has_it_and_for_how_long(store: Store, clock: FrozenClock) -> None:

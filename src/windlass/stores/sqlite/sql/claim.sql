@@ -39,8 +39,8 @@ SELECT json_group_array(number) FROM (
 SELECT json_group_array(json_array(
     chosen.key, hex(j.id), j.suspect, j.reserves, b.format,
     CASE WHEN length(b.payload) <= :small THEN hex(b.payload) END,
-    j.topic, j.task, j.tenant, j.priority, j.attempt + 1, j.max_attempts, j.timeout_us / 1000000.0, j.retry,
-    coalesce(j.lease_us, :lease_us) / 1000000.0, j.number, j.created_at, j.run_at, j.key, j.correlation_id,
+    j.topic, j.task, j.tenant, j.priority, j.attempt + 1, j.max_attempts, j.timeout_us, j.retry,
+    coalesce(j.lease_us, :lease_us), j.number, j.created_at, j.run_at, j.key, j.correlation_id,
     j.user_id, j.service_id, j.trace
 ))
 FROM json_each(:numbers) AS chosen
