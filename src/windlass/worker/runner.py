@@ -69,7 +69,7 @@ class Runner:
             self._workplace.loop.call_soon(self._open_others)
 
     def _open_others(self) -> None:
-        """After a slot had its turn. Unless it goes on by itself, its handler waits, and others are needed."""
+        """After a slot had its turn. Unless that goes on by itself, its handler waits: open the others."""
         if not self._aside:
             self._open(self._slots.concurrency)
 

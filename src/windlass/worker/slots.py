@@ -11,7 +11,7 @@ from windlass.worker.held import Held
 MOST_PREFETCHED = 1000
 CLAIM_SECONDS = 0.02
 """How long one claim should take at most: an urgent job waits for the one under way, and then for its own."""
-LEAST_CLAIMED = 250
+LEAST_CLAIMED = 500
 """Smaller claims than this cost too much, however long they take."""
 PREFETCH_SECONDS = 0.15
 """How much work to have at hand, measured by how fast jobs start: enough to bridge a claim, no hoarding."""
