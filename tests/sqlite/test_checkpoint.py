@@ -13,6 +13,8 @@ import pytest
 from windlass.ids import new_id
 from windlass.model import NewJob
 from windlass.stores.sqlite import SqliteStore, checkpoint
+from windlass.stores.sqlite.connection import connect
+from windlass.stores.sqlite.location import parse_url
 
 BODY = b'"' + b"x" * 60_000 + b'"'
 
@@ -50,23 +52,24 @@ async def test_the_log_is_restarted_when_it_has_grown_and_its_file_is_used_again
     assert min(sizes) == 500_000
 
 
-async def test_a_file_that_nobody_cut_off_is_not_taken_for_a_full_log(
-    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_that_nobody_cut_off_is_not_taken_for_a_full_log(store: SqliteStore, path: Path) -> None:
     """Somebody else's connection was the first to write after the restart; one checkpoint was enough."""
-    assert store._open is not None
-    connection = store._open[0]._connection
+    location = parse_url(store.url)
+    connection, other = connect(location), sqlite3.connect(path, isolation_level=None)
+    checkpointer = checkpoint.Checkpointer(location, connection)
+    other.execute("PRAGMA wal_autocheckpoint = 0")
+    other.execute("CREATE TABLE theirs (x)")
     checkpoints: list[str] = []
     connection.set_trace_callback(lambda text: checkpoints.append(text) if "wal_checkpoint" in text else None)
     while not checkpoints:
-        await _write(store, 1)
-    with sqlite3.connect(path, isolation_level=None) as other:
-        other.execute("PRAGMA wal_autocheckpoint = 0")
-        other.execute("CREATE TABLE theirs (x)")
-    for _ in range(3):
-        await _write(store, 1)
+        connection.execute("INSERT INTO theirs VALUES (zeroblob(60000))")
+        checkpointer.after_commit()
+    for writer in (other, connection, connection):
+        writer.execute("INSERT INTO theirs VALUES (zeroblob(60000))")
+        checkpointer.after_commit()
     assert _log_size(path) > 500_000
     assert len(checkpoints) == 1
+    connection.close()
     other.close()
 
 
