@@ -22,7 +22,6 @@ QUERIES = {
     ("file", "name", "index"),
     [
         ("claim", "ready_of_lane", "windlass_jobs_ready"),
-        ("claim", "numbers_of_lane", "windlass_jobs_ready"),
         ("claim", "promote", "windlass_jobs_waiting"),
         ("claim", "next_task_of_topic", "windlass_jobs_ready"),
         ("claim", "lane_has_ready", "windlass_jobs_ready"),

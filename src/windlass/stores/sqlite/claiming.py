@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
+import functools
 import itertools
 import operator
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Mapping
 from uuid import UUID
 
 import msgspec
@@ -26,8 +26,14 @@ PROMOTE_LIMIT = 10_000
 SMALL_BODY = 4096
 """Bodies up to this many bytes come with their jobs, all in one value."""
 
-_Candidate = tuple[int, int, str]
-"""Of ready_of_lane: priority (negative, so that the best sorts first), number, topic."""
+LEAST_DEPTH = 4
+"""Jobs of a lane that are looked at in any case: fewer would make it necessary to look again too often."""
+
+MOST_LANES = 128
+"""Of one statement. Fewer go in powers of two, so that few statements have to be prepared."""
+
+_Candidate = tuple[int, int]
+"""Priority (negative, so that the best sorts first) and number."""
 
 
 class _Chosen(msgspec.Struct, array_like=True, gc=False):
@@ -58,7 +64,7 @@ class _Chosen(msgspec.Struct, array_like=True, gc=False):
     trace: str | None
 
 
-_read_numbers = msgspec.json.Decoder(list[int]).decode
+_read_found = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
 _read_chosen = msgspec.json.Decoder(list[_Chosen]).decode
 _lane_of = operator.attrgetter("tenant", "topic", "task")
 
@@ -137,37 +143,72 @@ def _lanes(transaction: Transaction, request: ClaimRequest) -> list[tuple[str, s
 
 
 def _choose(connection: sqlite3.Connection, request: ClaimRequest, lanes: list[tuple[str, str]]) -> list[int]:
-    """The numbers of the best jobs across the lanes: highest priority, then lowest number."""
-    room = dict(request.topic_limits)
-    heads: list[tuple[tuple[str, str, int], _Candidate, sqlite3.Cursor]] = []
-    for topic, task in lanes:
-        lane = (topic, task, min(request.limit, room.get(topic, request.limit)))
-        cursor = connection.execute(_sql["ready_of_lane"], lane)
-        if (head := cursor.fetchone()) is not None:
-            heads.append((lane, head, cursor))
-    if len(heads) == 1:  # nearly always
-        heads[0][2].close()
-        return _read_numbers(connection.execute(_sql["numbers_of_lane"], heads[0][0]).fetchone()[0])
-    candidates: Iterator[_Candidate] = heapq.merge(
-        *(itertools.chain((head,), cursor) for _, head, cursor in heads)
-    )
-    if room:
-        candidates = _within(candidates, room)
-    numbers = [number for _, number, _ in itertools.islice(candidates, request.limit)]
-    for _, _, cursor in heads:
-        cursor.close()
-    return numbers
+    """The numbers of the best jobs across the lanes: highest priority, then lowest number.
+
+    A thousand lanes are not read to the limit each: twice as far as their share of it, and deeper only where
+    all that was seen is among the best.
+    """
+    limit = request.limit
+    depths = dict.fromkeys(lanes, min(limit, max(2 * limit // max(len(lanes), 1), LEAST_DEPTH)))
+    seen: dict[tuple[str, str], list[_Candidate]] = {}
+    deeper = lanes
+    best: list[_Candidate] = []
+    while deeper:
+        seen.update(_look_into(connection, [(lane, depths[lane]) for lane in deeper]))
+        best = _best(seen, limit, request.topic_limits)
+        last = best[-1] if len(best) == limit else None
+        deeper = [
+            lane
+            for lane in deeper
+            if depths[lane] == len(seen[lane]) < limit and (last is None or seen[lane][-1] <= last)
+        ]
+        for lane in deeper:
+            depths[lane] = min(limit, 8 * depths[lane])
+    return [number for _, number in best]
 
 
-def _within(candidates: Iterator[_Candidate], room: dict[str, int]) -> Iterator[_Candidate]:
-    """Without those whose topic has no room left."""
-    for candidate in candidates:
-        topic = candidate[2]
-        if topic in room:
-            if room[topic] <= 0:
-                continue
-            room[topic] -= 1
-        yield candidate
+def _look_into(
+    connection: sqlite3.Connection, lanes: list[tuple[tuple[str, str], int]]
+) -> dict[tuple[str, str], list[_Candidate]]:
+    """The first jobs of each lane, so many. Few statements: each would have to be prepared anew for a lane."""
+    seen: dict[tuple[str, str], list[_Candidate]] = {lane: [] for lane, _ in lanes}
+    start = 0
+    while start < len(lanes):
+        size = min(MOST_LANES, 1 << (len(lanes) - start).bit_length() - 1)
+        values: list[object] = []
+        for index, ((topic, task), depth) in enumerate(lanes[start : start + size], start):
+            values += (index, topic, task, depth)
+        for index, urgency, number in _read_found(connection.execute(_ready(size), values).fetchone()[0]):
+            seen[lanes[index][0]].append((urgency, number))
+        start += size
+    return seen
+
+
+@functools.lru_cache(16)
+def _ready(lanes: int) -> str:
+    """The statement for so many lanes. One value comes back: each row of an answer costs a thread a fight for
+    the interpreter.
+    """
+    parts = " UNION ALL ".join([f"SELECT * FROM ({_sql['ready_of_lane']})"] * lanes)  # noqa: S608 - our own
+    return f"SELECT json_group_array(json_array(lane, urgency, number)) FROM ({parts})"  # noqa: S608
+
+
+def _best(
+    seen: dict[tuple[str, str], list[_Candidate]], limit: int, rooms: Mapping[str, int]
+) -> list[_Candidate]:
+    """The first of what was seen, without those whose topic has no room left."""
+    if not rooms:
+        return sorted(itertools.chain.from_iterable(seen.values()))[:limit]
+    left = dict(rooms)
+    best: list[_Candidate] = []
+    for candidate, topic in sorted((candidate, topic) for (topic, _), of in seen.items() for candidate in of):
+        if len(best) == limit:
+            break
+        if left.get(topic, 1) > 0:
+            best.append(candidate)
+            if topic in left:
+                left[topic] -= 1
+    return best
 
 
 def _look_at(connection: sqlite3.Connection, numbers: list[int], lease_us: int) -> list[_Chosen]:

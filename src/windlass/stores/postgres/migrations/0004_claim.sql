@@ -107,14 +107,13 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_lanes integer[];
     v_quotas integer[];
-    v_urgencies bigint[] := '{}';
-    v_numbers bigint[] := '{}';
-    v_suspects boolean[] := '{}';
-    v_lane integer;
-    v_found record;
+    v_depths integer[];
+    v_deeper boolean;
+    v_urgencies bigint[];
+    v_numbers bigint[];
+    v_suspects boolean[];
     v_alone integer;
 BEGIN
-    tids := '{}'; tenants := '{}'; lanes := '{}';
     IF cardinality(p_topics) = 1 THEN
         v_lanes := ARRAY[1];
     ELSE
@@ -134,54 +133,55 @@ BEGIN
         );
     END IF;
     IF cardinality(v_lanes) > 1 THEN
-        SELECT array_agg(q.lane), array_agg(q.n) INTO v_lanes, v_quotas
-        FROM (
-            SELECT best.lane, count(*)::integer AS n
+        -- A thousand lanes are not read to the limit each: twice as far as their share of it, and deeper only where
+        -- all that was seen is among the best.
+        v_depths := array_fill(
+            least(p_limit, greatest(2 * p_limit / cardinality(v_lanes), 4)), ARRAY[cardinality(v_lanes)]
+        );
+        LOOP
+            SELECT array_agg(q.lane), array_agg(q.n), array_agg(least(8 * q.depth, p_limit)),
+                   bool_or(q.n = q.depth AND q.depth < p_limit)
+            INTO v_lanes, v_quotas, v_depths, v_deeper
             FROM (
-                SELECT placed.lane FROM (
-                    SELECT heads.*, row_number() OVER (PARTITION BY topic ORDER BY urgency, number) AS place
-                    FROM (
-                        SELECT lane, p_topics[lane] AS topic, p_rooms[lane] AS room, h.urgency, h.number
-                        FROM unnest(v_lanes) AS lane,
-                            LATERAL (
-                                SELECT -j.priority AS urgency, j.number FROM jobs j
-                                WHERE j.state = 1 AND j.topic = p_topics[lane] AND j.task = p_tasks[lane]
-                                    AND ((-j.priority), j.number)
-                                        > (coalesce(p_urgencies[lane], -9223372036854775808),
-                                           coalesce(p_numbers[lane], -9223372036854775808))
-                                ORDER BY (-j.priority), j.number LIMIT least(p_limit, p_rooms[lane])
-                            ) AS h
-                    ) AS heads
-                ) AS placed
-                WHERE coalesce(placed.place <= placed.room, true)
-                ORDER BY placed.urgency, placed.number LIMIT p_limit
-            ) AS best
-            GROUP BY best.lane
-        ) AS q;
+                SELECT best.lane, min(best.depth) AS depth, count(*)::integer AS n
+                FROM (
+                    SELECT placed.lane, placed.depth FROM (
+                        SELECT heads.*, row_number() OVER (PARTITION BY topic ORDER BY urgency, number) AS place
+                        FROM (
+                            SELECT l.lane, l.depth, p_topics[l.lane] AS topic, p_rooms[l.lane] AS room,
+                                   h.urgency, h.number
+                            FROM unnest(v_lanes, v_depths) AS l(lane, depth),
+                                LATERAL (
+                                    SELECT -j.priority AS urgency, j.number FROM jobs j
+                                    WHERE j.state = 1 AND j.topic = p_topics[l.lane] AND j.task = p_tasks[l.lane]
+                                        AND ((-j.priority), j.number)
+                                            > (coalesce(p_urgencies[l.lane], -9223372036854775808),
+                                               coalesce(p_numbers[l.lane], -9223372036854775808))
+                                    ORDER BY (-j.priority), j.number LIMIT least(l.depth, p_rooms[l.lane])
+                                ) AS h
+                        ) AS heads
+                    ) AS placed
+                    WHERE coalesce(placed.place <= placed.room, true)
+                    ORDER BY placed.urgency, placed.number LIMIT p_limit
+                ) AS best
+                GROUP BY best.lane
+            ) AS q;
+            EXIT WHEN v_deeper IS NOT TRUE;
+        END LOOP;
     END IF;
-    FOR v_lane IN 1..coalesce(cardinality(v_lanes), 0) LOOP
-        SELECT array_agg(c.tid) AS tids, array_agg(c.tenant) AS tenants, array_agg(c.urgency) AS urgencies,
-               array_agg(c.number) AS numbers, array_agg(c.suspect) AS suspects
-        INTO v_found
-        FROM (
+    SELECT coalesce(array_agg(c.tid), '{}'), array_agg(c.tenant), array_agg(l.lane), array_agg(c.urgency),
+           array_agg(c.number), array_agg(c.suspect)
+    INTO tids, tenants, lanes, v_urgencies, v_numbers, v_suspects
+    FROM unnest(v_lanes, v_quotas) AS l(lane, quota),
+        LATERAL (
             SELECT j.ctid AS tid, j.tenant, -j.priority AS urgency, j.number, j.suspect FROM jobs j
-            WHERE j.state = 1 AND j.topic = p_topics[v_lanes[v_lane]] AND j.task = p_tasks[v_lanes[v_lane]]
+            WHERE j.state = 1 AND j.topic = p_topics[l.lane] AND j.task = p_tasks[l.lane]
                 AND ((-j.priority), j.number)
-                    > (coalesce(p_urgencies[v_lanes[v_lane]], -9223372036854775808),
-                       coalesce(p_numbers[v_lanes[v_lane]], -9223372036854775808))
-            ORDER BY (-j.priority), j.number
-            LIMIT coalesce(v_quotas[v_lane], least(p_limit, p_rooms[v_lanes[v_lane]]))
+                    > (coalesce(p_urgencies[l.lane], -9223372036854775808),
+                       coalesce(p_numbers[l.lane], -9223372036854775808))
+            ORDER BY (-j.priority), j.number LIMIT coalesce(l.quota, least(p_limit, p_rooms[l.lane]))
             FOR UPDATE SKIP LOCKED
         ) AS c;
-        IF v_found.tids IS NOT NULL THEN
-            tids := tids || v_found.tids;
-            tenants := tenants || v_found.tenants;
-            lanes := lanes || array_fill(v_lanes[v_lane], ARRAY[cardinality(v_found.tids)]);
-            v_urgencies := v_urgencies || v_found.urgencies;
-            v_numbers := v_numbers || v_found.numbers;
-            v_suspects := v_suspects || v_found.suspects;
-        END IF;
-    END LOOP;
     more := cardinality(tids) >= p_limit;
     IF true = ANY (v_suspects) THEN
         -- A suspect is granted alone: the only one when it comes first, the end of the choice otherwise.

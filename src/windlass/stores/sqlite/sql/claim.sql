@@ -19,20 +19,12 @@ WHERE number IN (
 RETURNING tenant, topic, task
 
 -- name: ready_of_lane
--- Differs from PostgreSQL: no SKIP LOCKED, SQLite has one writer at a time. Read from the index alone.
-SELECT -priority, number, topic FROM windlass_jobs
+-- The first jobs of a lane, read from the index alone; the first value says which lane. claiming.py puts many of these
+-- together. Differs from PostgreSQL: no SKIP LOCKED, SQLite has one writer at a time.
+SELECT ? AS lane, -priority AS urgency, number FROM windlass_jobs
 WHERE state = 1 AND topic = ? AND task = ?
 ORDER BY priority DESC, number
 LIMIT ?
-
--- name: numbers_of_lane
--- The same as one value: each row of an answer costs a thread a fight for the interpreter.
-SELECT json_group_array(number) FROM (
-    SELECT number FROM windlass_jobs
-    WHERE state = 1 AND topic = ? AND task = ?
-    ORDER BY priority DESC, number
-    LIMIT ?
-)
 
 -- name: chosen
 -- One value for the same reason; claiming.py knows the order. Long bodies are fetched apart (large_bodies).
