@@ -42,6 +42,8 @@ def prepare(system: System, cache: Path) -> Environment:
     if sys.version_info < system.python:
         needed = ".".join(map(str, system.python))
         raise NotMeasured(f"needs Python {needed}, this is {sys.version_info.major}.{sys.version_info.minor}")
+    if system.program and shutil.which(system.program) is None:
+        raise NotMeasured(f"needs {system.program}")
     adapter = str(ADAPTERS / system.adapter)
     if not system.requirements:
         return Environment((sys.executable, adapter))

@@ -15,7 +15,7 @@ from bench.environments import Environment, NotMeasured, prepare
 from bench.grounds import Grounds
 from bench.program import AdapterFailed
 from bench.results import Measurement, Results, timestamp
-from bench.systems import System
+from bench.systems import OURS, System
 from bench.trial import JobsLost, Trial
 from bench.workloads import Workload
 
@@ -67,7 +67,9 @@ def suits(system: System, workload: Workload) -> bool:
         system.ground in workload.grounds
         and workload.kind in system.kinds
         and (system.best or workload.variants)
-        and (not workload.few or system.strong)
+        and (workload.who != "strong" or system.strong)
+        and (workload.who != "ours" or system.name.startswith(OURS))
+        and not (system.baseline and not workload.baselines)
     )
 
 

@@ -25,6 +25,7 @@ class System:
     kinds: tuple[str, ...] = ("noop",)  # handlers the adapter has: noop, pause, sync, flaky
     peer: bool = True  # someone else's queue, not ours and not a baseline
     strong: bool = False  # does the workloads that only the strongest do
+    program: str = ""  # must be on the path
 
     @property
     def family(self) -> str:
@@ -35,14 +36,51 @@ class System:
     def best(self) -> bool:
         return ":" not in self.name
 
+    @property
+    def baseline(self) -> bool:
+        return self.name.startswith(("raw-", "bare-"))
+
 
 # Versions are pinned here and nowhere else. The newest at the time of writing that run on Python 3.11 and Node 20.
 ASYNCPG = "asyncpg==0.32.0"
+PSYCOPG = "psycopg[binary]==3.3.8"
 PGQUEUER = ("pgqueuer[asyncpg]==1.6.0", ASYNCPG)
 GRAPHILE_WORKER = ("graphile-worker@0.17.3", "pg@8")
 HUEY = ("huey==3.5.4",)
+PROCRASTINATE = ("procrastinate==3.10.0", PSYCOPG)
+OBAN = ("oban==0.7.0",)
+CHANCY = ("chancy==0.26.0", PSYCOPG)
+DBOS = ("dbos==3.3.0", PSYCOPG)
+SAQ = ("saq[redis,hiredis]==0.26.4", "typing-extensions==4.16.0")  # it forgets to ask for the second
+ARQ = ("arq==0.28.0", "hiredis==3.5.0")
+DRAMATIQ = ("dramatiq[redis]==2.2.1", "hiredis==3.5.0")
 
 ALL_KINDS = ("noop", "pause", "sync", "flaky")
+
+
+
+def _both(name: str, adapter: str, ground: Ground, pace: int, requirements: tuple[str, ...], **more: Any) -> list[System]:
+    """A peer at its best, and as it comes: nothing set but 100 handlers, where it has such a setting."""
+    note = more.pop("note", "")
+    return [
+        System(name, adapter, ground, pace, requirements, {"best": True}, note=note, **more),
+        System(f"{name}:default", adapter, ground, pace, requirements, {"best": False}, **more),
+    ]
+
+
+def _on_redis(name: str, adapter: str, pace: int, requirements: tuple[str, ...]) -> list[System]:
+    """A peer on a Redis that writes through to the disk, on one that does not, and as it comes."""
+    kept = "no history"
+    return [
+        System(name, adapter, "redis-durable", pace, requirements, {"best": True}, note=f"appendfsync always; {kept}"),
+        System(
+            f"{name}:not-durable", adapter, "redis", pace, requirements, {"best": True}, note=f"no fsync; {kept}"
+        ),
+        System(
+            f"{name}:default", adapter, "redis", pace, requirements, {"best": False}, note=f"no fsync; {kept}"
+        ),
+    ]
+
 
 SYSTEMS: tuple[System, ...] = (
     System(
@@ -80,6 +118,44 @@ SYSTEMS: tuple[System, ...] = (
         {"best": False},
         note="Node; nothing set but 100 handlers; deletes finished jobs",
     ),
+    *_both(
+        "procrastinate", "run_procrastinate.py", "postgres", 400, PROCRASTINATE, note="psycopg's C part, 20 connections"
+    ),
+    *_both("oban", "run_oban.py", "postgres", 2_000, OBAN, python=(3, 12), note="looks for jobs every millisecond"),
+    *_both(
+        "chancy",
+        "run_chancy.py",
+        "postgres",
+        1_500,
+        CHANCY,
+        note="eager polling, completions written every 50 ms; the default writes them every second",
+    ),
+    *_both("dbos", "run_dbos.py", "postgres", 350, DBOS, note="a workflow without steps; polls every 20 ms"),
+    System(
+        "raw-postgres",
+        "run_raw_postgres.py",
+        "postgres",
+        40_000,
+        note="baseline: the functions of Windlass's schema in a bare asyncpg loop, batches of 500, no handlers",
+        peer=False,
+    ),
+    System(
+        "raw-pgbench",
+        "run_raw_pgbench.py",
+        "postgres",
+        40_000,
+        note="baseline: the same functions driven by pgbench, one client",
+        peer=False,
+        program="pgbench",
+    ),
+    System(
+        "bare-postgres",
+        "run_bare_postgres.py",
+        "postgres",
+        40_000,
+        note="baseline: a minimal table in a bare asyncpg loop, batches of 500; no code of Windlass",
+        peer=False,
+    ),
     System(
         "windlass-sqlite", "run_windlass.py", "sqlite", 40_000, kinds=ALL_KINDS, peer=False, strong=True
     ),
@@ -103,6 +179,25 @@ SYSTEMS: tuple[System, ...] = (
         {"best": False},
         note="one worker, polls every 0.1 s and more; fsync on",
     ),
+    System(
+        "raw-sqlite",
+        "run_raw_store.py",
+        "sqlite",
+        40_000,
+        note="baseline: claim and settle of Windlass's store in a bare loop, batches of 500, no handlers",
+        peer=False,
+    ),
+    System(
+        "bare-sqlite",
+        "run_bare_sqlite.py",
+        "sqlite",
+        100_000,
+        note="baseline: a minimal table in a bare sqlite3 loop, batches of 500; no code of Windlass",
+        peer=False,
+    ),
+    *_on_redis("saq", "run_saq.py", 1_000, SAQ),
+    *_on_redis("dramatiq", "run_dramatiq.py", 1_800, DRAMATIQ),
+    *_on_redis("arq", "run_arq.py", 800, ARQ),
 )
 
 BY_NAME = {system.name: system for system in SYSTEMS}

@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.environments import Environment
 from bench.grounds import Place
+from bench.machine import total_cpu_seconds
 from bench.program import AdapterFailed, Program
 from bench.systems import System
 
@@ -41,7 +42,7 @@ class Trial:
     log: Path
     scale: float
     stack: contextlib.ExitStack
-    kind: str = "noop"
+    options: dict[str, Any] = field(default_factory=dict)
     producer: Program = field(init=False)
     workers: list[Program] = field(default_factory=list)
 
@@ -54,9 +55,9 @@ class Trial:
 
     # -- programs ---------------------------------------------------------------------------------------
 
-    def open(self, kind: str = "noop") -> Program:
-        """Start the producer, which makes the schema."""
-        self.kind = kind
+    def open(self, kind: str = "noop", **options: Any) -> Program:
+        """Start the producer, which makes the schema. ``options`` are for workers, too."""
+        self.options = {**self.system.options, "kind": kind, **options}
         self.producer = self._start()
         self.producer.ask("setup")
         return self.producer
@@ -67,7 +68,7 @@ class Trial:
 
     def _start(self) -> Program:
         program = self.stack.enter_context(Program(self.environment, self.log))
-        program.ask("open", url=self.place.url, options={**self.system.options, "kind": self.kind})
+        program.ask("open", url=self.place.url, options=self.options)
         return program
 
     def work(self) -> None:
@@ -115,11 +116,18 @@ class Trial:
 
     @contextlib.contextmanager
     def cpu(self, figures: dict[str, float]) -> Iterator[None]:
-        """Put the processor time of workers and server into ``figures``; ``per_job`` makes it µs a job."""
+        """Put the processor time of workers and server into ``figures``; ``per_job`` makes it µs a job.
+
+        And how busy the whole machine was: with all cores busy, more processes cannot be faster.
+        """
+        busy, total = total_cpu_seconds()
         server = self.place.server_cpu_seconds()
         workers = sum(count["cpu_seconds"] for count in self.counts())
         yield
         figures["worker_cpu"] = sum(count["cpu_seconds"] for count in self.counts()) - workers
+        busy_after, total_after = total_cpu_seconds()
+        if total_after > total:
+            figures["machine_busy_percent"] = 100 * (busy_after - busy) / (total_after - total)
         if server is not None:
             figures["server_cpu"] = (self.place.server_cpu_seconds() or 0.0) - server
 

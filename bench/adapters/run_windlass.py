@@ -3,67 +3,78 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
+import windlass_scale
 from talk import System, serve, tally
 
-from windlass import Windlass
+from windlass import Retry, Windlass
 
 
 class WindlassSystem(System):
     bulk = 10_000
 
     async def open(self, url: str, options: dict[str, Any]) -> None:
+        self.url = url
         self.app = app = Windlass(url)
         note = tally.note
 
-        if options["kind"] == "sync":
+        async def job(x: str, number: int = 0, called: int = 0) -> None:
+            note(number, called)
 
-            @app.task(name="job")
-            def job(x: str, number: int = 0, called: int = 0) -> None:
-                note(number, called)
+        async def pausing_job(x: str, number: int = 0, called: int = 0) -> None:
+            note(number, called)
+            await asyncio.sleep(tally.pause)
 
-        elif options["kind"] == "pause":
+        def sync_job(x: str, number: int = 0, called: int = 0) -> None:
+            note(number, called)
 
-            @app.task(name="job")
-            async def job(x: str, number: int = 0, called: int = 0) -> None:
-                note(number, called)
-                await asyncio.sleep(tally.pause)
-
-        elif options["kind"] == "flaky":
-
-            @app.task(name="job", retry=[0.05])
-            async def job(x: str, number: int = 0, called: int = 0) -> None:
-                note(number, called)
-
-        else:
-
-            @app.task(name="job")
-            async def job(x: str, number: int = 0, called: int = 0) -> None:
-                note(number, called)
-
-        self.job = job
+        match options["kind"]:
+            case "sync":
+                self.job = app.task(name="job")(sync_job)
+            case "pause":
+                self.job = app.task(name="job")(pausing_job)
+            case "flaky":
+                self.job = app.task(name="job", retry=Retry.fixed(0.05, jitter=False))(job)
+            case _:
+                self.job = app.task(name="job")(job)
+        self.topics = options.get("topics", 1)
+        for number in range(1, self.topics):
+            app.task(name=f"job-{number}")(job)
         await app.open()
 
     async def enqueue_one(self, payload: dict[str, Any]) -> None:
         await self.job.enqueue(**payload)
 
     async def enqueue_bulk(self, payloads: list[dict[str, Any]]) -> None:
-        await self.job.enqueue_many(payloads)
+        if self.topics == 1:
+            await self.job.enqueue_many(payloads)
+            return
+        for topic in range(self.topics):
+            if mine := payloads[topic :: self.topics]:
+                await self.app.enqueue_many(f"job-{topic}" if topic else "job", mine)
 
     async def left(self) -> dict[str, int | None]:
         stats = await self.app.stats()
-        return {
-            "unfinished": stats.pending + stats.delayed + stats.running,
-            "completed": stats.completed,
-        }
+        return {"unfinished": stats.pending + stats.delayed + stats.running, "completed": stats.completed}
 
     async def work(self, concurrency: int) -> None:
         await self.app.run_worker(concurrency=concurrency)
 
     async def close(self) -> None:
         await self.app.close()
+
+    # -- what only Windlass is asked ---------------------------------------------------------------------
+
+    async def do_grow(self, finished: int, waiting: int, delayed: int) -> dict[str, Any]:
+        await windlass_scale.grow(self.app.store, finished, waiting, delayed)
+        return {}
+
+    async def do_flat(self, number: int, rounds: int) -> dict[str, Any]:
+        return await windlass_scale.flat(self.url, number, rounds)
+
+    async def do_look(self, rounds: int) -> dict[str, Any]:
+        return await windlass_scale.look(self.app, rounds)
 
 
 if __name__ == "__main__":

@@ -159,9 +159,6 @@ class System:
             await asyncio.sleep(gap)
         return {"jobs": number}
 
-    async def do_list(self, number: int) -> dict[str, Any]:
-        raise NotImplementedError
-
 
 class BlockingSystem(System):
     """A queue whose calls block: its callers are threads."""
@@ -194,6 +191,29 @@ class BlockingSystem(System):
             await asyncio.to_thread(thread.join)
         return {
             "jobs": sum(jobs),
+            "seconds": time.monotonic() - began,
+            "cpu_seconds": time.process_time() - cpu,
+            "times": times,
+        }
+
+
+class GroupedSystem(System):
+    """A baseline without callers: what they would come to if each commit carried the jobs of all of them."""
+
+    async def enqueue_one(self, payload: dict[str, Any]) -> None:
+        await self.enqueue_bulk([payload])
+
+    async def do_enqueue(self, callers: int, seconds: float, payload: int) -> dict[str, Any]:
+        padding = make_padding(payload)
+        times: list[float] = []
+        jobs = 0
+        cpu, began = time.process_time(), time.monotonic()
+        while (called := time.monotonic()) < began + seconds:
+            await self.enqueue_bulk([{"x": padding, "number": number, "called": 0} for number in range(callers)])
+            jobs += callers
+            times.append(time.monotonic() - called)
+        return {
+            "jobs": jobs,
             "seconds": time.monotonic() - began,
             "cpu_seconds": time.process_time() - cpu,
             "times": times,
