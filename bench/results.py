@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +25,10 @@ class Measurement:
     took_seconds: float
     figures: dict[str, float] = field(default_factory=dict)
     problem: str | None = None
+
+    def moved(self, repetitions: int) -> Measurement:
+        """The same as a later repetition, when runs are put together."""
+        return replace(self, repetition=self.repetition + repetitions)
 
 
 @dataclass
