@@ -88,7 +88,9 @@ def choose(what: str, names: str | None, known: Mapping[str, T]) -> list[T]:
     wanted: set[str] = set()
     for name in names.split(","):
         word = name.strip()
-        found = {each for each in known if each == word or (word.endswith("*") and each.startswith(word[:-1]))}
+        found = {
+            each for each in known if each == word or (word.endswith("*") and each.startswith(word[:-1]))
+        }
         if not found:
             raise ValueError(f"there is no {what} {word!r}; there are {', '.join(known)}")
         wanted |= found
@@ -109,10 +111,8 @@ def watch(measurement: Measurement) -> None:
         ", ".join(f"{name} {number(value)}" for name, value in measurement.figures.items())
     ]
     load = "–" if measurement.load_average is None else f"{measurement.load_average:.1f}"
-    print(
-        f"{measurement.workload:12} {measurement.system:24} {measurement.took_seconds:5.0f} s, load {load:>4}  {said[0]}",
-        flush=True,
-    )
+    took = f"{measurement.took_seconds:5.0f} s, load {load:>4}"
+    print(f"{measurement.workload:12} {measurement.system:24} {took}  {said[0]}", flush=True)
     for line in said[1:]:
         print(f"    {line}", flush=True)
 

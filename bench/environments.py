@@ -1,4 +1,4 @@
-"""Where the adapters run: a virtual environment, or a directory of node modules, for each set of requirements."""
+"""Where adapters run: a virtual environment, or a directory of node modules, for each set of requirements."""
 
 from __future__ import annotations
 
@@ -64,9 +64,19 @@ def _python(system: System, place: Path, adapter: str) -> Environment:
         shutil.rmtree(place, ignore_errors=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         _run(sys.executable, "-m", "venv", str(place))
-        _run(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *system.requirements)
+        _run(
+            str(python),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            *system.requirements,
+        )
         (place / "complete").touch()
-    listed = json.loads(_run(str(python), "-m", "pip", "list", "--format=json", "--disable-pip-version-check"))
+    listed = json.loads(
+        _run(str(python), "-m", "pip", "list", "--format=json", "--disable-pip-version-check")
+    )
     versions = {package["name"].lower(): package["version"] for package in listed}
     for packaging in ("pip", "setuptools"):
         versions.pop(packaging, None)

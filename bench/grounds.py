@@ -1,4 +1,4 @@
-"""Where systems are measured: one PostgreSQL and one Redis for the whole run, an empty place for each trial."""
+"""Where systems are measured: one PostgreSQL for the whole run, an empty place for each trial."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from bench.environments import NotMeasured
-from bench.machine import tree_cpu_seconds
 from tests.servers import DURABLE, PostgresServer, ServerError
 from tests.servers.accounts import server_account
 from tests.servers.postgres import HOST, free_port
 from tests.servers.processes import close_at_exit, end_process, last_lines, start_process
+
+from bench.environments import NotMeasured
+from bench.machine import tree_cpu_seconds
 
 LOG_FILES = 60
 """Of 16 MB each: nearly as many as PostgreSQL keeps by default."""
@@ -47,7 +48,8 @@ class Place:
     @contextlib.contextmanager
     def pinned_snapshot(self) -> Iterator[None]:
         """Another session that looks at the database as it was, and does not end."""
-        raise NotMeasured("no snapshots to pin here")
+        if self.url:
+            raise NotMeasured("no snapshots to pin here")
         yield
 
 
@@ -86,7 +88,9 @@ class PostgresPlace(Place):
         with asyncio.Runner() as runner:
             connection = runner.run(_connect(self.url))
             runner.run(connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ"))
-            runner.run(connection.execute("SELECT count(*) FROM pg_class"))  # the first query takes the snapshot
+            runner.run(
+                connection.execute("SELECT count(*) FROM pg_class")
+            )  # the first query takes the snapshot
             yield
             runner.run(connection.execute("COMMIT"))
             runner.run(connection.close())
@@ -209,8 +213,8 @@ class Grounds:
 def _warm_up(server: PostgresServer) -> None:
     """Bring a server that was just made to where one is that has run for a day.
 
-    A new server makes each of its log files when it is needed, and commits wait until 16 MB of zeros have reached
-    the disk; one that has run for a while uses its old files again.
+    A new server makes each of its log files when it is needed, and commits wait until 16 MB of zeros have
+    reached the disk; one that has run for a while uses its old files again.
     """
     switch = "SELECT pg_logical_emit_message(false, 'bench', 'x'), pg_switch_wal()"
     execute(server.url(), *[switch] * LOG_FILES, "CHECKPOINT")

@@ -52,9 +52,10 @@ def plot(results: Results, output: Path) -> None:
         _panel(axis, BY_NAME[workload].title, found)
     machine = results.machine
     figure.supxlabel(
-        f"jobs per second, median of {results.settings['repeat']}, lines show the spread · {machine['cores']} cores,"
-        f" Python {machine['python']}, PostgreSQL {results.versions.get('postgresql', '–')},"
-        f" SQLite {machine['sqlite']}, full durability · {results.started_at[:10]}",
+        f"jobs per second, median of {results.settings['repeat']}, lines show the spread"
+        f" · {machine['cores']} cores, Python {machine['python']}"
+        f", PostgreSQL {results.versions.get('postgresql', '–')}, SQLite {machine['sqlite']}"
+        f", full durability · {results.started_at[:10]}",
         fontsize=8,
         color="#57534e",
     )
@@ -70,10 +71,14 @@ def _panel(axis: Any, title: str, found: list[tuple[str, Summary]]) -> None:
         [summary.median - summary.lowest for _, summary in found],
         [summary.highest - summary.median for _, summary in found],
     ]
-    axis.barh(names, medians, xerr=spreads, color=[colour(name) for name in names], height=0.7, ecolor="#78716c")
+    axis.barh(
+        names, medians, xerr=spreads, color=[colour(name) for name in names], height=0.7, ecolor="#78716c"
+    )
     farthest = max(summary.highest for _, summary in found)
     for position, (_, summary) in enumerate(found):
-        axis.text(summary.highest + 0.015 * farthest, position, number(summary.median), va="center", fontsize=8)
+        axis.text(
+            summary.highest + 0.015 * farthest, position, number(summary.median), va="center", fontsize=8
+        )
     axis.set_xlim(0, 1.18 * farthest)
     axis.set_title(title, fontsize=10, loc="left")
     axis.tick_params(axis="y", length=0, labelsize=9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import subprocess
 import threading
@@ -36,11 +37,16 @@ class Program:
                 start_new_session=True,  # a Ctrl-C is for the harness, which ends its programs in order
             )
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -87,6 +93,9 @@ class Program:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     def __enter__(self) -> Self:
         return self
@@ -97,7 +106,5 @@ class Program:
 
 def _inherited() -> dict[str, str]:
     """What adapters may know of our environment: settings of a queue must not come from outside."""
-    import os
-
     mine = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "SYSTEMROOT")
     return {name: os.environ[name] for name in mine if name in os.environ}

@@ -1,8 +1,8 @@
 """``python -m bench --quick``: has Windlass become slower? Two minutes, no peers, no network.
 
 Windlass is compared with the bare loops of the same run, so that the machine's speed and mood cancel out; the
-ratios are then compared with those in ``reference.json``. The bare loops run no code of Windlass: a loss anywhere
-in it shows.
+ratios are then compared with those in ``reference.json``. The bare loops run no code of Windlass: a loss
+anywhere in it shows.
 """
 
 from __future__ import annotations
@@ -97,16 +97,17 @@ def _cpu(figures: dict[str, float]) -> float:
 
 
 def show(comparisons: list[Comparison]) -> str:
-    lines = [
-        f"{'':24} {'rate, part of bare loop':>26} {'reference':>10} {'change':>8}"
-        f" {'CPU, × bare loop':>18} {'reference':>10}"
-    ]
+    rate = f"{'rate, part of bare loop':>26} {'reference':>10} {'change':>8}"
+    cpu = f"{'CPU, × bare loop':>18} {'reference':>10}"
+    lines = [f"{'':24} {rate} {cpu}"]
     for each in comparisons:
         before = "–" if each.reference_rate is None else f"{each.reference_rate:.3f}"
         change = "–" if each.change is None else f"{100 * each.change:+.0f} %"
         cpu = "–" if each.reference_cpu is None else f"{each.reference_cpu:.2f}"
         mark = "  DEFECT" if each.defect else ""
-        lines.append(f"{each.name:24} {each.rate:26.3f} {before:>10} {change:>8} {each.cpu:18.2f} {cpu:>10}{mark}")
+        lines.append(
+            f"{each.name:24} {each.rate:26.3f} {before:>10} {change:>8} {each.cpu:18.2f} {cpu:>10}{mark}"
+        )
     return "\n".join(lines)
 
 
@@ -121,7 +122,9 @@ def save_reference(comparisons: list[Comparison], results: Results, path: Path =
         "versions": results.versions,
         "repeat": results.settings["repeat"],
         "scale": results.settings["scale"],
-        "ratios": {each.name: {"rate": round(each.rate, 4), "cpu": round(each.cpu, 3)} for each in comparisons},
+        "ratios": {
+            each.name: {"rate": round(each.rate, 4), "cpu": round(each.cpu, 3)} for each in comparisons
+        },
     }
     path.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 
@@ -146,7 +149,7 @@ def quick(watcher: Watcher, cache: Path, *, save: bool) -> int:
         if each.defect:
             lost = -100 * (each.change or 0.0)
             print(
-                f"\n{each.name} lost {lost:.0f} % against the reference; {100 * TOLERANCE:.0f} % are allowed. "
-                f"If that is meant: python -m bench --quick --save"
+                f"\n{each.name} lost {lost:.0f} % against the reference; {100 * TOLERANCE:.0f} % are allowed."
+                f" If that is meant: python -m bench --quick --save"
             )
     return 1 if any(each.defect for each in comparisons) else 0

@@ -13,6 +13,10 @@ from bench.figures import Summary, summarise
 FORMAT = 1
 
 
+def timestamp() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One repetition of one workload on one system: figures, or why there are none."""
@@ -40,7 +44,7 @@ class Results:
     systems: dict[str, dict[str, Any]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     measurements: list[Measurement] = field(default_factory=list)
-    started_at: str = field(default_factory=lambda: timestamp())
+    started_at: str = field(default_factory=timestamp)
     format: int = FORMAT
 
     def summary(self, workload: str, system: str, figure: str) -> Summary | None:
@@ -78,7 +82,3 @@ class Results:
             raise ValueError(f"{path} has format {content.get('format')}; this reads {FORMAT}")
         content["measurements"] = [Measurement(**each) for each in content["measurements"]]
         return cls(**content)
-
-
-def timestamp() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

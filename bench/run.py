@@ -7,7 +7,6 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from bench import machine
@@ -45,14 +44,12 @@ def run(
                 for system in chosen:
                     environment = environments[system.name]
                     if isinstance(environment, str):
+                        if repetition:
+                            continue  # once is enough to say that it is not here
                         measurement = _not_measured(workload, system, repetition, environment)
                     else:
                         log = Path(logs) / f"{system.name.replace(':', '-')}.log"
-                        measurement = measure(
-                            grounds, system, environment, workload, repetition, scale, log
-                        )
-                    if repetition and environment and measurement.problem and isinstance(environment, str):
-                        continue  # once is enough to say that it is not here
+                        measurement = measure(grounds, system, environment, workload, repetition, scale, log)
                     results.measurements.append(measurement)
                     results.versions |= grounds.versions
                     watcher(measurement)
@@ -117,7 +114,12 @@ def _environment(system: System, cache: Path) -> Environment | str:
 
 
 def _describe(system: System, environment: Environment | str) -> dict[str, object]:
-    described = asdict(system)
+    described: dict[str, object] = {
+        "ground": system.ground,
+        "requirements": list(system.requirements),
+        "options": system.options,
+        "note": system.note,
+    }
     if isinstance(environment, str):
         return {**described, "problem": environment}
     return {**described, "versions": environment.versions}

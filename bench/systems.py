@@ -41,7 +41,7 @@ class System:
         return self.name.startswith(("raw-", "bare-"))
 
 
-# Versions are pinned here and nowhere else. The newest at the time of writing that run on Python 3.11 and Node 20.
+# Versions are pinned here and nowhere else: the newest that run on Python 3.11 and Node 20.
 ASYNCPG = "asyncpg==0.32.0"
 PSYCOPG = "psycopg[binary]==3.3.8"
 PGQUEUER = ("pgqueuer[asyncpg]==1.6.0", ASYNCPG)
@@ -58,8 +58,9 @@ DRAMATIQ = ("dramatiq[redis]==2.2.1", "hiredis==3.5.0")
 ALL_KINDS = ("noop", "pause", "sync", "flaky")
 
 
-
-def _both(name: str, adapter: str, ground: Ground, pace: int, requirements: tuple[str, ...], **more: Any) -> list[System]:
+def _both(
+    name: str, adapter: str, ground: Ground, pace: int, requirements: tuple[str, ...], **more: Any
+) -> list[System]:
     """A peer at its best, and as it comes: nothing set but 100 handlers, where it has such a setting."""
     note = more.pop("note", "")
     return [
@@ -72,9 +73,23 @@ def _on_redis(name: str, adapter: str, pace: int, requirements: tuple[str, ...])
     """A peer on a Redis that writes through to the disk, on one that does not, and as it comes."""
     kept = "no history"
     return [
-        System(name, adapter, "redis-durable", pace, requirements, {"best": True}, note=f"appendfsync always; {kept}"),
         System(
-            f"{name}:not-durable", adapter, "redis", pace, requirements, {"best": True}, note=f"no fsync; {kept}"
+            name,
+            adapter,
+            "redis-durable",
+            pace,
+            requirements,
+            {"best": True},
+            note=f"appendfsync always; {kept}",
+        ),
+        System(
+            f"{name}:not-durable",
+            adapter,
+            "redis",
+            pace,
+            requirements,
+            {"best": True},
+            note=f"no fsync; {kept}",
         ),
         System(
             f"{name}:default", adapter, "redis", pace, requirements, {"best": False}, note=f"no fsync; {kept}"
@@ -92,12 +107,20 @@ SYSTEMS: tuple[System, ...] = (
         "postgres",
         9_000,
         PGQUEUER,
-        {"best": True},
+        {"best": True, "pool": 10},
         note="batch_size 100, any number of handlers in flight",
         kinds=("noop", "pause", "sync"),
         strong=True,
     ),
-    System("pgqueuer:default", "run_pgqueuer.py", "postgres", 3_000, PGQUEUER, {"best": False}, note="batch_size 10"),
+    System(
+        "pgqueuer:default",
+        "run_pgqueuer.py",
+        "postgres",
+        3_000,
+        PGQUEUER,
+        {"best": False, "pool": 10},
+        note="batch_size 10",
+    ),
     System(
         "graphile-worker",
         "run_graphile_worker.cjs",
@@ -115,13 +138,26 @@ SYSTEMS: tuple[System, ...] = (
         "postgres",
         1_000,
         GRAPHILE_WORKER,
-        {"best": False},
+        {"best": False, "pool": 10},
         note="Node; nothing set but 100 handlers; deletes finished jobs",
     ),
     *_both(
-        "procrastinate", "run_procrastinate.py", "postgres", 400, PROCRASTINATE, note="psycopg's C part, 20 connections"
+        "procrastinate",
+        "run_procrastinate.py",
+        "postgres",
+        400,
+        PROCRASTINATE,
+        note="psycopg's C part, 20 connections",
     ),
-    *_both("oban", "run_oban.py", "postgres", 2_000, OBAN, python=(3, 12), note="looks for jobs every millisecond"),
+    *_both(
+        "oban",
+        "run_oban.py",
+        "postgres",
+        2_000,
+        OBAN,
+        python=(3, 12),
+        note="looks for jobs every millisecond",
+    ),
     *_both(
         "chancy",
         "run_chancy.py",
@@ -136,7 +172,7 @@ SYSTEMS: tuple[System, ...] = (
         "run_raw_postgres.py",
         "postgres",
         40_000,
-        note="baseline: the functions of Windlass's schema in a bare asyncpg loop, batches of 500, no handlers",
+        note="baseline: the functions of Windlass's schema in a bare asyncpg loop, 500 at a time",
         peer=False,
     ),
     System(
@@ -156,17 +192,15 @@ SYSTEMS: tuple[System, ...] = (
         note="baseline: a minimal table in a bare asyncpg loop, batches of 500; no code of Windlass",
         peer=False,
     ),
-    System(
-        "windlass-sqlite", "run_windlass.py", "sqlite", 40_000, kinds=ALL_KINDS, peer=False, strong=True
-    ),
+    System("windlass-sqlite", "run_windlass.py", "sqlite", 40_000, kinds=ALL_KINDS, peer=False, strong=True),
     System(
         "huey",
         "run_huey.py",
         "sqlite",
         2_000,
         HUEY,
-        {"best": True, "workers": 1},
-        note="SQLite with fsync; takes a job out before it runs, so a crash loses it; no history",
+        {"best": True, "workers": 10},
+        note="10 threads, fsync on; takes a job out before it runs, so a crash loses it; no history",
         kinds=("noop", "pause", "sync"),
         strong=True,
     ),

@@ -12,8 +12,11 @@ from typing import Any
 from bench.environments import Environment
 from bench.grounds import Place
 from bench.machine import total_cpu_seconds
-from bench.program import AdapterFailed, Program
+from bench.program import Program
 from bench.systems import System
+
+Figures = dict[str, float]
+"""What a measurement found, by name; the unit is the end of the name."""
 
 CONCURRENCY = 100
 """Handlers in flight."""
@@ -102,7 +105,7 @@ class Trial:
             time.sleep(POLL)
 
     def wait_until_recorded(self, jobs: int) -> float:
-        """The time at which the store says that all is done. Raises ``JobsLost`` when it has not all of them."""
+        """When the store said that all is done. Raises ``JobsLost`` when it does not have all of them."""
         deadline = time.monotonic() + SLACK
         while (left := self.producer.ask("left"))["unfinished"]:
             if time.monotonic() > deadline:
@@ -115,7 +118,7 @@ class Trial:
         return now
 
     @contextlib.contextmanager
-    def cpu(self, figures: dict[str, float]) -> Iterator[None]:
+    def cpu(self, figures: Figures) -> Iterator[None]:
         """Put the processor time of workers and server into ``figures``; ``per_job`` makes it µs a job.
 
         And how busy the whole machine was: with all cores busy, more processes cannot be faster.
@@ -132,7 +135,7 @@ class Trial:
             figures["server_cpu"] = (self.place.server_cpu_seconds() or 0.0) - server
 
 
-def per_job(figures: dict[str, float], jobs: int) -> dict[str, float]:
+def per_job(figures: Figures, jobs: int) -> Figures:
     """Processor seconds as microseconds a job."""
     return {
         **{name: value for name, value in figures.items() if not name.endswith("_cpu")},
@@ -142,6 +145,3 @@ def per_job(figures: dict[str, float], jobs: int) -> dict[str, float]:
             if name.endswith("_cpu")
         },
     }
-
-
-__all__ = ["AdapterFailed", "JobsLost", "Trial", "per_job"]

@@ -36,7 +36,9 @@ class ArqSystem(System):
         return {"unfinished": await self.redis.zcard(default_queue_name), "completed": None}
 
     async def work(self, concurrency: int) -> None:
-        best = {"max_jobs": concurrency, "poll_delay": 0.005, "keep_result": 0} if self.options["best"] else {}
+        best = (
+            {"max_jobs": concurrency, "poll_delay": 0.005, "keep_result": 0} if self.options["best"] else {}
+        )
         worker = Worker([job], redis_settings=self.settings, handle_signals=False, **best)
         await worker.async_run()
 

@@ -1,4 +1,4 @@
-"""What the server gives to the simplest batched queue: a small table, 500 jobs at a time. No code of Windlass.
+"""What the server gives to the simplest queue: a small table, 500 jobs at a time. No code of Windlass.
 
 The yardstick of ``--quick``: it gets faster and slower with the machine, and with nothing else.
 """
@@ -36,14 +36,15 @@ class BarePostgresSystem(GroupedSystem):
 
     async def setup(self) -> None:
         await self.connection.execute(
-            "CREATE TABLE jobs (id bigserial PRIMARY KEY, state int NOT NULL DEFAULT 0, worker text, payload text);"
+            "CREATE TABLE jobs (id bigserial PRIMARY KEY, state int DEFAULT 0, worker text, payload text);"
             "CREATE INDEX ready ON jobs (id) WHERE state = 0;"
-            "CREATE TABLE history (id bigint PRIMARY KEY, finished_at timestamptz DEFAULT now(), payload text)"
+            "CREATE TABLE history (id bigint PRIMARY KEY, finished timestamptz DEFAULT now(), payload text)"
         )
 
     async def enqueue_bulk(self, payloads: list[dict[str, Any]]) -> None:
         await self.connection.execute(
-            "INSERT INTO jobs (payload) SELECT unnest($1::text[])", [json.dumps(payload) for payload in payloads]
+            "INSERT INTO jobs (payload) SELECT unnest($1::text[])",
+            [json.dumps(payload) for payload in payloads],
         )
 
     async def left(self) -> dict[str, int | None]:

@@ -22,7 +22,7 @@ class BareSqliteSystem(GroupedSystem):
 
     async def setup(self) -> None:
         self.connection.execute(
-            "CREATE TABLE jobs (id INTEGER PRIMARY KEY, state INTEGER NOT NULL DEFAULT 0, payload TEXT NOT NULL)"
+            "CREATE TABLE jobs (id INTEGER PRIMARY KEY, state INTEGER NOT NULL DEFAULT 0, payload TEXT)"
         )
         self.connection.execute("CREATE INDEX ready ON jobs (id) WHERE state = 0")
 

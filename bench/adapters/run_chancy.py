@@ -45,7 +45,7 @@ class ChancySystem(System):
     async def left(self) -> dict[str, int | None]:
         async with self.chancy.pool.connection() as connection, connection.cursor() as cursor:
             await cursor.execute(
-                "SELECT count(*) FILTER (WHERE state NOT IN ('succeeded', 'failed', 'expired')) AS unfinished,"
+                "SELECT count(*) FILTER (WHERE state NOT IN ('succeeded', 'failed')) AS unfinished,"
                 " count(*) FILTER (WHERE state = 'succeeded') AS completed FROM chancy_jobs"
             )
             row: Any = await cursor.fetchone()

@@ -54,7 +54,7 @@ const commands = {
     ({ url, options } = message);
     tally.pause = options.kind === "pause" ? 1 : 0;
     tally.flaky = options.kind === "flaky";
-    pool = new Pool({ connectionString: url, max: 20 });
+    pool = new Pool({ connectionString: url, max: options.pool });
     utils = await makeWorkerUtils({ pgPool: pool, logger: quiet });
     return { versions: { node: process.version } };
   },

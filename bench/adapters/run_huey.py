@@ -14,7 +14,9 @@ class HueySystem(BlockingSystem):
     async def open(self, url: str, options: dict[str, Any]) -> None:
         logging.disable(logging.INFO)
         self.options = options
-        self.huey = huey = SqliteHuey("jobs", filename=url.removeprefix("sqlite:///"), fsync=True, results=False)
+        self.huey = huey = SqliteHuey(
+            "jobs", filename=url.removeprefix("sqlite:///"), fsync=True, results=False
+        )
         note = tally.note
 
         @huey.task(retries=1 if options["kind"] == "flaky" else 0)

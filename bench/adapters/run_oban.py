@@ -24,7 +24,9 @@ class ObanSystem(System):
     async def open(self, url: str, options: dict[str, Any]) -> None:
         logging.disable(logging.INFO)
         self.options = options
-        self.pool = AsyncConnectionPool(url, min_size=1, max_size=20, open=False, kwargs={"autocommit": False})
+        self.pool = AsyncConnectionPool(
+            url, min_size=1, max_size=20, open=False, kwargs={"autocommit": False}
+        )
         await self.pool.open()
         self.client = Oban(pool=self.pool, name="client")
 

@@ -17,7 +17,7 @@ class PgQueuerSystem(System):
     async def open(self, url: str, options: dict[str, Any]) -> None:
         self.options = options
         # A pool, so that concurrent callers do not wait for one connection.
-        self.pool = await asyncpg.create_pool(url, min_size=1, max_size=20)
+        self.pool = await asyncpg.create_pool(url, min_size=1, max_size=options["pool"])
         self.queries = Queries(AsyncpgPoolDriver(self.pool))
         self.connection = await asyncpg.connect(url)
 

@@ -38,7 +38,9 @@ class RawPostgresSystem(RawStoreSystem):
         urgency = number = None  # where the last claim ended, so that the next does not walk over dead rows
         while True:
             mark = (None, None) if number is None else ([urgency], [number])
-            rows = await claim.fetch(None, "raw", ["job"], ["job"], None, *mark, BATCH, LEASE_US, None, WORDS, 1)
+            rows = await claim.fetch(
+                None, "raw", ["job"], ["job"], None, *mark, BATCH, LEASE_US, None, WORDS, 1
+            )
             jobs = rows[:-1]  # the last row says what comes next
             if not jobs:
                 return
@@ -58,7 +60,8 @@ class RawPostgresSystem(RawStoreSystem):
 
     async def enqueue_bulk(self, payloads: list[dict[str, Any]]) -> None:
         new = [
-            NewJob(id=new_id(), topic="job", task="job", payload=json.dumps(payload).encode()) for payload in payloads
+            NewJob(id=new_id(), topic="job", task="job", payload=json.dumps(payload).encode())
+            for payload in payloads
         ]
         arguments = enqueue_arguments(new, None, again=False)
         await self.connection.fetch(self._statement("enqueue"), *arguments)

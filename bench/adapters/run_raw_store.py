@@ -1,4 +1,4 @@
-"""The limit of a store: its own claim and settle in a bare loop, 500 at a time, without worker or handlers."""
+"""The limit of a store: its own claim and settle in a bare loop, 500 at a time, no worker, no handlers."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import windlass_scale
@@ -72,6 +73,21 @@ class WindlassSystem(System):
 
     async def do_flat(self, number: int, rounds: int) -> dict[str, Any]:
         return await windlass_scale.flat(self.url, number, rounds)
+
+    async def do_urgent(self, number: int, gap: float) -> dict[str, Any]:
+        for index in range(number):
+            payload = {"x": "y", "number": index, "called": time.monotonic_ns()}
+            await self.app.enqueue(self.job, payload, priority=150)
+            await asyncio.sleep(gap)
+        return {}
+
+    async def do_late(self, number: int, open_seconds: float, backlog: int) -> dict[str, Any]:
+        import windlass_late  # needs the driver of PostgreSQL
+
+        opened = await windlass_late.late(
+            self.url, number, open_seconds, lambda: self.do_fill(jobs=backlog, payload=100)
+        )
+        return {"open": opened, **await self.left()}
 
     async def do_look(self, rounds: int) -> dict[str, Any]:
         return await windlass_scale.look(self.app, rounds)

@@ -2,9 +2,9 @@
 
 The only module adapters share. Standard library only: it runs in the virtual environment of each peer.
 
-A program plays one of two parts. The *producer* makes the schema, fills the queue and enqueues; a *worker* runs
-jobs and counts handler calls. Every job's payload is ``{"x": padding, "number": n, "called": t}``, where ``t``
-is the monotonic time of the call of enqueue when its way to the handler is to be measured, else 0.
+A program plays one of two parts. The *producer* makes the schema, fills the queue and enqueues; a *worker*
+runs jobs and counts handler calls. Every job's payload is ``{"x": padding, "number": n, "called": t}``, where
+``t`` is the monotonic time of the call of enqueue when its way to the handler is to be measured, else 0.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Tally:
         self.pause = 0.0  # seconds a handler sleeps
         self.flaky = False  # every tenth job fails on its first attempt
         self._failed: set[int] = set()
-        self._waits_ns: list[int] = []
+        self._waits_ns: list[tuple[int, int]] = []  # the time of the call, and how long it took from there
 
     def note(self, number: int, called: int) -> None:
-        """One handler call begins. Raises ``FailedOnce`` where the workload says so; that call does not count."""
+        """A handler call begins. May raise ``FailedOnce``; that call does not count."""
         now = time.monotonic_ns()
         if self.flaky and number % 10 == 0 and number not in self._failed:
             self._failed.add(number)
@@ -51,7 +51,7 @@ class Tally:
         self.ran += 1
         self.last_ns = now
         if called:
-            self._waits_ns.append(now - called)
+            self._waits_ns.append((called, now - called))
 
     def note_many(self, number: int) -> None:
         """For loops without handlers."""
@@ -71,7 +71,8 @@ class Tally:
         }
 
     def waits(self) -> dict[str, Any]:
-        return {"seconds": [wait / 1e9 for wait in self._waits_ns]}
+        waits = list(self._waits_ns)
+        return {"seconds": [wait / 1e9 for _, wait in waits], "called": [called for called, _ in waits]}
 
 
 tally = Tally()
@@ -209,7 +210,9 @@ class GroupedSystem(System):
         jobs = 0
         cpu, began = time.process_time(), time.monotonic()
         while (called := time.monotonic()) < began + seconds:
-            await self.enqueue_bulk([{"x": padding, "number": number, "called": 0} for number in range(callers)])
+            await self.enqueue_bulk(
+                [{"x": padding, "number": number, "called": 0} for number in range(callers)]
+            )
             jobs += callers
             times.append(time.monotonic() - called)
         return {

@@ -1,4 +1,4 @@
-"""What a large store does to claims, lists and statistics. For Windlass only, over the verbs of its stores."""
+"""What a large store does to claims, lists and statistics. For Windlass only."""
 
 from __future__ import annotations
 
