@@ -188,8 +188,7 @@ class BlockingSystem(System):
         threads = [threading.Thread(target=caller, args=(index,)) for index in range(callers)]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            await asyncio.to_thread(thread.join)
+        await _from_thread(lambda: [thread.join() for thread in threads])
         return {
             "jobs": sum(jobs),
             "seconds": time.monotonic() - began,
@@ -274,7 +273,6 @@ async def _obey(system: System, lines: queue.SimpleQueue[dict[str, Any]], say: A
             raise
 
     while True:
-        # Not on the loop's executor: systems with blocking handlers may use all of its threads.
         message = await _from_thread(lines.get)
         command = message.pop("do")
         match command:
@@ -302,6 +300,7 @@ async def _obey(system: System, lines: queue.SimpleQueue[dict[str, Any]], say: A
 
 
 async def _from_thread(call: Any) -> Any:
+    """Not on the loop's own executor: a system's handlers may use all its threads, or close it."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
     thread = threading.Thread(
