@@ -19,6 +19,10 @@ PATIENCE = 600
 """Seconds an installation may take."""
 
 
+NEWEST_MINOR = 15
+"""The newest Python 3 that is looked for."""
+
+
 class NotMeasured(Exception):
     """A system cannot be measured here; the reason is for the table."""
 
@@ -39,31 +43,41 @@ def default_cache() -> Path:
 
 def prepare(system: System, cache: Path) -> Environment:
     """The environment of a system, made when it is not there. Raises ``NotMeasured`` with the reason."""
-    if sys.version_info < system.python:
-        needed = ".".join(map(str, system.python))
-        raise NotMeasured(f"needs Python {needed}, this is {sys.version_info.major}.{sys.version_info.minor}")
     if system.program and shutil.which(system.program) is None:
         raise NotMeasured(f"needs {system.program}")
     adapter = str(ADAPTERS / system.adapter)
     if not system.requirements:
         return Environment((sys.executable, adapter))
-    digest = hashlib.sha256(repr((system.requirements, sys.version_info[:2])).encode()).hexdigest()[:12]
+    python = find_python(system.python)
+    digest = hashlib.sha256(repr((system.requirements, python)).encode()).hexdigest()[:12]
     place = cache / f"{system.family}-{digest}"
     try:
         if system.adapter.endswith(".cjs"):
             return _node(system, place, adapter)
-        return _python(system, place, adapter)
+        return _python(system, python, place, adapter)
     except (OSError, subprocess.SubprocessError) as error:
         said = str(getattr(error, "stderr", "") or error).strip().splitlines()
         raise NotMeasured(f"could not be installed: {said[-1] if said else error}") from error
 
 
-def _python(system: System, place: Path, adapter: str) -> Environment:
+def find_python(oldest: tuple[int, int]) -> str:
+    """Ours when it is new enough, else a newer one on the path. Raises ``NotMeasured`` when there is none."""
+    if sys.version_info >= oldest:
+        return sys.executable
+    for minor in range(oldest[1], NEWEST_MINOR + 1):
+        if (found := shutil.which(f"python3.{minor}")) is not None:
+            return found
+    raise NotMeasured(
+        f"needs Python {oldest[0]}.{oldest[1]}, this is {sys.version_info[0]}.{sys.version_info[1]}"
+    )
+
+
+def _python(system: System, interpreter: str, place: Path, adapter: str) -> Environment:
     python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if not (place / "complete").exists():
         shutil.rmtree(place, ignore_errors=True)
         place.parent.mkdir(parents=True, exist_ok=True)
-        _run(sys.executable, "-m", "venv", str(place))
+        _run(interpreter, "-m", "venv", str(place))
         _run(
             str(python),
             "-m",
