@@ -67,9 +67,8 @@ def find_python(oldest: tuple[int, int]) -> str:
     for minor in range(oldest[1], NEWEST_MINOR + 1):
         if (found := shutil.which(f"python3.{minor}")) is not None:
             return found
-    raise NotMeasured(
-        f"needs Python {oldest[0]}.{oldest[1]}, this is {sys.version_info[0]}.{sys.version_info[1]}"
-    )
+    needed, ours = (".".join(map(str, version[:2])) for version in (oldest, sys.version_info))
+    raise NotMeasured(f"needs Python {needed}, this is {ours}")
 
 
 def _python(system: System, interpreter: str, place: Path, adapter: str) -> Environment:

@@ -8,12 +8,14 @@ anywhere in it shows.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench import systems, workloads
+from bench.machine import load_average
 from bench.results import Results, timestamp
 from bench.run import Watcher, run
 
@@ -26,6 +28,9 @@ DECIDING = ("drain",)
 
 TOLERANCE = 0.15
 """What the ratio may lose before it is a defect."""
+
+BUSY = 0.5
+"""The load of each core from which on a machine counts as busy."""
 
 REPEAT = 4
 SCALE = 0.4
@@ -129,8 +134,18 @@ def save_reference(comparisons: list[Comparison], results: Results, path: Path =
     path.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 
 
+def busy_with_other_things() -> str | None:
+    """A warning when others use the machine: rates then depend on who gets which core, even in turn."""
+    load, cores = load_average(), os.cpu_count() or 1
+    if load is None or load < BUSY * cores:
+        return None
+    return f"load {load} on {cores} cores: rates are unreliable now, look at the CPU of each job instead\n"
+
+
 def quick(watcher: Watcher, cache: Path, *, save: bool) -> int:
     """The whole of it; the exit code."""
+    if busy := busy_with_other_things():
+        print(busy)
     results = measure(watcher, cache)
     comparisons = compare(results, load_reference())
     if any(each.defect for each in comparisons) and not save:

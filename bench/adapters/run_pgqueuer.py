@@ -43,18 +43,20 @@ class PgQueuerSystem(System):
         worker = PgQueuer(AsyncpgDriver(self.connection))
         note = tally.note
 
+        def run(payload: dict[str, Any]) -> None:
+            note(payload["number"], payload["called"])
+
         if self.options["kind"] == "sync":
 
             @worker.entrypoint("job")
-            def job(job: Job) -> None:
-                payload = json.loads(job.payload or b"")
-                note(payload["number"], payload["called"])
+            async def job(job: Job) -> None:
+                # As its error message recommends: it has no handlers that are plain functions.
+                await asyncio.to_thread(run, json.loads(job.payload or b""))
         else:
 
             @worker.entrypoint("job")
             async def job(job: Job) -> None:
-                payload = json.loads(job.payload or b"")
-                note(payload["number"], payload["called"])
+                run(json.loads(job.payload or b""))
                 if tally.pause:
                     await asyncio.sleep(tally.pause)
 

@@ -188,7 +188,12 @@ class BlockingSystem(System):
         threads = [threading.Thread(target=caller, args=(index,)) for index in range(callers)]
         for thread in threads:
             thread.start()
-        await _from_thread(lambda: [thread.join() for thread in threads])
+
+        def wait() -> None:
+            for thread in threads:
+                thread.join()
+
+        await _from_thread(wait)
         return {
             "jobs": sum(jobs),
             "seconds": time.monotonic() - began,

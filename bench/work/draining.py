@@ -30,7 +30,7 @@ def deep(trial: Trial) -> Figures:
     """The first 100,000 of a million waiting jobs."""
     jobs = trial.jobs(100_000)
     trial.open()
-    trial.fill(max(jobs, int(1_000_000 * trial.scale)))
+    trial.fill(trial.jobs(1_000_000, seconds=100))  # peers that take in slowly get a smaller backlog
     trial.add_workers()
     trial.place.rest()
     trial.work()
