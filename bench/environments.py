@@ -49,7 +49,7 @@ def prepare(system: System, cache: Path) -> Environment:
     if not system.requirements:
         return Environment((sys.executable, adapter))
     python = find_python(system.python)
-    digest = hashlib.sha256(repr((system.requirements, python)).encode()).hexdigest()[:12]
+    digest = hashlib.sha256(repr((system.requirements, os.path.realpath(python))).encode()).hexdigest()[:12]
     place = cache / f"{system.family}-{digest}"
     try:
         if system.adapter.endswith(".cjs"):

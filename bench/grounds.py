@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +24,12 @@ from bench.machine import tree_cpu_seconds
 
 LOG_FILES = 60
 """Of 16 MB each: nearly as many as PostgreSQL keeps by default."""
+
+
+TOLD_SETTINGS = (
+    *("fsync", "synchronous_commit", "full_page_writes", "wal_level", "wal_sync_method", "max_wal_size"),
+    *("shared_buffers", "work_mem", "max_connections", "autovacuum", "jit"),
+)
 
 
 class Place:
@@ -45,12 +52,9 @@ class Place:
     def vacuum(self) -> None:
         """Have the database remove what nobody can see any more."""
 
-    @contextlib.contextmanager
-    def pinned_snapshot(self) -> Iterator[None]:
+    def pinned_snapshot(self) -> contextlib.AbstractContextManager[None]:
         """Another session that looks at the database as it was, and does not end."""
-        if self.url:
-            raise NotMeasured("no snapshots to pin here")
-        yield
+        raise NotMeasured("no snapshots to pin here")
 
 
 class FilePlace(Place):
@@ -124,6 +128,8 @@ class Redis:
         program = shutil.which("redis-server")
         if program is None:
             raise NotMeasured("no Redis (apt-get install redis-server)")
+        self.durable = durable
+        self.version = _redis_version(program)
         account = server_account()
         self.directory = account.make_directory("windlass-redis-")
         self.port = free_port()
@@ -151,6 +157,11 @@ class Redis:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+def _redis_version(program: str) -> str:
+    words = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()
+    return next((word.removeprefix("v=") for word in words if word.startswith("v=")), "unknown")
+
+
 class RedisPlace(Place):
     def __init__(self, server: Redis) -> None:
         super().__init__(f"redis://{HOST}:{server.port}/0")
@@ -168,6 +179,7 @@ class Grounds:
         self._postgres: PostgresServer | None = None
         self._numbers = itertools.count()
         self.versions: dict[str, str] = {}
+        self.settings: dict[str, dict[str, str]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -192,6 +204,8 @@ class Grounds:
                     execute(server.url(), f"DROP DATABASE {database} WITH (FORCE)", "CHECKPOINT")
             case _:
                 redis = Redis(durable=ground == "redis-durable")
+                self.versions["redis"] = redis.version
+                self.settings[ground] = {"appendfsync": "always" if redis.durable else "no append-only file"}
                 try:
                     yield RedisPlace(redis)
                 finally:
@@ -206,6 +220,10 @@ class Grounds:
                 raise NotMeasured(f"no PostgreSQL: {error}") from error
             self._postgres = server
             self.versions["postgresql"] = server.binaries.version
+            # What decides over durability and speed, as the server itself says it.
+            self.settings["postgresql"] = {
+                name: str(execute(server.url(), f"SHOW {name}")) for name in TOLD_SETTINGS
+            }
             _warm_up(server)
         return self._postgres
 

@@ -15,8 +15,9 @@ from bench.grounds import Grounds
 from bench.program import AdapterFailed
 from bench.results import Measurement, Results, timestamp
 from bench.systems import OURS, System
-from bench.trial import JobsLost, Trial
+from bench.trial import CONCURRENCY, PAYLOAD, JobsLost, Trial
 from bench.workloads import Workload
+from windlass.__about__ import __version__
 
 Watcher = Callable[[Measurement], None]
 
@@ -32,7 +33,8 @@ def run(
     output: Path | None = None,
 ) -> Results:
     """Measure; what could not be measured is in the results, too."""
-    results = Results(machine.describe(), {"repeat": repeat, "scale": scale})
+    settings = {"repeat": repeat, "scale": scale, "concurrency": CONCURRENCY, "payload_bytes": PAYLOAD}
+    results = Results(machine.describe(), settings, versions={OURS: __version__})
     with Grounds() as grounds, tempfile.TemporaryDirectory(prefix="windlass-bench-log-") as logs:
         environments: dict[str, Environment | str] = {}
         for system in systems:
@@ -52,6 +54,7 @@ def run(
                         measurement = measure(grounds, system, environment, workload, repetition, scale, log)
                     results.measurements.append(measurement)
                     results.versions |= grounds.versions
+                    results.settings |= grounds.settings
                     watcher(measurement)
                     if output is not None:
                         results.save(output)

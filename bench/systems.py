@@ -23,7 +23,6 @@ class System:
     python: tuple[int, int] = (3, 11)  # the oldest it installs on
     note: str = ""  # what a reader of its figures must know
     kinds: tuple[str, ...] = ("noop",)  # handlers the adapter has: noop, pause, sync, flaky
-    peer: bool = True  # someone else's queue, not ours and not a baseline
     strong: bool = False  # does the workloads that only the strongest do
     program: str = ""  # must be on the path
 
@@ -45,7 +44,7 @@ class System:
 ASYNCPG = "asyncpg==0.32.0"
 PSYCOPG = "psycopg[binary]==3.3.8"
 PGQUEUER = ("pgqueuer[asyncpg]==1.6.0", ASYNCPG)
-GRAPHILE_WORKER = ("graphile-worker@0.17.3", "pg@8")
+GRAPHILE_WORKER = ("graphile-worker@0.17.3", "pg@8.23.1")
 HUEY = ("huey==3.5.4",)
 PROCRASTINATE = ("procrastinate==3.10.0", PSYCOPG)
 OBAN = ("oban==0.7.0",)
@@ -98,9 +97,7 @@ def _on_redis(name: str, adapter: str, pace: int, requirements: tuple[str, ...])
 
 
 SYSTEMS: tuple[System, ...] = (
-    System(
-        "windlass-postgres", "run_windlass.py", "postgres", 40_000, kinds=ALL_KINDS, peer=False, strong=True
-    ),
+    System("windlass-postgres", "run_windlass.py", "postgres", 40_000, kinds=ALL_KINDS, strong=True),
     System(
         "pgqueuer",
         "run_pgqueuer.py",
@@ -173,7 +170,6 @@ SYSTEMS: tuple[System, ...] = (
         "postgres",
         40_000,
         note="baseline: the functions of Windlass's schema in a bare asyncpg loop, 500 at a time",
-        peer=False,
     ),
     System(
         "raw-pgbench",
@@ -181,7 +177,6 @@ SYSTEMS: tuple[System, ...] = (
         "postgres",
         40_000,
         note="baseline: the same functions driven by pgbench, one client",
-        peer=False,
         program="pgbench",
     ),
     System(
@@ -190,9 +185,8 @@ SYSTEMS: tuple[System, ...] = (
         "postgres",
         40_000,
         note="baseline: a minimal table in a bare asyncpg loop, batches of 500; no code of Windlass",
-        peer=False,
     ),
-    System("windlass-sqlite", "run_windlass.py", "sqlite", 40_000, kinds=ALL_KINDS, peer=False, strong=True),
+    System("windlass-sqlite", "run_windlass.py", "sqlite", 40_000, kinds=ALL_KINDS, strong=True),
     System(
         "huey",
         "run_huey.py",
@@ -219,7 +213,6 @@ SYSTEMS: tuple[System, ...] = (
         "sqlite",
         40_000,
         note="baseline: claim and settle of Windlass's store in a bare loop, batches of 500, no handlers",
-        peer=False,
     ),
     System(
         "bare-sqlite",
@@ -227,7 +220,6 @@ SYSTEMS: tuple[System, ...] = (
         "sqlite",
         100_000,
         note="baseline: a minimal table in a bare sqlite3 loop, batches of 500; no code of Windlass",
-        peer=False,
     ),
     *_on_redis("saq", "run_saq.py", 1_000, SAQ),
     *_on_redis("dramatiq", "run_dramatiq.py", 1_800, DRAMATIQ),

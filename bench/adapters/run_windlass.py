@@ -62,9 +62,6 @@ class WindlassSystem(System):
     async def work(self, concurrency: int) -> None:
         await self.app.run_worker(concurrency=concurrency)
 
-    async def close(self) -> None:
-        await self.app.close()
-
     # -- what only Windlass is asked ---------------------------------------------------------------------
 
     async def do_grow(self, finished: int, waiting: int, delayed: int) -> dict[str, Any]:

@@ -114,9 +114,6 @@ class System:
         """Run jobs until the process ends."""
         raise NotImplementedError
 
-    async def close(self) -> None:
-        """Nothing by default: the process ends."""
-
     # -- commands of the harness ------------------------------------------------------------------------
 
     async def do_fill(self, jobs: int, payload: int) -> dict[str, Any]:
@@ -296,10 +293,6 @@ async def _obey(system: System, lines: queue.SimpleQueue[dict[str, Any]], say: A
                 say({})
             case "left":
                 say(await system.left())
-            case "close":
-                await system.close()
-                say({})
-                return
             case _:
                 say(await getattr(system, f"do_{command}")(**message))
 
