@@ -1,0 +1,56 @@
+"""The limit of the server: the schema's claim and settle, driven by pgbench, which is written in C."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from run_raw_store import BATCH, RawStoreSystem
+from talk import serve, tally
+
+from windlass.stores.postgres.claiming import WORDS
+
+SETTINGS = "-c jit=off -c enable_seqscan=off -c plan_cache_mode=force_generic_plan"
+"""As the sessions of Windlass have them."""
+
+SCRIPT = """
+WITH granted AS MATERIALIZED (
+    SELECT o_id, o_fence FROM {schema}.claim(
+        NULL, 'pgbench', ARRAY['job'], ARRAY['job'], NULL, NULL, NULL, {batch}, 60000000, NULL, {words}, 1
+    ) WHERE o_id IS NOT NULL
+), listed AS MATERIALIZED (
+    SELECT array_agg(o_id ORDER BY o_id) AS ids, array_agg(o_fence ORDER BY o_id) AS fences FROM granted
+)
+SELECT count(*) FROM listed, LATERAL {schema}.settle(
+    NULL, ids, fences, ARRAY[0::smallint], array_fill(0::bigint, ARRAY[cardinality(ids)]),
+    NULL, NULL, NULL, NULL, NULL, {words}
+);
+"""
+
+
+class RawPgbenchSystem(RawStoreSystem):
+    async def work(self, concurrency: int) -> None:
+        jobs = (await self.left())["unfinished"] or 0
+        words = "ARRAY[" + ", ".join("'" + word.replace("'", "''") + "'" for word in WORDS) + "]"
+        with tempfile.TemporaryDirectory() as directory:
+            script = Path(directory) / "drain.sql"
+            script.write_text(SCRIPT.format(schema="windlass", batch=BATCH, words=words))
+            tally.first_ns = time.monotonic_ns()
+            process = await asyncio.create_subprocess_exec(
+                *("pgbench", "--no-vacuum", "--protocol=prepared", "--client=1", f"--file={script}"),
+                *(f"--transactions={-(-jobs // BATCH)}", self.url),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                env={**os.environ, "PGOPTIONS": SETTINGS},
+            )
+            output, _ = await process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"pgbench failed: {output.decode()[-500:]}")
+        tally.ran, tally.last_ns = jobs, time.monotonic_ns()
+
+
+if __name__ == "__main__":
+    serve(RawPgbenchSystem())

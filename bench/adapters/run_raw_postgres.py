@@ -1,0 +1,71 @@
+"""The limit of the design on PostgreSQL: the schema's own functions in a bare loop on one connection."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from run_raw_store import BATCH, RawStoreSystem
+from talk import serve, tally
+
+from windlass.clock import SystemClock
+from windlass.ids import new_id
+from windlass.model import NewJob
+from windlass.stores.postgres.claiming import WORDS
+from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.enqueueing import enqueue_arguments
+from windlass.stores.postgres.location import parse_url
+from windlass.stores.queries import Queries
+
+VERBS = Queries("windlass.stores.postgres.sql", "verbs.sql")
+LEASE_US = 60_000_000
+COMPLETED = 0
+
+
+class RawPostgresSystem(RawStoreSystem):
+    async def open(self, url: str, options: dict[str, Any]) -> None:
+        await super().open(url, options)
+        self.database = Database(parse_url(url), SystemClock())
+        await self.database.open()
+        self.connection = await self.database.connect()
+
+    def _statement(self, verb: str) -> str:
+        return self.database.qualify(VERBS[verb])
+
+    async def work(self, concurrency: int) -> None:
+        claim = await self.connection.prepare(self._statement("claim"))
+        settle = await self.connection.prepare(self._statement("settle"))
+        urgency = number = None  # where the last claim ended, so that the next does not walk over dead rows
+        while True:
+            mark = (None, None) if number is None else ([urgency], [number])
+            rows = await claim.fetch(
+                None, "raw", ["job"], ["job"], None, *mark, BATCH, LEASE_US, None, WORDS, 1
+            )
+            jobs = rows[:-1]  # the last row says what comes next
+            if not jobs:
+                return
+            last = max(jobs, key=lambda row: row["o_number"])
+            urgency, number = -last["o_priority"], last["o_number"]
+            tally.note_many(len(jobs))
+            jobs.sort(key=lambda row: row["o_id"].bytes)
+            await settle.fetch(
+                None,
+                [row["o_id"] for row in jobs],
+                [row["o_fence"] for row in jobs],
+                [COMPLETED],
+                [0] * len(jobs),
+                *[None] * 5,
+                WORDS,
+            )
+
+    async def enqueue_bulk(self, payloads: list[dict[str, Any]]) -> None:
+        new = [
+            NewJob(id=new_id(), topic="job", task="job", payload=json.dumps(payload).encode())
+            for payload in payloads
+        ]
+        arguments = enqueue_arguments(new, None, again=False)
+        await self.connection.fetch(self._statement("enqueue"), *arguments)
+
+
+if __name__ == "__main__":
+    serve(RawPostgresSystem())
