@@ -5,9 +5,9 @@ in RESTART mode, which holds the write lock, so that no commit can race it (SQLi
 corrupt the file in that race).
 
 The log's file is not made shorter than ``CHECKPOINT_BYTES``: the next commits write over it. A commit that
-makes a file longer waits for the file system's own journal, too, and takes two to three times as long. SQLite
-cuts off what is beyond (``journal_size_limit``) with the first commit after a restart, so a file that is
-longer is one whose log has grown since.
+makes a file longer waits for the file system's own journal, too, and takes one and a half to two times as
+long. SQLite cuts off what is beyond (``journal_size_limit``) with the first commit after a restart, so a file
+that is longer is one whose log has grown since.
 
 A reader that started before the newest commit keeps the log from being reset. Small logs are left for a
 later try; once the log passes ``PATIENT_BYTES`` the checkpoint waits for such readers, holding new writers

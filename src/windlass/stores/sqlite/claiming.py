@@ -170,7 +170,7 @@ def _choose(connection: sqlite3.Connection, request: ClaimRequest, lanes: list[t
 def _look_into(
     connection: sqlite3.Connection, lanes: list[tuple[tuple[str, str], int]]
 ) -> dict[tuple[str, str], list[_Candidate]]:
-    """The first jobs of each lane, so many. Few statements: each would have to be prepared anew for a lane."""
+    """The first jobs of each lane, so many. In few statements, because each has to be prepared."""
     seen: dict[tuple[str, str], list[_Candidate]] = {lane: [] for lane, _ in lanes}
     start = 0
     while start < len(lanes):
