@@ -15,6 +15,7 @@ LARGE_BYTES: Final = 1000
 """A larger body is kept apart from its row, which is written anew with every change."""
 
 FORMAT_CODES: Final = {BodyFormat.JSON: 0, BodyFormat.BYTES: 1}
+_ALIKE: Final = tuple(name for name in NewJob.__struct_fields__ if name not in ("id", "payload"))
 _KEY_UNTIL: Final = {KeyLifetime.PRUNED: 0, KeyLifetime.FINISHED: 1}
 
 
@@ -57,6 +58,36 @@ def enqueue_arguments(jobs: Sequence[NewJob], now: int | None, *, again: bool) -
         _sent(shared(raws)),
         shared(aparts),
     )
+
+
+def alike_arguments(jobs: Sequence[NewJob], now: int | None) -> tuple[Any, ...] | None:
+    """The parameters of ``enqueue_alike``; None for jobs that are not."""
+    of = columns_of(jobs)
+    if of["key"] != (None,) or of["expires_at"] != (None,) or of["expires_in"] != (None,):
+        return None
+    if any(len(of[name]) > 1 for name in _ALIKE) or max(map(len, of["payload"])) > LARGE_BYTES:
+        return None
+    texts = [body_text(job) for job in jobs]
+    if None in texts:
+        return None
+    return (
+        now,
+        of["id"],
+        texts,
+        of["run_at"][0],
+        *microseconds(of["delay"]),
+        *[of[name][0] for name in ("topic", "task", "tenant", "priority", "max_attempts")],
+        *microseconds(
+            [of[name][0] for name in ("timeout", "lease_seconds", "retention", "retention_failed")]
+        ),
+        *[of[name][0] for name in ("retry", "correlation_id", "user_id", "service_id", "trace")],
+    )
+
+
+def alike_enqueued(jobs: Sequence[NewJob], row: Record) -> list[Enqueued]:
+    """The answers; jobs get their numbers in their order."""
+    numbers, created_at, run_at = row
+    return [Enqueued(job.id, number, created_at, run_at) for job, number in zip(jobs, numbers, strict=True)]
 
 
 def _sent(column: Column) -> Column | None:

@@ -50,10 +50,13 @@ FROM (
 WHERE ($1::text IS NULL OR topic = $1) AND ($2::text IS NULL OR task = $2) AND ($3::text IS NULL OR tenant = $3)
 
 -- name: records
--- LATERAL … OFFSET 0: each number is looked up, whatever the planner expects to find.
+-- Each number is looked up, whatever the planner expects to find: as the first from it on, which is a question of
+-- order, because for "= number" an index that has it only as its last column would do as well.
 SELECT {columns}
-FROM unnest($1::bigint[]) AS c(number),
-    LATERAL (SELECT * FROM {schema}.all_jobs a WHERE a.number = c.number OFFSET 0) AS j
+FROM unnest($1::bigint[]) AS c(number)
+    JOIN LATERAL (
+        SELECT * FROM {schema}.all_jobs a WHERE a.number >= c.number ORDER BY a.number LIMIT 1
+    ) AS j ON j.number = c.number
     LEFT JOIN LATERAL (SELECT * FROM {schema}.progress r WHERE r.id = j.id OFFSET 0) AS p ON true
 
 -- name: look_into
@@ -78,5 +81,7 @@ SELECT c.number, j.created_at, coalesce(
            ) END,
            false
        )
-FROM unnest($1::bigint[]) AS c(number),
-    LATERAL (SELECT * FROM {schema}.all_jobs a WHERE a.number = c.number OFFSET 0) AS j
+FROM unnest($1::bigint[]) AS c(number)
+    JOIN LATERAL (
+        SELECT * FROM {schema}.all_jobs a WHERE a.number >= c.number ORDER BY a.number LIMIT 1
+    ) AS j ON j.number = c.number

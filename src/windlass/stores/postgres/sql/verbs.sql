@@ -10,6 +10,36 @@ SELECT * FROM {schema}.enqueue(
     $30::boolean[]
 )
 
+-- name: enqueue_alike
+-- New jobs that differ in nothing but their ids and payloads, without keys, long bodies and expiry: what is enqueued
+-- most, in one plain statement, which costs a third less than a call of the function. There is only one way to run it,
+-- so its plan needs no pins. If one of the ids has finished already nothing is written, and the function says what is
+-- wrong.
+WITH moment AS MATERIALIZED (
+    SELECT n.now, greatest(coalesce($4::bigint, n.now + $5::bigint), n.now) AS run_at
+    FROM (SELECT {schema}.now_us($1::bigint) AS now OFFSET 0) AS n
+    WHERE NOT EXISTS (
+        SELECT FROM unnest($2::uuid[]) AS u(id),
+            LATERAL (SELECT FROM {schema}.finished f WHERE f.id = u.id LIMIT 1) AS taken
+    )
+), written AS (
+    INSERT INTO {schema}.jobs (
+        id, state, topic, task, tenant, priority, run_at, created_at, max_attempts, timeout_us, lease_us,
+        retention_us, retention_failed_us, retry, correlation_id, user_id, service_id, trace, format, payload
+    )
+    SELECT u.id, (m.run_at <= m.now)::integer, $6::text, $7::text, $8::text, $9::bigint, m.run_at, m.now,
+           $10::integer, $11::bigint, $12::bigint, $13::bigint, $14::bigint, $15::text, $16::text, $17::text,
+           $18::text, $19::text, 0, u.payload
+    FROM moment m, unnest($2, $3::text[]) AS u(id, payload)
+    RETURNING number
+), tallied AS (
+    INSERT INTO {schema}.tally (minute, tenant, topic, task, waiting, ready, did_enqueue)
+    SELECT {schema}.minute_of(m.now), $8, $6, $7, CASE WHEN m.run_at > m.now THEN cardinality($2) ELSE 0 END,
+           CASE WHEN m.run_at > m.now THEN 0 ELSE cardinality($2) END, cardinality($2)
+    FROM moment m
+)
+SELECT (SELECT array_agg(w.number) FROM written w), m.now, m.run_at FROM moment m
+
 -- name: claim
 SELECT * FROM {schema}.claim(
     $1::bigint, $2::text, $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::integer,
