@@ -23,8 +23,9 @@ LOCK_SECONDS = 0.15
 
 @pytest.fixture
 async def store(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PostgresStore]:
-    """One whose functions wait for locks only a moment."""
+    """One whose statements and functions wait for locks only a moment."""
     monkeypatch.setattr(writer, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(database, "LOCK_SECONDS", LOCK_SECONDS)
     async with opened(postgres_url) as [store], raw(postgres_url) as connection:
         await _set_lock_timeout(connection, postgres_url, f"{LOCK_SECONDS}s")
         try:

@@ -164,6 +164,7 @@ async def test_a_handler_that_finishes_before_it_hears_of_the_cancellation_wins(
     async with working(app):
         assert await job.result(timeout=10) == "done"
     assert answers == [False]
+    await asyncio.to_thread(app.sync.close)
 
 
 async def test_a_worker_leaves_tasks_it_does_not_know_alone(app: Windlass) -> None:
