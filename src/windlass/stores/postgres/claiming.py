@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 import secrets
 import time
 from collections.abc import Sequence
@@ -36,7 +37,10 @@ WORDS: Final = [
 """What the functions say when they end a job by themselves, for PostgreSQL's ``format``."""
 
 # Columns of the claim function.
-_PRIORITY, _NUMBER, _CREATED_AT, _RUN_AT = 5, 15, 16, 17
+_TOPIC, _TASK, _PRIORITY, _NUMBER, _CREATED_AT, _RUN_AT = 2, 3, 5, 15, 16, 17
+
+_number_of = operator.itemgetter(_NUMBER)
+_priority_of = operator.itemgetter(_PRIORITY)
 
 
 @dataclass(slots=True)
@@ -127,7 +131,8 @@ class Claimer:
         )
         end = rows.pop()
         moment, due, lease_end = end[_CREATED_AT], end[_RUN_AT], end[_NUMBER]
-        rows.sort(key=_order)
+        rows.sort(key=_number_of)
+        rows.sort(key=_priority_of, reverse=True)  # keeps the order of those with the same
         self._remember_lease(began, lease_end, leased_from)
         full = due is not None and due <= moment and len(rows) >= request.limit
         if full and generation == self._forgotten and None not in {lane.task for lane in lanes}:
@@ -145,9 +150,9 @@ class Claimer:
         began: float,
         now: int | None,
     ) -> None:
-        last = {
-            (row[2], row[3]): (-row[_PRIORITY], row[_NUMBER]) for row in rows
-        }  # the last of each lane stays
+        if len(lanes) == 1:
+            rows = rows[-1:]  # the last of each lane is what counts
+        last = {(row[_TOPIC], row[_TASK]): (-row[_PRIORITY], row[_NUMBER]) for row in rows}
         if mark is None:
             nothing: list[int | None] = [None] * len(lanes)
             mark = self._marks[lanes] = _Mark(nothing, list(nothing), began + RESCAN_SECONDS, now)
@@ -165,10 +170,6 @@ class Claimer:
             self._earliest_lease = (lease_end, self._earliest_lease[1])
         else:
             self._earliest_lease = (lease_end, began + RESCAN_SECONDS)
-
-
-def _order(row: Record) -> tuple[int, int]:
-    return -row[_PRIORITY], row[_NUMBER]
 
 
 def _claimed(row: Record) -> Claimed:

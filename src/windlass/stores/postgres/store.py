@@ -58,6 +58,8 @@ WRITE_COUNTS: Final = 40
 MOST_UNSURE: Final = 20_000
 """Settlements without an answer that are remembered."""
 
+_WAITING_AGAIN: Final = frozenset({Retried, Released})
+
 _sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
 _log = logging.getLogger("windlass.postgres")
 
@@ -141,11 +143,9 @@ class PostgresStore:
         if not settlements:
             return []
         try:
-            held = await settling.settle(self._database, settlements)
-            if self._unsure:
-                refused = [s for s in settlements if s.lease not in held and s.lease in self._unsure]
-                if refused:
-                    held |= await settling.settled(self._database, refused)
+            answers = await settling.settle(self._database, settlements)
+            if self._unsure and not all(answers):
+                answers = await self._look_up(settlements, answers)
         except (StoreUnavailable, asyncio.CancelledError):
             # The reply may have been lost after the commit. The caller will try again, and must not be told
             # then that somebody else has taken the job.
@@ -156,8 +156,16 @@ class PostgresStore:
         if self._unsure:
             for settlement in settlements:
                 self._unsure.pop(settlement.lease, None)
-        self._settled(settlements, held)
-        return _answers([settlement.lease for settlement in settlements], held, once=True)
+        self._settled(settlements, answers)
+        return answers
+
+    async def _look_up(self, settlements: Sequence[Settlement], answers: list[bool]) -> list[bool]:
+        """What was refused may have been written by an earlier try, whose answer was lost."""
+        held = {item.lease for item, accepted in zip(settlements, answers, strict=True) if accepted}
+        refused = [item for item in settlements if item.lease not in held and item.lease in self._unsure]
+        if refused:
+            held |= await settling.settled(self._database, refused)
+        return settling.told_once([item.lease for item in settlements], held)
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
         check_batch("reports", len(reports), MAX_BATCH)
@@ -266,14 +274,14 @@ class PostgresStore:
         self._ready({job.topic for job in jobs})
         self._wrote(len(jobs))
 
-    def _settled(self, settlements: Sequence[Settlement], held: set[Lease]) -> None:
-        outcomes = [settlement.outcome for settlement in settlements if settlement.lease in held]
-        if any(isinstance(outcome, Retried | Released) for outcome in outcomes):
+    def _settled(self, settlements: Sequence[Settlement], answers: Sequence[bool]) -> None:
+        kinds = {type(item.outcome) for item, accepted in zip(settlements, answers, strict=True) if accepted}
+        if not kinds.isdisjoint(_WAITING_AGAIN):
             # Which topics they were of is not known here, and does not matter: this is rare.
             self._claimer.forget()
             self._hub.ready(None)
             self._notifier.ready_anywhere()
-        if not all(isinstance(outcome, Retried | Released) for outcome in outcomes):
+        if not kinds <= _WAITING_AGAIN:
             self._finished()
         self._wrote(len(settlements))
 
@@ -315,13 +323,5 @@ class PostgresStore:
         await self._database.fetch(_sql["fold"])
 
 
-def _answers(leases: Sequence[Lease], held: set[Lease], *, once: bool = False) -> list[bool]:
-    """Whether each lease held; with ``once`` only the first of equal ones is told so."""
-    if not once:
-        return [lease in held for lease in leases]
-    left = set(held)
-    answers = []
-    for lease in leases:
-        answers.append(lease in left)
-        left.discard(lease)
-    return answers
+def _answers(leases: Sequence[Lease], held: set[Lease]) -> list[bool]:
+    return [lease in held for lease in leases]
