@@ -25,6 +25,8 @@ from windlass.testing.conformance.building import BOOM, ask, claim, claim_one, e
 
 T = TypeVar("T")
 
+ALIKE = "did_enqueue"
+"""Part of the plain statement that writes jobs without anything special, at the first try."""
 LOSSES = ["reply", "request"]
 """What is lost: the answer to a statement that was committed, or the statement itself."""
 
@@ -63,6 +65,20 @@ async def all_numbers(url: str) -> list[int]:
 
 
 # -- enqueue ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", LOSSES)
+async def test_an_enqueue_of_plain_jobs_whose_connection_breaks_is_written_once(
+    store: Store, direct: Store, proxy: Proxy, postgres_url: str, what: str
+) -> None:
+    """Nearly all are written by another statement than those with keys or large bodies."""
+    lost = {"reply": proxy.lose_reply, "request": proxy.lose_request}[what](ALIKE)
+    jobs = [job() for _ in range(3)]
+    answers = await store.enqueue(jobs)
+    assert lost.is_set()
+    assert [answer.job_id for answer in answers] == [one.id for one in jobs]
+    assert [answer.number for answer in answers] == await all_numbers(postgres_url)
+    assert await direct.check() == []
 
 
 @pytest.mark.parametrize("what", LOSSES)
@@ -123,7 +139,7 @@ async def test_an_enqueue_that_was_claimed_and_completed_meanwhile_is_not_run_ag
     store: Store, direct: Store, proxy: Proxy, postgres_url: str
 ) -> None:
     """Another worker may be done with the job before its enqueuer learns that it exists."""
-    happened = proxy.lose_reply(".enqueue(")
+    happened = proxy.lose_reply(ALIKE)
     again = proxy.lose_request(".enqueue(")  # the second try does not get through either
     new = job()
     enqueueing = asyncio.create_task(store.enqueue([new]))
