@@ -7,8 +7,9 @@ from uuid import UUID
 from windlass import Windlass
 from windlass.clock import SystemClock
 from windlass.model import BodyFormat, Claimed, Lease
+from windlass.stores.protocol import MAX_BATCH
 from windlass.worker.held import Held
-from windlass.worker.slots import CLAIM_SECONDS, LEAST_CLAIMED, MOST_PREFETCHED, Slots
+from windlass.worker.slots import CLAIM_SECONDS, LEAST_CLAIMED, Slots
 
 _app = Windlass("memory://")
 
@@ -63,7 +64,7 @@ def test_a_job_granted_alone_goes_first_whatever_comes_later() -> None:
 def test_claims_become_smaller_where_the_store_takes_long_for_them() -> None:
     """An urgent job has to wait for the claim under way, so that one must be short."""
     some = slots(concurrency=5000)
-    assert some.to_claim() == MOST_PREFETCHED
+    assert some.to_claim() == MAX_BATCH
     for _ in range(20):
         some.claimed(1000, 1.5 * CLAIM_SECONDS)
     assert 620 < some.to_claim() < 720
@@ -79,4 +80,4 @@ def test_a_claim_that_brought_little_says_nothing_about_its_speed() -> None:
     """What a claim costs apart from its jobs must not make it smaller."""
     some = slots(concurrency=5000)
     some.claimed(3, 1.0)
-    assert some.to_claim() == MOST_PREFETCHED
+    assert some.to_claim() == MAX_BATCH

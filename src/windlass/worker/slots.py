@@ -6,9 +6,11 @@ from collections import Counter, deque
 from collections.abc import Mapping
 
 from windlass.clock import Clock
+from windlass.stores.protocol import MAX_BATCH
 from windlass.worker.held import Held
 
-MOST_PREFETCHED = 1000
+MOST_PREFETCHED = 2000
+"""Jobs at hand that nobody runs yet: enough for the next claim to be answered before they run out."""
 CLAIM_SECONDS = 0.02
 """How long one claim should take at most: an urgent job waits for the one under way, and then for its own."""
 LEAST_CLAIMED = 500
@@ -34,7 +36,7 @@ class Slots:
         self._rate = 0.0  # jobs started per second, smoothed
         self._window_start = clock.monotonic()
         self.started = 0  # handlers started since the window began
-        self._claim_size = MOST_PREFETCHED  # jobs of one claim, by how long the store takes for them
+        self._claim_size = MAX_BATCH  # jobs of one claim, by how long the store takes for them
 
     @property
     def limits_topics(self) -> bool:
@@ -59,7 +61,7 @@ class Slots:
         """A claim brought so many jobs and took so long; the next one is made to last not too long."""
         if number >= LEAST_CLAIMED:
             fitting = int(number * CLAIM_SECONDS / max(seconds, 1e-6))
-            size = (3 * self._claim_size + min(fitting, MOST_PREFETCHED)) // 4
+            size = (3 * self._claim_size + min(fitting, MAX_BATCH)) // 4
             self._claim_size = max(LEAST_CLAIMED, size)
 
     def topic_limits(self) -> dict[str, int]:
