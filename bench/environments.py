@@ -43,11 +43,10 @@ def default_cache() -> Path:
 
 def prepare(system: System, cache: Path) -> Environment:
     """The environment of a system, made when it is not there. Raises ``NotMeasured`` with the reason."""
-    if system.program and shutil.which(system.program) is None:
-        raise NotMeasured(f"needs {system.program}")
     adapter = str(ADAPTERS / system.adapter)
     if not system.requirements:
-        return Environment((sys.executable, adapter))
+        variables = {"PATH": path_to(system.program)} if system.program else {}
+        return Environment((sys.executable, adapter), variables)
     python = find_python(system.python)
     digest = hashlib.sha256(repr((system.requirements, os.path.realpath(python))).encode()).hexdigest()[:12]
     place = cache / f"{system.family}-{digest}"
@@ -58,6 +57,17 @@ def prepare(system: System, cache: Path) -> Environment:
     except (OSError, subprocess.SubprocessError) as error:
         said = str(getattr(error, "stderr", "") or error).strip().splitlines()
         raise NotMeasured(f"could not be installed: {said[-1] if said else error}") from error
+
+
+def path_to(program: str) -> str:
+    """A path on which this is found: where the server comes from, if not ours. Raises ``NotMeasured``."""
+    from tests.servers.binaries import find_binaries
+
+    path = os.environ.get("PATH", os.defpath)
+    for where in (path, os.pathsep.join((path, str(find_binaries().directory)))):
+        if shutil.which(program, path=where) is not None:
+            return where
+    raise NotMeasured(f"needs {program}")
 
 
 def find_python(oldest: tuple[int, int]) -> str:
