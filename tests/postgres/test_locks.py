@@ -22,7 +22,14 @@ LOCK_SECONDS = 0.15
 
 
 @pytest.fixture
-async def store(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PostgresStore]:
+async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
+    """One that waits for locks as long as in real life."""
+    async with opened(postgres_url) as [store]:
+        yield store
+
+
+@pytest.fixture
+async def impatient(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PostgresStore]:
     """One whose statements and functions wait for locks only a moment."""
     monkeypatch.setattr(writer, "PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(database, "LOCK_SECONDS", LOCK_SECONDS)
@@ -50,10 +57,20 @@ async def locked(url: str, table: str = "jobs") -> AsyncIterator[None]:
         yield
 
 
+async def waited_for(url: str, table: str = "jobs") -> None:
+    """Return when somebody waits for a lock of the table."""
+    async with raw(url) as connection:
+        while not await connection.fetchval(
+            "SELECT count(*) FROM pg_locks WHERE relation = $1::regclass AND NOT granted", table
+        ):
+            await asyncio.sleep(0.01)
+
+
 async def test_verbs_give_up_on_a_locked_table_and_lose_nothing(
-    store: PostgresStore, postgres_url: str
+    impatient: PostgresStore, postgres_url: str
 ) -> None:
     """They say that the store is unavailable, and the same calls work when the lock is gone."""
+    store = impatient
     job_id = await put(store)
     lease = (await claim_one(store)).lease
     settlement = Settlement(lease, Completed(b"1"), 0.01)
@@ -84,7 +101,7 @@ async def test_a_short_lock_is_only_waited_for(store: PostgresStore, postgres_ur
     """An ALTER TABLE that takes a moment is noticed by nobody."""
     async with locked(postgres_url):
         enqueueing = asyncio.create_task(store.enqueue([job()]))
-        await asyncio.sleep(LOCK_SECONDS / 3)
+        await waited_for(postgres_url)
         assert not enqueueing.done()
     [answer] = await enqueueing
     assert not answer.duplicate
@@ -95,7 +112,7 @@ async def test_a_lease_is_not_shortened_by_a_wait_for_a_lock(store: PostgresStor
     await put(store)
     async with locked(postgres_url):
         claiming = asyncio.create_task(ask(store, lease_seconds=2.0))
-        await asyncio.sleep(LOCK_SECONDS * 0.7)
+        await waited_for(postgres_url)
         released = await store.now()
     [claimed] = (await claiming).jobs
     record = await look(store, claimed.lease.job_id)
@@ -103,16 +120,13 @@ async def test_a_lease_is_not_shortened_by_a_wait_for_a_lock(store: PostgresStor
     assert record.leased_until >= released + 2_000_000
 
 
-async def test_reading_gives_up_on_a_locked_table(
-    store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reading_gives_up_on_a_locked_table(impatient: PostgresStore, postgres_url: str) -> None:
     """A page of jobs does not wait longer than any other verb."""
-    monkeypatch.setattr(database, "LOCK_SECONDS", LOCK_SECONDS)
-    async with opened(postgres_url) as [reader], locked(postgres_url):
+    async with locked(postgres_url):
         for call in (
-            lambda: reader.list_jobs(JobFilter(), limit=10),
-            lambda: reader.stats(window_seconds=60.0),
-            lambda: reader.get(job().id),
+            lambda: impatient.list_jobs(JobFilter(), limit=10),
+            lambda: impatient.stats(window_seconds=60.0),
+            lambda: impatient.get(job().id),
         ):
             with pytest.raises(StoreUnavailable):
                 await call()
