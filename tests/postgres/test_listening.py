@@ -193,7 +193,7 @@ async def test_a_newer_hint_with_more_fields_is_understood(
     """During a rolling upgrade, workers of the version before hear what the newer ones say."""
     async with stores[0].wakeups(topics=["mail"]) as mail, stores[0].wakeups(topics=["x"]) as other:
         async with raw(postgres_url) as connection:
-            message = msgspec.json.encode(["somebody", ["mail"], False, {"more": 1}]).decode()
+            message = msgspec.json.encode(["somebody", {"mail": 7}, False, {"more": 1}]).decode()
             await connection.execute("SELECT pg_notify($1, $2)", schema_of(postgres_url), message)
         assert await mail.wait(SOON)
         assert not await other.wait(0)

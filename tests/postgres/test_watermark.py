@@ -12,10 +12,11 @@ from tests.postgres.stores import opened, raw
 from windlass.model import Claimed, Lane
 from windlass.outcome import Released
 from windlass.stores.postgres import PostgresStore
-from windlass.stores.postgres.claiming import RESCAN_SECONDS
 from windlass.stores.postgres.enqueueing import enqueue_arguments
+from windlass.stores.postgres.looking import RESCAN_SECONDS
+from windlass.stores.postgres.notifying import Hint
 from windlass.stores.queries import Queries
-from windlass.testing.conformance.building import claim, claim_one, end, job, put, put_many
+from windlass.testing.conformance.building import ask, claim, claim_one, end, job, put, put_many
 
 LANE = Lane("mail", "")
 ENQUEUE = Queries("windlass.stores.postgres.sql", "verbs.sql")["enqueue"]
@@ -42,11 +43,16 @@ async def drain_until(store: PostgresStore, found: Callable[[Claimed], bool], *,
             return time.monotonic() - began
 
 
-async def test_claims_do_go_on_where_the_last_one_ended(stores: list[PostgresStore]) -> None:
-    """What the other tests of this file are about: a full claim leaves a mark for the next."""
-    assert stores[0]._claimer._marks
-    first, second = await claim(stores[0], LANE, limit=2), await claim(stores[0], LANE, limit=2)
-    assert [one.number for one in [*first, *second]] == sorted(one.number for one in [*first, *second])
+async def test_claims_do_go_on_where_the_last_one_ended(
+    stores: list[PostgresStore], postgres_url: str
+) -> None:
+    """What the other tests of this file are about: a claim does not look at what lies behind the last."""
+    [first, *_] = await claim(stores[0], LANE, limit=2)
+    async with raw(postgres_url) as connection:  # by hand, so that nobody is told
+        await connection.execute(
+            "UPDATE jobs SET state = 1, leased_until = NULL WHERE id = $1", first.lease.job_id
+        )
+    assert first.number not in [one.number for one in await claim(stores[0], LANE, limit=2)]
 
 
 async def test_an_urgent_job_of_another_process_is_granted_soon(stores: list[PostgresStore]) -> None:
@@ -122,6 +128,74 @@ async def test_an_expired_job_is_not_granted_long_after_its_time(stores: list[Po
         await claim(stores[0], LANE, limit=2)
         await asyncio.sleep(0.005)
     assert (await stores[0].states([doomed]))[0] == "cancelled"
+
+
+@pytest.fixture
+def dear_looks(stores: list[PostgresStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a snapshot had kept millions of dead rows in the way: nobody looks at everything any more."""
+    for store in stores:
+        monkeypatch.setattr(store._claimer, "_rested_at", float("inf"))
+
+
+@pytest.mark.usefixtures("dear_looks")
+async def test_an_urgent_job_needs_no_look_at_everything(stores: list[PostgresStore]) -> None:
+    """Its priority has a mark of its own, and it is beyond that; without any hint, the next claim has it."""
+    for priority in (9, 5, 9, -3, 20):
+        urgent = await put(stores[1], priority=priority)
+        if priority < 0:
+            continue  # behind the backlog, where it is found in its turn
+        [first, _] = await claim(stores[0], LANE, limit=2)
+        assert first.lease.job_id == urgent
+
+
+@pytest.mark.usefixtures("dear_looks")
+async def test_late_commits_need_no_look_at_everything(
+    stores: list[PostgresStore], postgres_url: str
+) -> None:
+    """Looking back a little is enough for a transaction that was not open for long."""
+    await test_a_job_of_a_transaction_that_commits_late_is_found(stores, postgres_url)
+
+
+@pytest.mark.usefixtures("dear_looks")
+async def test_a_hint_says_where_to_look(stores: list[PostgresStore]) -> None:
+    """A job whose number is behind the mark is granted by the claim after the hint."""
+    late = job()
+    [answer] = await stores[1].enqueue([late])
+    await put_many(stores[0], 100)
+    while (await claim(stores[0], LANE, limit=100))[-1].number <= answer.number:
+        pass
+    async with raw(stores[0].url) as connection:  # as if it had been committed only now
+        await connection.execute("UPDATE jobs SET state = 1, leased_until = NULL WHERE id = $1", late.id)
+    stores[0]._heard(Hint("another", {"mail": answer.number}, finished=False))
+    [first, *_] = await claim(stores[0], LANE, limit=2)
+    assert first.lease.job_id == late.id
+
+
+@pytest.mark.usefixtures("dear_looks")
+async def test_a_claim_that_falls_short_says_when_to_ask_again(stores: list[PostgresStore]) -> None:
+    """At once while it has not looked back, and then when everything may be looked at."""
+    while await claim(stores[0], LANE, limit=1000):
+        pass
+    stores[0]._claimer._rested_at = time.monotonic() + 30
+    answers = [await ask(stores[0], LANE) for _ in range(2)]
+    assert not any(answer.jobs for answer in answers)
+    assert answers[-1].next_due_in is not None
+    assert 20 < answers[-1].next_due_in <= 30
+
+
+async def test_looks_at_everything_are_rationed_when_they_take_long(stores: list[PostgresStore]) -> None:
+    """Ten times as long as the cheaper of the last two took."""
+    claimer = stores[0]._claimer
+    claimer._cost = 0.0
+    claimer._rest(0.5)
+    assert claimer._rested(), "a single one may have been held up"
+    claimer._rest(0.2)
+    assert not claimer._rested()
+    assert claimer._rested_at - time.monotonic() == pytest.approx(2.0, abs=0.5)
+    claimer._rested_at = 0.0
+    claimer._rest(0.001)
+    claimer._rest(0.2)
+    assert claimer._rested()
 
 
 async def test_two_who_drain_the_same_lane_leave_nothing_behind(stores: list[PostgresStore]) -> None:

@@ -1,4 +1,4 @@
-"""Granting due jobs: where to start looking, and rows as ``Claimed``."""
+"""Granting due jobs: when all of them may be looked at, and rows as ``Claimed``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import logging
 import operator
 import secrets
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
@@ -16,15 +15,31 @@ from windlass.errors import StoreUnavailable
 from windlass.model import Claim, Claimed, ClaimRequest, Lane, Lease
 from windlass.stores.endings import CANCELLED_ON_REQUEST, EXPIRED, WORKER_LOST, summarise_error
 from windlass.stores.postgres.database import Database, Record
+from windlass.stores.postgres.looking import NUMBER, PRIORITY, Answer, Looks
 from windlass.stores.postgres.recording import FORMATS
 from windlass.stores.queries import Queries
 
 _sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
 _log = logging.getLogger("windlass.postgres")
 
-RESCAN_SECONDS: Final = 0.25
-"""How long claims may go on from where the last one ended, before all is looked at again: the most that a
-delayed, rescued or late-committed job can be passed over while claims come back full."""
+REST: Final = 10
+"""A dear look at everything is followed by a rest of so many times what it took."""
+
+CHEAP_SECONDS: Final = 0.002
+"""It is not dear before this: nobody notices. It becomes dear when an old snapshot keeps dead rows in the
+way; then looking at everything would soon take all the time there is."""
+
+GRANT_SECONDS: Final = 10e-6
+"""What each granted job adds to it, which does not count."""
+
+DOUBT_SECONDS: Final = 10.0
+"""How long, where such looks are dear, leases that should be over are not looked for."""
+
+MARGIN_MICROSECONDS: Final = 3_000_000
+"""A lease or a delay that is committed so late that its end has passed is still found by the next look."""
+
+MOST_LOOKS: Final = 100
+"""Different sets of lanes whose marks are remembered."""
 
 MOST_WORKERS: Final = 1000
 """Workers of one store whose newest fence is remembered."""
@@ -36,44 +51,49 @@ WORDS: Final = [
 ]
 """What the functions say when they end a job by themselves, for PostgreSQL's ``format``."""
 
-# Columns of the claim function.
-_TOPIC, _TASK, _PRIORITY, _NUMBER, _CREATED_AT, _RUN_AT = 2, 3, 5, 15, 16, 17
-
-_number_of = operator.itemgetter(_NUMBER)
-_priority_of = operator.itemgetter(_PRIORITY)
-
-
-@dataclass(slots=True)
-class _Mark:
-    """How far the claims of some lanes have come: (urgency, number) of the last job granted in each."""
-
-    urgencies: list[int | None]
-    numbers: list[int | None]
-    good_until: float
-    at: int | None  # the injected time of that claim; None under the server's clock
+_number_of = operator.itemgetter(NUMBER)
+_priority_of = operator.itemgetter(PRIORITY)
 
 
 class Claimer:
-    """The claims of one store. Remembers how far they came, so that the next need not walk over dead rows.
+    """The claims of one store. Knows how far they came (``marks.py``) and decides how much each looks at.
 
-    What it remembers never delays work for long: it is forgotten on every hint, by every write of this store
-    that makes a job ready, when a claim falls short (the function looks again by itself) and after
-    ``RESCAN_SECONDS`` in any case.
+    Most go on from the marks. Four times a second one looks back a little, and deals with leases that have
+    ended and delayed jobs that are due. Everything is looked at whenever there is a reason, such as a claim
+    that fell short or a hint that does not say where; that is cheap, and when it is not, it is rationed.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._name = secrets.randbits(63)  # tells apart what other handles grant to a worker of the same name
-        self._marks: dict[tuple[Lane, ...], _Mark] = {}
-        self._forgotten = 0  # counts up, so that a claim under way cannot bring back what was forgotten
-        self._earliest_lease: tuple[int, float] | None = None  # end of a lease, and until when to believe it
+        self._looks: dict[tuple[Lane, ...], Looks] = {}
+        self._cost = 0.0  # of the last look at everything
+        self._rested_at = 0.0  # from when on there may be another
+        self._tended_to: int | None = None  # no lease that ended before this is left, no delayed job
+        self._doubt_at = 0.0  # until when to believe it
+        self._heard: dict[int, list[Mapping[str, int] | None]] = {}  # by each claim under way, since it began
+        self._asked = 0
         self._newest_fences: dict[str, int] = {}  # by worker
         self._unanswered: set[str] = set()  # workers that may have been granted jobs without learning of it
 
-    def forget(self) -> None:
-        """Something may have become ready anywhere: look at everything next time."""
-        self._marks.clear()
-        self._forgotten += 1
+    def ready(self, places: Mapping[str, int] | None) -> None:
+        """Jobs of these topics became ready, none with a number below the one given. None: any topic."""
+        for looks in self._looks.values():
+            looks.hear(places)
+        for heard in self._heard.values():
+            heard.append(places)
+
+    def tended_to(self) -> int | None:
+        """No lease that ended before this moment is left, as far as is known; None: look at all of them."""
+        now = time.monotonic()
+        if self._database.now is not None or self._cost <= CHEAP_SECONDS or now >= self._doubt_at:
+            self._doubt_at = now + DOUBT_SECONDS
+            return None
+        return self._tended_to
+
+    def _rested(self) -> bool:
+        # With a clock of the caller's own, time may jump: what was found out does not hold for long.
+        return self._database.now is not None or time.monotonic() >= self._rested_at
 
     async def claim(self, request: ClaimRequest) -> Claim:
         if request.worker in self._unanswered:
@@ -101,75 +121,73 @@ class Claimer:
         )
         self._unanswered.discard(worker)
         if number:
+            self.ready(None)
             _log.info("%d jobs granted to %s, which never learned of them, were given back", number, worker)
 
     async def _claim(self, request: ClaimRequest) -> Claim:
-        now = self._database.now
-        began, generation = time.monotonic(), self._forgotten
-        lanes = tuple(dict.fromkeys(request.lanes))  # each once: a lane named twice would be taken from twice
-        mark = self._marks.get(lanes)
-        if mark is not None and (began >= mark.good_until or mark.at != now):
-            mark = None
-        leased_from = None
-        if self._earliest_lease is not None and began < self._earliest_lease[1]:
-            leased_from = self._earliest_lease[0]
+        looks = self._looks_at(
+            tuple(dict.fromkeys(request.lanes))
+        )  # a lane named twice would be taken from twice
+        rested = self._rested()
+        ranges, back = looks.next(time.monotonic(), rested=rested)
         rooms = request.topic_limits
-        rows = await self._database.fetch(
-            _sql["claim"],
-            now,
-            request.worker,
-            [lane.topic for lane in lanes],
-            [lane.task for lane in lanes],
-            [rooms.get(lane.topic) for lane in lanes] if rooms else None,
-            None if mark is None else mark.urgencies,
-            None if mark is None else mark.numbers,
-            request.limit,
-            seconds_to_microseconds(request.lease_seconds),
-            leased_from,
-            WORDS,
-            self._name,
-        )
-        end = rows.pop()
-        moment, due, lease_end = end[_CREATED_AT], end[_RUN_AT], end[_NUMBER]
+        self._asked = asked = self._asked + 1
+        self._heard[asked] = []
+        try:
+            rows = await self._database.fetch(
+                _sql["claim"],
+                looks.at,
+                request.worker,
+                ranges.topics,
+                ranges.tasks,
+                [rooms.get(topic) for topic in ranges.topics] if rooms else None,
+                ranges.urgencies,
+                ranges.numbers,
+                ranges.befores,
+                request.limit,
+                seconds_to_microseconds(request.lease_seconds),
+                self.tended_to(),
+                back,
+                rested,
+                WORDS,
+                self._name,
+            )
+        finally:
+            heard = self._heard.pop(asked)
+        answer = Answer.of(rows.pop())
         rows.sort(key=_number_of)
         rows.sort(key=_priority_of, reverse=True)  # keeps the order of those with the same
-        self._remember_lease(began, lease_end, leased_from)
-        full = due is not None and due <= moment and len(rows) >= request.limit
-        if full and generation == self._forgotten and None not in {lane.task for lane in lanes}:
-            self._remember(lanes, rows, mark, began, now)
-        else:
-            self._marks.pop(lanes, None)
-        next_due_in = None if due is None else max(0.0, (due - moment) / MICROSECONDS)
-        return Claim(tuple([_claimed(row) for row in rows]), next_due_in)
+        if answer.tended_to is not None:
+            self._tended_to = answer.tended_to - MARGIN_MICROSECONDS
+        if answer.cost is not None:
+            self._rest(answer.cost - GRANT_SECONDS * len(rows))
+        looks.learn(answer, rows, rooms=bool(rooms))
+        for places in heard:
+            looks.hear(places)
+        return Claim(tuple([_claimed(row) for row in rows]), self._next_due_in(answer))
 
-    def _remember(
-        self,
-        lanes: tuple[Lane, ...],
-        rows: Sequence[Record],
-        mark: _Mark | None,
-        began: float,
-        now: int | None,
-    ) -> None:
-        if len(lanes) == 1:
-            rows = rows[-1:]  # the last of each lane is what counts
-        last = {(row[_TOPIC], row[_TASK]): (-row[_PRIORITY], row[_NUMBER]) for row in rows}
-        if mark is None:
-            nothing: list[int | None] = [None] * len(lanes)
-            mark = self._marks[lanes] = _Mark(nothing, list(nothing), began + RESCAN_SECONDS, now)
-        for index, lane in enumerate(lanes):
-            position = last.get((lane.topic, lane.task or ""))
-            if position is not None:
-                mark.urgencies[index], mark.numbers[index] = position
+    def _next_due_in(self, answer: Answer) -> float | None:
+        moments = [] if answer.due is None else [(answer.due - answer.moment) / MICROSECONDS]
+        if answer.cost is None:
+            # What it did not look at: next time, or when everything may be looked at again.
+            moments.append(0.0 if answer.tended_to is None else self._rested_at - time.monotonic())
+        return max(0.0, min(moments)) if moments else None
 
-    def _remember_lease(self, began: float, lease_end: int | None, leased_from: int | None) -> None:
-        # With a clock of the caller's own, time may jump; without it, leases end in the order they were seen,
-        # but for shorter ones granted meanwhile: those are found when all is looked at again.
-        if lease_end is None or self._database.now is not None:
-            self._earliest_lease = None
-        elif self._earliest_lease is not None and leased_from is not None:
-            self._earliest_lease = (lease_end, self._earliest_lease[1])
-        else:
-            self._earliest_lease = (lease_end, began + RESCAN_SECONDS)
+    def _rest(self, cost: float) -> None:
+        usual = min(cost, self._cost)  # one that was held up, or the first with its plans, says nothing
+        self._cost = cost
+        if usual > CHEAP_SECONDS:
+            self._rested_at = time.monotonic() + REST * usual
+
+    def _looks_at(self, lanes: tuple[Lane, ...]) -> Looks:
+        now = self._database.now
+        looks = self._looks.pop(lanes, None)
+        if looks is None or looks.at != now:
+            looks = Looks(lanes, now)
+        self._looks[lanes] = looks  # put last, so that the first is the one not asked for for longest
+        if len(self._looks) > MOST_LOOKS:
+            del self._looks[next(iter(self._looks))]
+        return looks
 
 
 def _claimed(row: Record) -> Claimed:

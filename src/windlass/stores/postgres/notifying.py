@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -31,10 +31,13 @@ _log = logging.getLogger("windlass.postgres")
 
 
 class Hint(msgspec.Struct, frozen=True, array_like=True):
-    """What travels: who says it, the topics with ready jobs (None = any), whether jobs finished."""
+    """What travels: who says it, where jobs became ready, whether jobs finished.
+
+    Places are topics, each with the lowest number of its jobs or ``ANYWHERE``; None: any topic.
+    """
 
     sender: str
-    topics: list[str] | None
+    places: dict[str, int] | None
     finished: bool
 
 
@@ -53,13 +56,14 @@ class Notifier:
         self._database = database
         self.sender = secrets.token_hex(6)
         self.channels = Channels(database.location.schema)
-        self._topics: set[str] = set()
+        self._places: dict[str, int] = {}
         self._anywhere = False  # some topic or other, it is not known which
         self._finished = False
         self._sending: asyncio.Task[None] | None = None
 
-    def ready(self, topics: Collection[str]) -> None:
-        self._topics.update(topics)
+    def ready(self, places: Mapping[str, int]) -> None:
+        for topic, number in places.items():
+            self._places[topic] = min(number, self._places.get(topic, number))
         self._start()
 
     def ready_anywhere(self) -> None:
@@ -95,15 +99,15 @@ class Notifier:
     def _take(self) -> dict[str, str]:
         """What is to be said now, by channel."""
         messages = {}
-        if self._topics or self._anywhere:
-            named = not self._anywhere and len(self._topics) <= MOST_TOPICS
-            message = _encode(Hint(self.sender, sorted(self._topics) if named else None, finished=False))
+        if self._places or self._anywhere:
+            named = not self._anywhere and len(self._places) <= MOST_TOPICS
+            message = _encode(Hint(self.sender, self._places if named else None, finished=False))
             if len(message.encode()) > MOST_BYTES:
                 message = _encode(Hint(self.sender, None, finished=False))
             messages[self.channels.ready] = message
         if self._finished:
-            messages[self.channels.finished] = _encode(Hint(self.sender, [], finished=True))
-        self._topics.clear()
+            messages[self.channels.finished] = _encode(Hint(self.sender, {}, finished=True))
+        self._places.clear()
         self._anywhere = self._finished = False
         return messages
 

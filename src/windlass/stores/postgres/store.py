@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 from uuid import UUID
@@ -37,6 +37,7 @@ from windlass.stores.postgres.claiming import WORDS, Claimer
 from windlass.stores.postgres.database import Database
 from windlass.stores.postgres.listening import Listener
 from windlass.stores.postgres.location import parse_url
+from windlass.stores.postgres.marks import ANYWHERE
 from windlass.stores.postgres.migrating import migrate
 from windlass.stores.postgres.notifying import Hint, Notifier
 from windlass.stores.postgres.recording import STATES
@@ -183,7 +184,7 @@ class PostgresStore:
     async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         rows = await self._database.fetch(_sql["requeue"], self._database.now, list(job_ids), tenant)
-        self._ready({topic for _, _, topic in rows if topic is not None})
+        self._ready({topic: ANYWHERE for _, _, topic in rows if topic is not None})
         return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
 
     async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
@@ -201,10 +202,12 @@ class PostgresStore:
         return [Verdict(verdict) for _, verdict in sorted(rows)]
 
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
-        row = await self._database.fetchrow(_sql["rescue"], self._database.now, limit, WORDS)
+        row = await self._database.fetchrow(
+            _sql["rescue"], self._database.now, limit, self._claimer.tended_to(), WORDS
+        )
         returned, failed, cancelled, expired, topics = row or (0, 0, 0, 0, [])
         if returned:
-            self._ready(set(topics))
+            self._ready(dict.fromkeys(topics, ANYWHERE))
         if failed or cancelled or expired:
             self._finished()
         return Rescued(returned, failed, cancelled, expired)
@@ -221,7 +224,7 @@ class PostgresStore:
             await self._database.fetch(_sql["resume"], topic)
         else:
             await self._database.fetch(_sql["pause"], topic, until)
-        self._ready({topic})
+        self._ready({topic: ANYWHERE})
 
     async def topics(self) -> list[TopicStats]:
         return await statistics.topics(self._database)
@@ -269,36 +272,42 @@ class PostgresStore:
             await self._listener.start(*wanted, *([channels.finished] if finished else []))
             yield subscription
 
-    def _written(self, jobs: Sequence[NewJob]) -> None:
+    def _written(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
         # Also for delayed jobs: a sleeping worker has to learn when to get up.
-        self._ready({job.topic for job in jobs})
+        places: dict[str, int] = {}
+        for job, answer in zip(jobs, answers, strict=True):
+            lowest = places.get(job.topic)
+            if lowest is None or answer.number < lowest:
+                places[job.topic] = answer.number
+        self._ready(places)
         self._wrote(len(jobs))
 
     def _settled(self, settlements: Sequence[Settlement], answers: Sequence[bool]) -> None:
         kinds = {type(item.outcome) for item, accepted in zip(settlements, answers, strict=True) if accepted}
         if not kinds.isdisjoint(_WAITING_AGAIN):
             # Which topics they were of is not known here, and does not matter: this is rare.
-            self._claimer.forget()
+            self._claimer.ready(None)
             self._hub.ready(None)
             self._notifier.ready_anywhere()
         if not kinds <= _WAITING_AGAIN:
             self._finished()
         self._wrote(len(settlements))
 
-    def _ready(self, topics: set[str]) -> None:
-        if topics:
-            self._claimer.forget()
-            self._hub.ready(topics)
-            self._notifier.ready(topics)
+    def _ready(self, places: Mapping[str, int]) -> None:
+        """Jobs of these topics became ready, none with a number below the one given."""
+        if places:
+            self._claimer.ready(places)
+            self._hub.ready(places)
+            self._notifier.ready(places)
 
     def _finished(self) -> None:
         self._hub.finished()
         self._notifier.finished()
 
     def _heard(self, hint: Hint) -> None:
-        if hint.topics is None or hint.topics:
-            self._claimer.forget()
-            self._hub.ready(hint.topics)
+        if hint.places is None or hint.places:
+            self._claimer.ready(hint.places)
+            self._hub.ready(hint.places)
         if hint.finished:
             self._hub.finished()
 

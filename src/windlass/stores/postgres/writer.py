@@ -53,7 +53,10 @@ class Writer:
     """Collects enqueue calls of one event loop and writes them together."""
 
     def __init__(
-        self, database: Database, limits: StoreLimits, on_written: Callable[[Sequence[NewJob]], None]
+        self,
+        database: Database,
+        limits: StoreLimits,
+        on_written: Callable[[Sequence[NewJob], Sequence[Enqueued]], None],
     ) -> None:
         self._database = database
         self._limits = limits
@@ -130,7 +133,7 @@ class Writer:
                 if not call.answer.done():
                     call.answer.set_result(answers[start : start + len(call.jobs)])
                 start += len(call.jobs)
-            self._on_written(jobs)
+            self._on_written(jobs, answers)
 
     async def _insert(self, jobs: list[NewJob]) -> list[Enqueued]:
         """Write these jobs once, even when the reply gets lost and they have to be sent again."""

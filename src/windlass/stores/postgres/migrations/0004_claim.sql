@@ -2,9 +2,9 @@
 
 -- Deal with up to p_limit ended leases, and as many jobs past expires_at. p_words: how to say it, from
 -- stores/endings.py: the message of a lost worker (worker, attempt), that of an expired job (since when), and the
--- summary of one cancelled on request. p_leased_from: no lease ends before this, as far as the caller knows.
+-- summary of one cancelled on request. p_from: what ended before this has been dealt with, as far as the caller knows.
 CREATE FUNCTION rescue(
-    p_now bigint, p_limit integer, p_leased_from bigint, p_words text[],
+    p_now bigint, p_limit integer, p_from bigint, p_words text[],
     OUT returned integer, OUT failed integer, OUT cancelled integer, OUT expired integer, OUT topics text[]
 )
 LANGUAGE plpgsql AS $$
@@ -21,7 +21,7 @@ BEGIN
         SELECT id, state, topic, task, tenant, attempt, max_attempts, worker, started_at, granted_alone,
                cancel_requested
         FROM jobs
-        WHERE state = 2 AND leased_until <= v_now AND leased_until >= coalesce(p_leased_from, 0)
+        WHERE state = 2 AND leased_until <= v_now AND leased_until >= coalesce(p_from, 0)
         ORDER BY leased_until, number LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     LOOP
@@ -59,6 +59,7 @@ BEGIN
     FOR v_job IN
         SELECT id, run_at, attempt FROM jobs
         WHERE state < 2 AND attempt = 0 AND expires_at IS NOT NULL AND expires_at <= v_now
+            AND expires_at >= coalesce(p_from, 0)
         ORDER BY expires_at, number LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     LOOP
@@ -77,12 +78,12 @@ SET enable_sort = off;
 
 -- Delayed jobs that have become due join the ready ones. Bounded, so that a million due at once are taken in by
 -- many short claims instead of one long one.
-CREATE FUNCTION promote(p_now bigint, p_limit integer) RETURNS void
+CREATE FUNCTION promote(p_now bigint, p_limit integer, p_from bigint) RETURNS void
 LANGUAGE sql AS $$
     WITH promoted AS (
         UPDATE jobs SET state = 1
         WHERE ctid = ANY (ARRAY(
-            SELECT ctid FROM jobs WHERE state = 0 AND blocked = 0 AND run_at <= p_now
+            SELECT ctid FROM jobs WHERE state = 0 AND blocked = 0 AND run_at <= p_now AND run_at >= coalesce(p_from, 0)
             ORDER BY run_at LIMIT p_limit
             FOR UPDATE SKIP LOCKED
         ))
@@ -93,14 +94,15 @@ LANGUAGE sql AS $$
 $$;
 
 -- The best ready jobs of these lanes, locked. Lanes are arrays of equal length; p_rooms says how many jobs of the
--- lane's topic may be taken (NULL = any number), p_urgencies and p_numbers where the last look at the lane ended
--- (NULL = from its start). Each job comes with its tenant and the position of its lane. more: the limit or a job that
+-- lane's topic may be taken (NULL = any number). A lane may be given in parts: p_urgencies and p_numbers say after which
+-- job one begins (NULL = at its start), p_befores before which urgency it ends (NULL = at its end). Each job comes with its tenant and the position of its lane. more: the limit or a job that
 -- must run alone ended the choice.
 --
 -- A job others have locked is passed over. With several lanes the choice is made first without locks, to learn
 -- how many to take of each, so that no lane has more locked than is taken.
 CREATE FUNCTION choose(
-    p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[], p_numbers bigint[], p_limit integer,
+    p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[], p_numbers bigint[], p_befores bigint[],
+    p_limit integer,
     OUT tids tid[], OUT tenants text[], OUT lanes integer[], OUT more boolean
 )
 LANGUAGE plpgsql AS $$
@@ -119,14 +121,15 @@ BEGIN
     ELSE
         v_lanes := ARRAY(
             SELECT l.lane::integer
-            FROM unnest(p_topics, p_tasks, p_rooms, p_urgencies, p_numbers) WITH ORDINALITY
-                    AS l(topic, task, room, urgency, number, lane),
+            FROM unnest(p_topics, p_tasks, p_rooms, p_urgencies, p_numbers, p_befores) WITH ORDINALITY
+                    AS l(topic, task, room, urgency, number, before, lane),
                 -- Not EXISTS (…): that may become a join with all ready jobs.
                 LATERAL (
                     SELECT FROM jobs j
                     WHERE j.state = 1 AND j.topic = l.topic AND j.task = l.task
                         AND ((-j.priority), j.number)
                             > (coalesce(l.urgency, -9223372036854775808), coalesce(l.number, -9223372036854775808))
+                        AND (-j.priority) < coalesce(l.before, 9223372036854775807)
                     ORDER BY (-j.priority), j.number LIMIT 1
                 ) AS first
             WHERE coalesce(l.room, 1) > 0
@@ -157,6 +160,7 @@ BEGIN
                                         AND ((-j.priority), j.number)
                                             > (coalesce(p_urgencies[l.lane], -9223372036854775808),
                                                coalesce(p_numbers[l.lane], -9223372036854775808))
+                                        AND (-j.priority) < coalesce(p_befores[l.lane], 9223372036854775807)
                                     ORDER BY (-j.priority), j.number LIMIT least(l.depth, p_rooms[l.lane])
                                 ) AS h
                         ) AS heads
@@ -179,6 +183,7 @@ BEGIN
                 AND ((-j.priority), j.number)
                     > (coalesce(p_urgencies[l.lane], -9223372036854775808),
                        coalesce(p_numbers[l.lane], -9223372036854775808))
+                AND (-j.priority) < coalesce(p_befores[l.lane], 9223372036854775807)
             ORDER BY (-j.priority), j.number LIMIT coalesce(l.quota, least(p_limit, p_rooms[l.lane]))
             FOR UPDATE SKIP LOCKED
         ) AS c;
@@ -202,28 +207,38 @@ END
 $$;
 
 -- One look at the left end of each index a claim may have to tend to before it chooses. Each is ordered, so that no
--- other index of such jobs could be read from end to end instead.
-CREATE FUNCTION heads(p_leased_from bigint)
+-- other index of such jobs could be read from end to end instead. p_from: what ended before this has been dealt with;
+-- then leases that have not ended at p_now are not looked at either: most that are granted now were over long before,
+-- and all of those might still be in the way.
+CREATE FUNCTION heads(p_from bigint, p_now bigint)
 RETURNS TABLE (leased_until bigint, expires_at bigint, run_at bigint, pauses boolean)
 LANGUAGE sql STABLE AS $$
     SELECT (SELECT j.leased_until FROM jobs j
-            WHERE j.state = 2 AND j.leased_until >= coalesce(p_leased_from, 0) ORDER BY j.leased_until LIMIT 1),
+            WHERE j.state = 2 AND j.leased_until >= coalesce(p_from, 0)
+                AND j.leased_until <= CASE WHEN p_from IS NULL THEN 9223372036854775807 ELSE p_now END
+            ORDER BY j.leased_until LIMIT 1),
            (SELECT j.expires_at FROM jobs j
-            WHERE j.expires_at IS NOT NULL AND j.state < 2 AND j.attempt = 0 ORDER BY j.expires_at LIMIT 1),
-           (SELECT j.run_at FROM jobs j WHERE j.state = 0 AND j.blocked = 0 ORDER BY j.run_at LIMIT 1),
+            WHERE j.expires_at IS NOT NULL AND j.state < 2 AND j.attempt = 0 AND j.expires_at >= coalesce(p_from, 0)
+            ORDER BY j.expires_at LIMIT 1),
+           (SELECT j.run_at FROM jobs j WHERE j.state = 0 AND j.blocked = 0 AND j.run_at >= coalesce(p_from, 0)
+            ORDER BY j.run_at LIMIT 1),
            EXISTS (SELECT FROM topics)
 $$;
 
 -- Grant up to p_limit due jobs of these lanes. A NULL task means every task of its topic.
 --
--- p_urgencies, p_numbers: where this caller's last claim of each lane ended. Starting there saves a walk over what
--- vacuum has not removed yet. NULL, or an answer that falls short: everything is looked at, after ended leases
--- were brought back and delayed jobs that are due let in.
+-- p_urgencies, p_numbers, p_befores: the parts of lanes to look at; starting after what was granted before saves a walk
+-- over what vacuum has not removed yet. All NULL: everything is looked at, after ended leases were brought back and
+-- delayed jobs that are due let in; so it is when p_again is true and the parts fall short of the limit.
+-- p_tend: do that before the parts are looked at, too. p_from: up to when it has been done (NULL: it is not known).
+--
 -- The last row is no job: o_created_at is the time, o_run_at the moment at which a claim may find more (the time
--- itself: at once; NULL: nothing is known), o_number the earliest end of a lease.
+-- itself: at once; NULL: nothing is known), o_number the moment up to which all was tended to (NULL: nothing was done
+-- about it), o_fence what it took to look at everything (NULL: that was not done).
 CREATE FUNCTION claim(
     p_now bigint, p_worker text, p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[],
-    p_numbers bigint[], p_limit integer, p_lease_us bigint, p_leased_from bigint, p_words text[], p_claimer bigint
+    p_numbers bigint[], p_befores bigint[], p_limit integer, p_lease_us bigint, p_from bigint, p_tend boolean,
+    p_again boolean, p_words text[], p_claimer bigint
 ) RETURNS TABLE (
     o_id uuid, o_fence bigint, o_topic text, o_task text, o_tenant text, o_priority bigint, o_attempt integer,
     o_max_attempts integer, o_timeout_us bigint, o_retry text, o_lease_us bigint, o_payload text, o_raw bytea,
@@ -238,6 +253,7 @@ DECLARE
     v_rooms integer[] := p_rooms;
     v_urgencies bigint[] := p_urgencies;
     v_numbers bigint[] := p_numbers;
+    v_befores bigint[] := p_befores;
     v_tids tid[];
     v_tenants text[];
     v_lanes integer[];
@@ -246,48 +262,66 @@ DECLARE
     v_leased bigint;   -- what comes next: the end of a lease, an expiry, a delayed job
     v_expires bigint;
     v_waiting bigint;
+    v_tended bigint;
     v_pauses boolean;
     v_pause bigint;
+    v_began timestamptz;
+    v_cost bigint;
 BEGIN
     LOOP
         IF v_numbers IS NULL THEN
+            v_began := clock_timestamp();
+        END IF;
+        IF v_numbers IS NULL OR p_tend THEN
+            v_tended := v_now;
             SELECT h.leased_until, h.expires_at, h.run_at, h.pauses INTO v_leased, v_expires, v_waiting, v_pauses
-            FROM heads(p_leased_from) AS h;
+            FROM heads(p_from, v_now) AS h;
             IF least(v_leased, v_expires, v_waiting) <= v_now THEN
                 IF least(v_leased, v_expires) <= v_now THEN
-                    PERFORM rescue(p_now, 1000, p_leased_from, p_words);
+                    PERFORM rescue(p_now, 1000, p_from, p_words);
                 END IF;
-                PERFORM promote(v_now, 10000);
-                SELECT h.leased_until, h.run_at INTO v_leased, v_waiting FROM heads(p_leased_from) AS h;
+                PERFORM promote(v_now, 10000, p_from);
+                SELECT h.leased_until, h.expires_at, h.run_at INTO v_leased, v_expires, v_waiting
+                FROM heads(p_from, v_now) AS h;
             END IF;
+            v_tended := least(v_tended, v_leased, v_expires, v_waiting);
         ELSE
             v_pauses := EXISTS (SELECT FROM topics);
         END IF;
         IF v_pauses OR array_position(p_tasks, NULL) IS NOT NULL THEN
             WITH RECURSIVE lanes AS (
-                SELECT DISTINCT ON (l.topic, t.task) l.topic, t.task, l.room, l.urgency, l.number, l.lane
-                FROM unnest(p_topics, p_tasks, p_rooms, v_urgencies, v_numbers) WITH ORDINALITY
-                        AS l(topic, task, room, urgency, number, lane),
+                SELECT DISTINCT ON (l.topic, t.task, l.before)
+                    l.topic, t.task, l.room, l.urgency, l.number, l.before, l.lane
+                FROM unnest(v_topics, v_tasks, v_rooms, v_urgencies, v_numbers, v_befores) WITH ORDINALITY
+                        AS l(topic, task, room, urgency, number, before, lane),
                     LATERAL (
                         SELECT l.task WHERE l.task IS NOT NULL
                         UNION ALL
                         SELECT tasks_of.task FROM tasks_of(l.topic) AS tasks_of(task) WHERE l.task IS NULL
                     ) AS t
-                ORDER BY l.topic, t.task, l.lane
+                ORDER BY l.topic, t.task, l.before, l.lane
             )
             SELECT array_agg(lanes.topic), array_agg(lanes.task), array_agg(lanes.room),
                    CASE WHEN v_numbers IS NOT NULL THEN array_agg(lanes.urgency) END,
-                   CASE WHEN v_numbers IS NOT NULL THEN array_agg(lanes.number) END
-            INTO v_topics, v_tasks, v_rooms, v_urgencies, v_numbers
+                   CASE WHEN v_numbers IS NOT NULL THEN array_agg(lanes.number) END,
+                   CASE WHEN v_numbers IS NOT NULL THEN array_agg(lanes.before) END
+            INTO v_topics, v_tasks, v_rooms, v_urgencies, v_numbers, v_befores
             FROM lanes
             WHERE NOT EXISTS (SELECT FROM topics p WHERE p.topic = lanes.topic AND p.paused_until > v_now);
         END IF;
         SELECT chosen.tids, chosen.tenants, chosen.lanes, chosen.more INTO v_tids, v_tenants, v_lanes, v_more
-        FROM choose(v_topics, v_tasks, v_rooms, v_urgencies, v_numbers, p_limit) AS chosen;
-        EXIT WHEN v_more OR v_numbers IS NULL;
+        FROM choose(v_topics, v_tasks, v_rooms, v_urgencies, v_numbers, v_befores, p_limit) AS chosen;
+        EXIT WHEN v_more OR v_began IS NOT NULL OR NOT p_again;
+        -- All parts of the lanes: of each lane, the one that has no end.
+        SELECT array_agg(l.topic), array_agg(l.task), array_agg(l.room) INTO v_topics, v_tasks, v_rooms
+        FROM unnest(p_topics, p_tasks, p_rooms, p_befores) AS l(topic, task, room, before) WHERE l.before IS NULL;
         v_urgencies := NULL;
         v_numbers := NULL;
+        v_befores := NULL;
     END LOOP;
+    IF v_began IS NOT NULL THEN
+        v_cost := extract(epoch FROM clock_timestamp() - v_began) * 1000000;
+    END IF;
     v_now := now_us(p_now); -- again: the table may have been locked, and leases are not shortened by that
     IF v_more THEN
         v_due := v_now;
@@ -329,7 +363,7 @@ BEGIN
         SELECT minute_of(v_now), g.tenant, v_topics[g.lane], v_tasks[g.lane], -count(*), count(*)
         FROM unnest(v_tenants, v_lanes) AS g(tenant, lane) GROUP BY g.tenant, g.lane;
     END IF;
-    o_id := NULL; o_created_at := v_now; o_run_at := v_due; o_number := v_leased;
+    o_id := NULL; o_created_at := v_now; o_run_at := v_due; o_number := v_tended; o_fence := v_cost;
     RETURN NEXT;
 END
 $$

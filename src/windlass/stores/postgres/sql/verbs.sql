@@ -42,8 +42,8 @@ SELECT (SELECT array_agg(w.number) FROM written w), m.now, m.run_at FROM moment 
 
 -- name: claim
 SELECT * FROM {schema}.claim(
-    $1::bigint, $2::text, $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::integer,
-    $9::bigint, $10::bigint, $11::text[], $12::bigint
+    $1::bigint, $2::text, $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[],
+    $9::integer, $10::bigint, $11::bigint, $12::boolean, $13::boolean, $14::text[], $15::bigint
 )
 
 -- name: give_back
@@ -88,7 +88,7 @@ SELECT * FROM {schema}.cancel($1::bigint, $2::uuid[], $3::text, $4::text)
 SELECT * FROM {schema}.remove($1::bigint, $2::uuid[], $3::text)
 
 -- name: rescue
-SELECT * FROM {schema}.rescue($1::bigint, $2::integer, NULL, $3::text[])
+SELECT * FROM {schema}.rescue($1::bigint, $2::integer, $3::bigint, $4::text[])
 
 -- name: prune
 SELECT * FROM {schema}.prune($1::bigint, $2::integer, $3::bigint)
