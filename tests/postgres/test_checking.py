@@ -51,7 +51,7 @@ async def store() -> AsyncIterator[PostgresStore]:
         ("SELECT setval('{schema}.numbers', 1)", "sequence numbers is behind"),
         ("SELECT setval('{schema}.fences', 1)", "sequence fences is behind"),
         ("UPDATE {schema}.finished SET number = 1", "number 1 was given to 2 jobs"),
-        ("UPDATE {schema}.finished SET id = (SELECT id FROM {schema}.jobs)", "both unfinished and finished"),
+        ("UPDATE {schema}.finished SET id = (SELECT id FROM {schema}.jobs)", "in more than one place"),
         (f"UPDATE {{schema}}.progress SET id = '{NOBODY}'", f"progress {NOBODY} has no job"),  # noqa: S608
         (f"UPDATE {{schema}}.attempts SET id = '{NOBODY}'", f"attempts of {NOBODY} have no job"),  # noqa: S608
         (f"INSERT INTO {{schema}}.bodies VALUES ('{NOBODY}', '1')", f"body {NOBODY} has no job"),  # noqa: S608

@@ -7,6 +7,7 @@ import logging
 import operator
 import secrets
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
@@ -29,6 +30,9 @@ CHEAP_SECONDS: Final = 0.002
 """It is not dear before this: nobody notices. It becomes dear when an old snapshot keeps dead rows in the
 way; then looking at everything would soon take all the time there is."""
 
+COSTS: Final = 4
+"""Nor if one of the last four was not: the others were held up, or had to make plans first."""
+
 GRANT_SECONDS: Final = 10e-6
 """What each granted job adds to it, which does not count."""
 
@@ -37,6 +41,9 @@ DOUBT_SECONDS: Final = 10.0
 
 MARGIN_MICROSECONDS: Final = 3_000_000
 """A lease or a delay that is committed so late that its end has passed is still found by the next look."""
+
+LEAST_PACKED: Final = 20
+"""So many jobs are worth a row that they share; see ``packing.py``."""
 
 MOST_LOOKS: Final = 100
 """Different sets of lanes whose marks are remembered."""
@@ -67,7 +74,7 @@ class Claimer:
         self._database = database
         self._name = secrets.randbits(63)  # tells apart what other handles grant to a worker of the same name
         self._looks: dict[tuple[Lane, ...], Looks] = {}
-        self._cost = 0.0  # of the last look at everything
+        self._costs = deque([0.0] * COSTS, COSTS)  # of the last looks at everything
         self._rested_at = 0.0  # from when on there may be another
         self._tended_to: int | None = None  # no lease that ended before this is left, no delayed job
         self._doubt_at = 0.0  # until when to believe it
@@ -86,7 +93,7 @@ class Claimer:
     def tended_to(self) -> int | None:
         """No lease that ended before this moment is left, as far as is known; None: look at all of them."""
         now = time.monotonic()
-        if self._database.now is not None or self._cost <= CHEAP_SECONDS or now >= self._doubt_at:
+        if self._database.now is not None or min(self._costs) <= CHEAP_SECONDS or now >= self._doubt_at:
             self._doubt_at = now + DOUBT_SECONDS
             return None
         return self._tended_to
@@ -151,6 +158,7 @@ class Claimer:
                 rested,
                 WORDS,
                 self._name,
+                LEAST_PACKED,
             )
         finally:
             heard = self._heard.pop(asked)
@@ -174,10 +182,9 @@ class Claimer:
         return max(0.0, min(moments)) if moments else None
 
     def _rest(self, cost: float) -> None:
-        usual = min(cost, self._cost)  # one that was held up, or the first with its plans, says nothing
-        self._cost = cost
-        if usual > CHEAP_SECONDS:
-            self._rested_at = time.monotonic() + REST * usual
+        self._costs.append(cost)
+        if min(self._costs) > CHEAP_SECONDS:
+            self._rested_at = time.monotonic() + REST * min(self._costs)
 
     def _looks_at(self, lanes: tuple[Lane, ...]) -> Looks:
         now = self._database.now

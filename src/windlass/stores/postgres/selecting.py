@@ -108,6 +108,8 @@ class Selecting:
         sources: list[str] = []
         if where.state not in FINAL_STATES:
             sources += await self._unfinished()
+        if where.key is None and (where.state is None or where.state in _RUNNING):
+            sources.append(self._source("packed", []))
         if where.state is None or where.state in FINAL_STATES:
             sources += await self._finished()
         together = " UNION ALL ".join(f"({source})" for source in sources)

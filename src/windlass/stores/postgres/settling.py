@@ -14,6 +14,7 @@ from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Re
 from windlass.stores.endings import summarise_error
 from windlass.stores.postgres.claiming import WORDS
 from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.packing import completed, completions, is_packed
 from windlass.stores.protocol import SUMMARY_LENGTH
 from windlass.stores.queries import Queries
 
@@ -28,11 +29,16 @@ _Ending = tuple[int, str | None, str | None, str | None, int | None, int | None]
 
 async def settle(database: Database, settlements: Sequence[Settlement]) -> list[bool]:
     """End leases; whether each was held. The first settlement of a lease counts; a second finds nothing."""
-    ordered = sorted(_first_of_each(settlements), key=_by_job)
-    run_us = [
-        None if settlement.run_seconds is None else max(0, seconds_to_microseconds(settlement.run_seconds))
-        for settlement in ordered
-    ]
+    todo = _first_of_each(settlements)
+    held: set[Lease] = set()
+    packed = [settlement for settlement in todo if is_packed(settlement)]
+    if packed:
+        done = await _complete_packed(database, packed)
+        if len(done) == len(settlements):
+            return [True] * len(done)
+        held = {settlement.lease for settlement in done}
+        todo = [settlement for settlement in todo if settlement.lease not in held]
+    ordered = sorted(todo, key=_by_job)
     kinds, others = _endings([settlement.outcome for settlement in ordered])
     rows = await database.fetch(
         _sql["settle"],
@@ -40,14 +46,26 @@ async def settle(database: Database, settlements: Sequence[Settlement]) -> list[
         [settlement.lease.job_id for settlement in ordered],
         [settlement.lease.fence for settlement in ordered],
         kinds,
-        run_us,
+        [
+            None
+            if settlement.run_seconds is None
+            else max(0, seconds_to_microseconds(settlement.run_seconds))
+            for settlement in ordered
+        ],
         *others,
         WORDS,
     )
-    if len(rows) == len(settlements):  # as it nearly always is
+    if len(rows) == len(settlements):
         return [True] * len(rows)
-    held = {ordered[row[0] - 1].lease for row in rows}
+    held.update([ordered[row[0] - 1].lease for row in rows])
     return told_once([settlement.lease for settlement in settlements], held)
+
+
+async def _complete_packed(database: Database, settlements: list[Settlement]) -> Sequence[Settlement]:
+    settlements.sort(key=_by_fence)
+    results = [_text(settlement.outcome.result) for settlement in settlements]  # type: ignore[union-attr]
+    rows = await database.fetch(_sql["complete_packed"], database.now, *completions(settlements, results))
+    return completed(settlements, rows)
 
 
 def told_once(leases: Sequence[Lease], held: set[Lease]) -> list[bool]:
@@ -137,6 +155,7 @@ async def report(database: Database, reports: Sequence[Report]) -> set[Lease]:
 # Whoever locks several rows does it in the order of their ids, and nobody deadlocks.
 _by_job = operator.attrgetter("lease.job_id.bytes")
 _by_id = operator.attrgetter("job_id.bytes")
+_by_fence = operator.attrgetter("lease.fence")
 
 
 def in_order(leases: Sequence[Lease] | dict[Lease, Any]) -> list[Lease]:

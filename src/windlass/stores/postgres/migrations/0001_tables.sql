@@ -4,6 +4,7 @@
 -- Times are microseconds since 1970. Durations end in _us. State codes:
 --   0 waiting (delayed or blocked)   1 ready   2 running   3 completed   4 failed   5 cancelled
 
+-- A fence is 64 times its value of the sequence, and for packed jobs (see packs) the place in the pack.
 -- No CACHE: values handed out in advance to another session would break first-in first-out, and a fence would
 -- not grow from one claim of a job to the next.
 CREATE SEQUENCE numbers;
@@ -85,6 +86,29 @@ CREATE INDEX jobs_correlation ON jobs (correlation_id, number) WHERE correlation
 CREATE INDEX jobs_key ON jobs (key, number) WHERE key IS NOT NULL;
 -- Due jobs that were delayed once: with the lanes' heads this gives the longest wait without a scan.
 CREATE INDEX jobs_promoted ON jobs (run_at) WHERE run_at > created_at AND state = 1;
+
+-- Jobs that were claimed together, up to 63 in one row. Most jobs are settled within milliseconds, and a row with its
+-- index entries for each would cost more than everything else that is done for them. As soon as anything but its
+-- completion is to be written about a packed job, it moves back to jobs (unpack). All of a pack are of one tenant.
+-- Jobs with a key or a lease of their own length are never packed.
+CREATE TABLE packs (
+    pack         bigint PRIMARY KEY, -- fence / 64
+    leased_until bigint NOT NULL,
+    claimed_at   bigint NOT NULL,
+    claimer      bigint NOT NULL,
+    held         bigint NOT NULL, -- bit 1 for the first job, while it is in the pack, and so on
+    tenant       text   NOT NULL,
+    worker       text   NOT NULL,
+    ids          uuid[] NOT NULL,
+    jobs         jobs[] NOT NULL  -- as they were before they were claimed
+) WITH (
+    fillfactor = 70, -- held changes
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
+    toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 5000,
+    toast.autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off
+);
+ALTER TABLE packs ALTER COLUMN jobs SET STORAGE EXTERNAL;
+CREATE INDEX packs_leased ON packs (leased_until);
 
 -- Finished jobs: written once, read by people, removed when their time is over.
 CREATE TABLE finished (
@@ -260,8 +284,8 @@ CREATE TABLE workers (
     details    text    NOT NULL
 ) WITH (fillfactor = 50);
 
--- Every job, finished or not, for those who read.
-CREATE VIEW all_jobs WITH (security_invoker = true) AS
+-- Jobs that have a row of their own, finished or not.
+CREATE VIEW unpacked_jobs WITH (security_invoker = true) AS
 SELECT id, number, priority, run_at, created_at, NULL::bigint AS finished_at, NULL::bigint AS prune_at, fence,
        leased_until, claimed_at, started_at, expires_at, timeout_us, attempt, max_attempts, blocked, state,
        key_until, format, cancel_requested, suspect, body_apart, false AS buried, topic, task, tenant, worker,
@@ -273,3 +297,19 @@ SELECT id, number, priority, run_at, created_at, finished_at, prune_at, fence,
        key_until, format, false, false, body_apart, buried, topic, task, tenant, worker,
        key, correlation_id, user_id, service_id, error_summary, payload, raw, result
 FROM finished;
+
+-- Jobs that are packed. beside: the ids of the whole pack; to look for one there first saves unpacking all of them.
+CREATE VIEW packed_jobs WITH (security_invoker = true) AS
+SELECT r.id, r.number, r.priority, r.run_at, r.created_at, NULL::bigint AS finished_at, NULL::bigint AS prune_at,
+       p.pack * 64 + r.ordinality AS fence, p.leased_until, p.claimed_at, NULL::bigint AS started_at, r.expires_at,
+       r.timeout_us, r.attempt + 1 AS attempt, r.max_attempts, r.blocked, 2::smallint AS state, r.key_until, r.format,
+       r.cancel_requested, r.suspect, r.body_apart, false AS buried, r.topic, r.task, r.tenant, p.worker, r.key,
+       r.correlation_id, r.user_id, r.service_id, r.error_summary, r.payload, r.raw, NULL::text AS result,
+       p.ids AS beside
+FROM packs p, unnest(p.jobs) WITH ORDINALITY AS r
+WHERE p.pack > 0 -- all of them, through an index, where settings forbid to scan tables
+    AND (p.held >> r.ordinality::integer) & 1 = 1;
+
+-- Every job, for those who read.
+CREATE VIEW all_jobs WITH (security_invoker = true) AS
+SELECT *, NULL::uuid[] AS beside FROM unpacked_jobs UNION ALL SELECT * FROM packed_jobs;

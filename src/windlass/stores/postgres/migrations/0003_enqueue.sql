@@ -53,11 +53,13 @@ BEGIN
         p_aparts := spread(p_aparts, cardinality(p_ids));
     END IF;
     IF p_again THEN
-        v_write := ARRAY(SELECT NOT EXISTS (SELECT FROM all_jobs a WHERE a.id = ANY (ARRAY[n.id]))
+        v_write := ARRAY(SELECT NOT EXISTS (SELECT FROM all_jobs a WHERE a.id = ANY (ARRAY[n.id])
+                                              AND (a.beside IS NULL OR a.beside @> ARRAY[n.id]))
                          FROM unnest(p_ids) WITH ORDINALITY AS n(id, position) ORDER BY n.position);
         RETURN QUERY
             SELECT a.id, NULL::uuid, a.number, a.created_at, a.run_at, false
-            FROM unnest(p_ids) AS n(id) JOIN all_jobs a ON a.id = ANY (ARRAY[n.id]);
+            FROM unnest(p_ids) AS n(id)
+                JOIN all_jobs a ON a.id = ANY (ARRAY[n.id]) AND (a.beside IS NULL OR a.beside @> ARRAY[n.id]);
     ELSIF EXISTS (
         SELECT FROM unnest(p_ids) AS n(id), LATERAL (SELECT FROM finished f WHERE f.id = n.id LIMIT 1) AS taken
     ) THEN
@@ -190,12 +192,12 @@ BEGIN
                 END IF;
             END IF;
             RETURN QUERY SELECT v_found.id, a.id, a.number, a.created_at, a.run_at, false
-                         FROM all_jobs a WHERE a.id = v_found.holder;
+                         FROM unpacked_jobs a WHERE a.id = v_found.holder; -- a job with a key is never packed
             IF NOT FOUND THEN
                 v_write[v_found.position] := true;
                 -- The key of a job that somebody took out by hand: nobody else would ever let go of it.
                 DELETE FROM keys k
-                WHERE k.id = v_found.holder AND NOT EXISTS (SELECT FROM all_jobs a WHERE a.id = v_found.holder)
+                WHERE k.id = v_found.holder AND NOT EXISTS (SELECT FROM unpacked_jobs a WHERE a.id = v_found.holder)
                     AND k.tenant = p_tenants[v_found.position] AND k.key = p_keys[v_found.position] AND k.scope
                         = CASE p_tasks[v_found.position] WHEN '' THEN p_topics[v_found.position]
                                ELSE p_tasks[v_found.position] END;

@@ -15,6 +15,7 @@ DECLARE
     v_attempt integer;
     v_message text;
 BEGIN
+    PERFORM unpack_ended(v_now, p_limit, p_from);
     returned := 0; failed := 0; cancelled := 0; expired := 0; topics := '{}';
     FOR v_job IN
         -- '<=': at its end a lease no longer holds, and its holder is refused from the same instant.
@@ -96,14 +97,14 @@ $$;
 -- The best ready jobs of these lanes, locked. Lanes are arrays of equal length; p_rooms says how many jobs of the
 -- lane's topic may be taken (NULL = any number). A lane may be given in parts: p_urgencies and p_numbers say after which
 -- job one begins (NULL = at its start), p_befores before which urgency it ends (NULL = at its end). Each job comes with its tenant and the position of its lane. more: the limit or a job that
--- must run alone ended the choice.
+-- must run alone ended the choice. packable: these jobs may share a row (see packs).
 --
 -- A job others have locked is passed over. With several lanes the choice is made first without locks, to learn
 -- how many to take of each, so that no lane has more locked than is taken.
 CREATE FUNCTION choose(
     p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[], p_numbers bigint[], p_befores bigint[],
     p_limit integer,
-    OUT tids tid[], OUT tenants text[], OUT lanes integer[], OUT more boolean
+    OUT tids tid[], OUT tenants text[], OUT lanes integer[], OUT more boolean, OUT packable boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -174,11 +175,13 @@ BEGIN
         END LOOP;
     END IF;
     SELECT coalesce(array_agg(c.tid), '{}'), array_agg(c.tenant), array_agg(l.lane), array_agg(c.urgency),
-           array_agg(c.number), array_agg(c.suspect)
-    INTO tids, tenants, lanes, v_urgencies, v_numbers, v_suspects
+           array_agg(c.number), array_agg(c.suspect), bool_and(c.plain) AND min(c.tenant) = max(c.tenant)
+    INTO tids, tenants, lanes, v_urgencies, v_numbers, v_suspects, packable
     FROM unnest(v_lanes, v_quotas) AS l(lane, quota),
         LATERAL (
-            SELECT j.ctid AS tid, j.tenant, -j.priority AS urgency, j.number, j.suspect FROM jobs j
+            SELECT j.ctid AS tid, j.tenant, -j.priority AS urgency, j.number, j.suspect,
+                   j.key IS NULL AND j.lease_us IS NULL AS plain
+            FROM jobs j
             WHERE j.state = 1 AND j.topic = p_topics[l.lane] AND j.task = p_tasks[l.lane]
                 AND ((-j.priority), j.number)
                     > (coalesce(p_urgencies[l.lane], -9223372036854775808),
@@ -213,10 +216,16 @@ $$;
 CREATE FUNCTION heads(p_from bigint, p_now bigint)
 RETURNS TABLE (leased_until bigint, expires_at bigint, run_at bigint, pauses boolean)
 LANGUAGE sql STABLE AS $$
-    SELECT (SELECT j.leased_until FROM jobs j
-            WHERE j.state = 2 AND j.leased_until >= coalesce(p_from, 0)
-                AND j.leased_until <= CASE WHEN p_from IS NULL THEN 9223372036854775807 ELSE p_now END
-            ORDER BY j.leased_until LIMIT 1),
+    SELECT least(
+               (SELECT j.leased_until FROM jobs j
+                WHERE j.state = 2 AND j.leased_until >= coalesce(p_from, 0)
+                    AND j.leased_until <= CASE WHEN p_from IS NULL THEN 9223372036854775807 ELSE p_now END
+                ORDER BY j.leased_until LIMIT 1),
+               (SELECT p.leased_until FROM packs p
+                WHERE p.leased_until >= coalesce(p_from, 0)
+                    AND p.leased_until <= CASE WHEN p_from IS NULL THEN 9223372036854775807 ELSE p_now END
+                ORDER BY p.leased_until LIMIT 1)
+           ),
            (SELECT j.expires_at FROM jobs j
             WHERE j.expires_at IS NOT NULL AND j.state < 2 AND j.attempt = 0 AND j.expires_at >= coalesce(p_from, 0)
             ORDER BY j.expires_at LIMIT 1),
@@ -230,6 +239,7 @@ $$;
 -- p_urgencies, p_numbers, p_befores: the parts of lanes to look at; starting after what was granted before saves a walk
 -- over what vacuum has not removed yet. All NULL: everything is looked at, after ended leases were brought back and
 -- delayed jobs that are due let in; so it is when p_again is true and the parts fall short of the limit.
+-- p_pack_from: so many jobs are worth packing.
 -- p_tend: do that before the parts are looked at, too. p_from: up to when it has been done (NULL: it is not known).
 --
 -- The last row is no job: o_created_at is the time, o_run_at the moment at which a claim may find more (the time
@@ -238,7 +248,7 @@ $$;
 CREATE FUNCTION claim(
     p_now bigint, p_worker text, p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[],
     p_numbers bigint[], p_befores bigint[], p_limit integer, p_lease_us bigint, p_from bigint, p_tend boolean,
-    p_again boolean, p_words text[], p_claimer bigint
+    p_again boolean, p_words text[], p_claimer bigint, p_pack_from integer
 ) RETURNS TABLE (
     o_id uuid, o_fence bigint, o_topic text, o_task text, o_tenant text, o_priority bigint, o_attempt integer,
     o_max_attempts integer, o_timeout_us bigint, o_retry text, o_lease_us bigint, o_payload text, o_raw bytea,
@@ -258,6 +268,8 @@ DECLARE
     v_tenants text[];
     v_lanes integer[];
     v_more boolean;
+    v_packable boolean;
+    v_packs bigint[];
     v_due bigint;
     v_leased bigint;   -- what comes next: the end of a lease, an expiry, a delayed job
     v_expires bigint;
@@ -309,7 +321,8 @@ BEGIN
             FROM lanes
             WHERE NOT EXISTS (SELECT FROM topics p WHERE p.topic = lanes.topic AND p.paused_until > v_now);
         END IF;
-        SELECT chosen.tids, chosen.tenants, chosen.lanes, chosen.more INTO v_tids, v_tenants, v_lanes, v_more
+        SELECT chosen.tids, chosen.tenants, chosen.lanes, chosen.more, chosen.packable
+        INTO v_tids, v_tenants, v_lanes, v_more, v_packable
         FROM choose(v_topics, v_tasks, v_rooms, v_urgencies, v_numbers, v_befores, p_limit) AS chosen;
         EXIT WHEN v_more OR v_began IS NOT NULL OR NOT p_again;
         -- All parts of the lanes: of each lane, the one that has no end.
@@ -339,13 +352,39 @@ BEGIN
         END IF;
         v_due := least(v_waiting, v_leased, v_pause);
     END IF;
-    IF v_tids <> '{}' THEN
+    IF v_packable AND cardinality(v_tids) >= p_pack_from THEN
+        v_packs := ARRAY(SELECT nextval('fences') FROM generate_series(1, (cardinality(v_tids) + 62) / 63));
+        RETURN QUERY
+            WITH gone AS (
+                DELETE FROM jobs j USING unnest(v_tids) WITH ORDINALITY AS t(tid, position)
+                WHERE j.ctid = t.tid
+                RETURNING (t.position - 1) / 63 AS pack, (t.position - 1) % 63 + 1 AS place, j.id, j.topic, j.task,
+                    j.tenant, j.priority, j.attempt, j.max_attempts, j.timeout_us, j.retry, j.payload, j.raw, j.format,
+                    j.number, j.created_at, j.run_at, j.correlation_id, j.user_id, j.service_id, j.trace, j.suspect,
+                    j.body_apart, j.reserves, j AS job
+            ), packed AS (
+                INSERT INTO packs (pack, leased_until, claimed_at, claimer, held, tenant, worker, ids, jobs)
+                SELECT v_packs[g.pack + 1], v_now + p_lease_us, v_now, p_claimer,
+                       ~(-1::bigint << count(*)::integer) << 1, v_tenants[1], p_worker, array_agg(g.id),
+                       array_agg(g.job)
+                FROM gone g GROUP BY g.pack
+            )
+            SELECT g.id, v_packs[g.pack + 1] * 64 + g.place, g.topic, g.task, g.tenant, g.priority, g.attempt + 1,
+                   g.max_attempts, g.timeout_us, g.retry, p_lease_us,
+                   CASE WHEN g.body_apart THEN (SELECT b.payload FROM bodies b WHERE b.id = g.id) ELSE g.payload END,
+                   CASE WHEN g.body_apart THEN (SELECT b.raw FROM bodies b WHERE b.id = g.id) ELSE g.raw END,
+                   g.format,
+                   CASE WHEN g.reserves > 0 THEN (SELECT p.checkpoint FROM progress p WHERE p.id = g.id) END,
+                   g.number, g.created_at, g.run_at, NULL::text, g.correlation_id, g.user_id, g.service_id, g.trace,
+                   g.suspect
+            FROM gone g;
+    ELSIF v_tids <> '{}' THEN
         RETURN QUERY
             -- By ctid, not by id IN (SELECT …): that may, with a legal plan, be asked again for every row and claim
             -- the whole table. The row is locked, so neither its place nor its state can change; and with no more
             -- conditions there is no index to mistake for a better way.
             UPDATE jobs j
-            SET state = 2, attempt = attempt + 1, fence = nextval('fences'),
+            SET state = 2, attempt = attempt + 1, fence = nextval('fences') * 64,
                 leased_until = v_now + coalesce(lease_us, p_lease_us), worker = p_worker, claimed_at = v_now,
                 claimer = p_claimer, started_at = NULL, granted_alone = cardinality(v_tids) = 1,
                 reserves = reserves + 1
@@ -359,6 +398,8 @@ BEGIN
                 CASE WHEN j.reserves > 1 THEN (SELECT p.checkpoint FROM progress p WHERE p.id = j.id) END,
                 j.number, j.created_at, j.run_at, j.key, j.correlation_id, j.user_id, j.service_id, j.trace,
                 j.suspect;
+    END IF;
+    IF v_tids <> '{}' THEN
         INSERT INTO tally (minute, tenant, topic, task, ready, running)
         SELECT minute_of(v_now), g.tenant, v_topics[g.lane], v_tasks[g.lane], -count(*), count(*)
         FROM unnest(v_tenants, v_lanes) AS g(tenant, lane) GROUP BY g.tenant, g.lane;
@@ -391,6 +432,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_number bigint;
 BEGIN
+    PERFORM unpack_granted(p_worker, p_claimer, p_after);
     WITH returned AS (
         UPDATE jobs
         SET state = 1, attempt = attempt - 1, leased_until = NULL, worker = NULL, claimed_at = NULL,

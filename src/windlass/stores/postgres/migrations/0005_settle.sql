@@ -6,6 +6,7 @@
 -- The time is asked for each row, not once: a row may have been waited for.
 -- An id is compared as j.id = ANY (ARRAY[e.id]). To a planner that believes the table empty, j.id = e.id may mean to
 -- read all of it in the order of its ids and to look for each among the leases; this can only mean a look-up.
+-- Packed jobs get rows of their own first; nearly all of those are completed before that (complete_packed).
 -- Only a running job has leased_until. Saying state = 2 as well would let a planner without statistics read the index
 -- of all leases instead of looking up ids.
 
@@ -22,6 +23,7 @@ DECLARE
     v_held bigint;
     v_job record;
 BEGIN
+    PERFORM unpack_leases(p_fences);
     p_kinds := spread(p_kinds, cardinality(p_ids));
     IF 0 = ANY (p_kinds) AND 0 <> ANY (p_kinds) THEN
         -- Below, completed jobs come before the others. Whoever extends the same leases takes all in one order.
@@ -147,6 +149,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 CREATE FUNCTION extend(p_now bigint, p_ids uuid[], p_fences bigint[], p_lease_us bigint) RETURNS SETOF integer
 LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM unpack_leases(p_fences);
     RETURN QUERY
         UPDATE jobs j SET leased_until = now_us(p_now) + p_lease_us
         FROM unnest(p_ids, p_fences) WITH ORDINALITY AS e(id, fence, position)
@@ -160,6 +163,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 CREATE FUNCTION start(p_now bigint, p_ids uuid[], p_fences bigint[]) RETURNS SETOF integer
 LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM unpack_leases(p_fences);
     RETURN QUERY
         UPDATE jobs j SET started_at = coalesce(j.started_at, now_us(p_now))
         FROM unnest(p_ids, p_fences) WITH ORDINALITY AS e(id, fence, position)
@@ -179,6 +183,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_report record;
 BEGIN
+    PERFORM unpack_leases(p_fences);
     FOR v_report IN
         SELECT e.* FROM unnest(p_ids, p_fences, p_percents, p_messages, p_stages, p_checkpoints) WITH ORDINALITY
                 AS e(id, fence, percent, message, stage, checkpoint, position)
@@ -204,7 +209,7 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Which of these leases hold and have been asked to cancel.
+-- Which of these leases hold and have been asked to cancel. Nobody has asked that of a packed job.
 CREATE FUNCTION cancel_requests(p_now bigint, p_ids uuid[], p_fences bigint[]) RETURNS SETOF integer
 LANGUAGE plpgsql STABLE AS $$
 BEGIN

@@ -31,6 +31,7 @@ BEGIN
         IF NOT FOUND THEN
             o_verdict := CASE WHEN EXISTS (
                 SELECT FROM all_jobs WHERE id = v_id AND coalesce(tenant = p_tenant, true)
+                    AND (beside IS NULL OR beside @> ARRAY[v_id])
             ) THEN 'wrong_state' ELSE 'not_found' END;
             RETURN NEXT;
             CONTINUE;
@@ -95,9 +96,14 @@ BEGIN
             SELECT state, attempt INTO v_state, v_attempt FROM jobs
             WHERE id = v_id AND coalesce(tenant = p_tenant, true) FOR UPDATE;
             IF NOT FOUND THEN
-                -- Pending again by now: requeued this very moment, so there is something to lock.
+                IF unpack_job(v_id) THEN
+                    CONTINUE;
+                END IF;
+                -- Not finished by now: requeued or packed this very moment, so there is something to lock.
                 SELECT CASE WHEN a.state > 2 THEN 'wrong_state' END INTO o_verdict
-                FROM all_jobs a WHERE a.id = v_id AND coalesce(a.tenant = p_tenant, true);
+                FROM all_jobs a
+                WHERE a.id = v_id AND coalesce(a.tenant = p_tenant, true)
+                    AND (a.beside IS NULL OR a.beside @> ARRAY[v_id]);
                 IF NOT FOUND THEN
                     o_verdict := 'not_found';
                 END IF;
@@ -150,10 +156,14 @@ BEGIN
                 RETURNING state, tenant, topic, task, key INTO v_job;
                 IF FOUND THEN
                     o_verdict := 'done';
-                ELSIF NOT EXISTS (
-                    SELECT FROM all_jobs WHERE id = v_id AND coalesce(tenant = p_tenant, true)
-                ) THEN
-                    o_verdict := 'not_found';
+                ELSE
+                    SELECT CASE WHEN a.state = 2 THEN 'wrong_state' END INTO o_verdict
+                    FROM all_jobs a
+                    WHERE a.id = v_id AND coalesce(a.tenant = p_tenant, true)
+                        AND (a.beside IS NULL OR a.beside @> ARRAY[v_id]);
+                    IF NOT FOUND THEN
+                        o_verdict := 'not_found';
+                    END IF;
                 END IF;
             END IF;
         END LOOP;

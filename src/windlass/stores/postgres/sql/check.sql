@@ -6,9 +6,7 @@ WITH said AS (
     UNION ALL
     SELECT tenant, topic, task, waiting, ready, running, completed, failed, cancelled FROM {schema}.tally
 ), there AS (
-    SELECT tenant, topic, task, state, count(*) AS n FROM {schema}.jobs GROUP BY tenant, topic, task, state
-    UNION ALL
-    SELECT tenant, topic, task, state, count(*) FROM {schema}.finished GROUP BY tenant, topic, task, state
+    SELECT tenant, topic, task, state, count(*) AS n FROM {schema}.all_jobs GROUP BY tenant, topic, task, state
 )
 SELECT format('counter of tenant %s, topic %s, task %s, state %s says %s, there are %s',
               tenant, topic, task, state, sum(counted), sum(found))
@@ -23,8 +21,18 @@ GROUP BY tenant, topic, task, state
 HAVING sum(counted) <> sum(found)
 
 -- name: in_one_place
-SELECT format('job %s is both unfinished and finished', j.number)
-FROM {schema}.jobs j JOIN {schema}.finished f ON f.id = j.id
+SELECT format('job %s is in more than one place', id) FROM {schema}.all_jobs GROUP BY id HAVING count(*) > 1
+
+-- name: packs_are_sound
+SELECT format('pack %s: bits %s, %s ids, %s jobs', pack, held, cardinality(ids), cardinality(jobs))
+FROM {schema}.packs
+WHERE held = 0 OR held & 1 = 1 OR cardinality(ids) <> cardinality(jobs) OR cardinality(ids) > 63
+    OR held & ~(~(-1::bigint << cardinality(ids)) << 1) <> 0
+    OR ids <> ARRAY(SELECT r.id FROM unnest(jobs) WITH ORDINALITY AS r ORDER BY r.ordinality)
+    OR EXISTS (
+        SELECT FROM unnest(jobs) AS r
+        WHERE r.tenant <> packs.tenant OR r.key IS NOT NULL OR r.lease_us IS NOT NULL OR r.state <> 1
+    )
 
 -- name: numbers_differ
 SELECT format('number %s was given to %s jobs', number, count(*)) FROM {schema}.all_jobs
@@ -42,8 +50,7 @@ WHERE j.body_apart AND NOT EXISTS (
 -- name: bodies_owned
 SELECT format('body %s has no job', b.id)
 FROM {schema}.bodies b
-WHERE NOT EXISTS (SELECT FROM {schema}.jobs j WHERE j.id = b.id AND j.body_apart)
-    AND NOT EXISTS (SELECT FROM {schema}.finished f WHERE f.id = b.id AND f.body_apart)
+WHERE NOT EXISTS (SELECT FROM {schema}.all_jobs j WHERE j.id = b.id AND j.body_apart)
 
 -- name: pruned_in_time
 SELECT format('job %s would never be pruned', f.number)
@@ -57,14 +64,12 @@ WHERE result IS NOT NULL AND state <> 3
 -- name: progress_owned
 SELECT format('progress %s has no job', p.id)
 FROM {schema}.progress p
-WHERE NOT EXISTS (SELECT FROM {schema}.jobs j WHERE j.id = p.id)
-    AND NOT EXISTS (SELECT FROM {schema}.finished f WHERE f.id = p.id)
+WHERE NOT EXISTS (SELECT FROM {schema}.all_jobs j WHERE j.id = p.id)
 
 -- name: attempts_owned
 SELECT DISTINCT format('attempts of %s have no job', a.id)
 FROM {schema}.attempts a
-WHERE NOT EXISTS (SELECT FROM {schema}.jobs j WHERE j.id = a.id)
-    AND NOT EXISTS (SELECT FROM {schema}.finished f WHERE f.id = a.id)
+WHERE NOT EXISTS (SELECT FROM {schema}.all_jobs j WHERE j.id = a.id)
 
 -- name: errors_summed_up
 SELECT DISTINCT format('job %s has attempts, but no error', j.number)
@@ -95,11 +100,11 @@ FROM {schema}.all_jobs WHERE attempt > max_attempts
 SELECT format('sequence %s is behind', name)
 FROM (
     SELECT 'numbers' AS name, last_value,
-           greatest((SELECT max(number) FROM {schema}.jobs), (SELECT max(number) FROM {schema}.finished)) AS used
+           (SELECT max(number) FROM {schema}.all_jobs) AS used
     FROM {schema}.numbers
     UNION ALL
     SELECT 'fences', last_value,
-           greatest((SELECT max(fence) FROM {schema}.jobs), (SELECT max(fence) FROM {schema}.finished))
+           (SELECT max(fence) / 64 FROM {schema}.all_jobs)
     FROM {schema}.fences
 ) AS sequences
 WHERE last_value < used

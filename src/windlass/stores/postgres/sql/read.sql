@@ -12,11 +12,15 @@ SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.ra
 FROM {schema}.all_jobs j
 LEFT JOIN {schema}.bodies b ON b.id = j.id AND j.body_apart
 LEFT JOIN {schema}.progress p ON p.id = j.id
-WHERE j.id = $1::uuid AND ($2::text IS NULL OR j.tenant = $2)
+WHERE j.id = $1::uuid AND ($2::text IS NULL OR j.tenant = $2) AND (j.beside IS NULL OR j.beside @> ARRAY[$1])
 
 -- name: states
 SELECT coalesce((SELECT j.state FROM {schema}.jobs j WHERE j.id = n.id),
-                (SELECT f.state FROM {schema}.finished f WHERE f.id = n.id))
+                (SELECT f.state FROM {schema}.finished f WHERE f.id = n.id),
+                CASE WHEN n.id IN (
+                    SELECT u.id FROM {schema}.packs p, unnest(p.ids) WITH ORDINALITY AS u(id, place)
+                    WHERE p.pack > 0 AND (p.held >> u.place::integer) & 1 = 1
+                ) THEN 2 END)
 FROM unnest($1::uuid[]) WITH ORDINALITY AS n(id, position)
 ORDER BY n.position
 
@@ -55,13 +59,18 @@ WHERE ($1::text IS NULL OR topic = $1) AND ($2::text IS NULL OR task = $2) AND (
 SELECT {columns}
 FROM unnest($1::bigint[]) AS c(number)
     JOIN LATERAL (
-        SELECT * FROM {schema}.all_jobs a WHERE a.number >= c.number ORDER BY a.number LIMIT 1
+        SELECT * FROM {schema}.unpacked_jobs a WHERE a.number >= c.number ORDER BY a.number LIMIT 1
     ) AS j ON j.number = c.number
     LEFT JOIN LATERAL (SELECT * FROM {schema}.progress r WHERE r.id = j.id OFFSET 0) AS p ON true
+UNION ALL
+SELECT {columns}
+FROM {schema}.packed_jobs j
+    LEFT JOIN LATERAL (SELECT * FROM {schema}.progress r WHERE r.id = j.id OFFSET 0) AS p ON true
+WHERE j.number = ANY ($1)
 
 -- name: look_into
 -- Which of these jobs hold the text. Bodies do not leave the server.
-SELECT c.number, j.created_at, coalesce(
+SELECT j.number, j.created_at, coalesce(
            strpos(j.payload, $2::text) > 0 OR position($3::bytea IN j.raw) > 0 OR strpos(j.error_summary, $2) > 0
            OR CASE WHEN j.body_apart THEN (
                SELECT coalesce(strpos(b.payload, $2) > 0, position($3 IN b.raw) > 0)
@@ -81,7 +90,13 @@ SELECT c.number, j.created_at, coalesce(
            ) END,
            false
        )
-FROM unnest($1::bigint[]) AS c(number)
-    JOIN LATERAL (
-        SELECT * FROM {schema}.all_jobs a WHERE a.number >= c.number ORDER BY a.number LIMIT 1
-    ) AS j ON j.number = c.number
+FROM (
+        SELECT a.id, a.number, a.created_at, a.payload, a.raw, a.error_summary, a.body_apart
+        FROM unnest($1::bigint[]) AS c(number)
+            JOIN LATERAL (
+                SELECT * FROM {schema}.unpacked_jobs u WHERE u.number >= c.number ORDER BY u.number LIMIT 1
+            ) AS a ON a.number = c.number
+        UNION ALL
+        SELECT a.id, a.number, a.created_at, a.payload, a.raw, a.error_summary, a.body_apart
+        FROM {schema}.packed_jobs a WHERE a.number = ANY ($1)
+    ) AS j

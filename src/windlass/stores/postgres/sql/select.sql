@@ -42,6 +42,12 @@ SELECT j.number FROM (
 WHERE j.number > {above} AND j.number < {below} {and}
 ORDER BY j.number DESC LIMIT $1::bigint
 
+-- name: packed
+-- Running, too. Those that are there now will be gone in a moment, so there is no order to find them by.
+SELECT j.number FROM (SELECT * FROM {schema}.packed_jobs OFFSET 0) AS j
+WHERE j.number > {above} AND j.number < {below} {and}
+ORDER BY j.number DESC LIMIT $1::bigint
+
 -- name: levels
 -- The priorities at which these lanes have ready jobs, without reading the jobs between.
 WITH RECURSIVE levels (topic, task, urgency) AS (

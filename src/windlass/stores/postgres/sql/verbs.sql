@@ -43,7 +43,7 @@ SELECT (SELECT array_agg(w.number) FROM written w), m.now, m.run_at FROM moment 
 -- name: claim
 SELECT * FROM {schema}.claim(
     $1::bigint, $2::text, $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[],
-    $9::integer, $10::bigint, $11::bigint, $12::boolean, $13::boolean, $14::text[], $15::bigint
+    $9::integer, $10::bigint, $11::bigint, $12::boolean, $13::boolean, $14::text[], $15::bigint, $16::integer
 )
 
 -- name: give_back
@@ -53,6 +53,11 @@ SELECT {schema}.give_back($1::bigint, $2::text, $3::bigint, $4::bigint)
 SELECT * FROM {schema}.settle(
     $1::bigint, $2::uuid[], $3::bigint[], $4::smallint[], $5::bigint[], $6::text[], $7::text[], $8::text[],
     $9::bigint[], $10::bigint[], $11::text[]
+)
+
+-- name: complete_packed
+SELECT * FROM {schema}.complete_packed(
+    $1::bigint, $2::bigint[], $3::bigint[], $4::integer[], $5::uuid[], $6::bigint[], $7::text[]
 )
 
 -- name: settled

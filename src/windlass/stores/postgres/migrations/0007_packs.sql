@@ -1,0 +1,178 @@
+-- Jobs that are packed (see the table packs): completing them, and giving them a row of their own again.
+-- Packs are locked in their order, and before rows of jobs.
+
+-- Take jobs out of their packs; what is empty goes. The packs are locked by the caller, and the jobs are in them.
+CREATE FUNCTION take_out(p_packs bigint[], p_masks bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM packs p USING unnest(p_packs, p_masks) AS t(pack, mask) WHERE p.pack = t.pack AND p.held = t.mask;
+    UPDATE packs p SET held = p.held & ~t.mask FROM unnest(p_packs, p_masks) AS t(pack, mask) WHERE p.pack = t.pack;
+END
+$$;
+
+-- Complete packed jobs whose leases hold. p_packs and p_masks say which. What is known of each is in the other arrays,
+-- for the job at a place of its pack at that place after p_starts. Rows: what was done.
+CREATE FUNCTION complete_packed(
+    p_now bigint, p_packs bigint[], p_masks bigint[], p_starts integer[], p_ids uuid[], p_run_us bigint[],
+    p_results text[]
+) RETURNS TABLE (o_pack bigint, o_mask bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_bounds bigint[] := bucket_bounds();
+    v_packs bigint[];
+    v_masks bigint[];
+    v_starts integer[];
+BEGIN
+    SELECT array_agg(t.pack), array_agg(m.mask), array_agg(t.start) INTO v_packs, v_masks, v_starts
+    FROM unnest(p_packs, p_masks, p_starts) AS t(pack, mask, start),
+        LATERAL (
+            SELECT p.ids, p.held & t.mask AS mask FROM packs p
+            WHERE p.pack = t.pack AND p.leased_until > now_us(p_now) FOR UPDATE
+        ) AS l,
+        LATERAL (
+            SELECT bit_or(1::bigint << u.place::integer) AS mask FROM unnest(l.ids) WITH ORDINALITY AS u(id, place)
+            WHERE (l.mask >> u.place::integer) & 1 = 1 AND u.id = p_ids[t.start + u.place]
+        ) AS m
+    WHERE m.mask IS NOT NULL;
+    IF v_packs IS NULL THEN
+        RETURN;
+    END IF;
+    v_now := now_us(p_now);
+    WITH kept AS (
+        INSERT INTO finished AS f (
+            id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
+            timeout_us, lease_us, retention_us, retention_failed_us, attempt, max_attempts,
+            reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, body_apart,
+            topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, trace,
+            error_summary, payload, raw, result
+        )
+        SELECT r.id, r.number, r.priority, r.run_at, r.created_at, v_now, v_now + r.retention_us,
+               t.pack * 64 + r.ordinality, p.claimed_at, v_now - p_run_us[t.start + r.ordinality],
+               r.timeout_us, r.lease_us, r.retention_us, r.retention_failed_us,
+               r.attempt + 1, r.max_attempts, r.reserves + 1, r.timeouts, r.releases, r.buries, r.kicks, r.touches,
+               3, r.key_until, r.format, r.body_apart, r.topic, r.task, r.tenant, p.worker, r.retry, r.key,
+               r.correlation_id, r.user_id, r.service_id, r.trace, r.error_summary, r.payload, r.raw,
+               p_results[t.start + r.ordinality]
+        FROM unnest(v_packs, v_masks, v_starts) AS t(pack, mask, start), packs p, unnest(p.jobs) WITH ORDINALITY AS r
+        WHERE p.pack = t.pack AND (t.mask >> r.ordinality::integer) & 1 = 1
+        RETURNING f.tenant, f.topic, f.task, f.started_at, f.run_at, f.retention_us, f.number, f.id
+    ), tallied AS (
+        INSERT INTO tally (
+            minute, tenant, topic, task, running, completed, did_complete, run_total, run_buckets, wait_total,
+            wait_buckets
+        )
+        SELECT minute_of(v_now), k.tenant, k.topic, k.task, -count(*), count(*), count(*),
+               sum(v_now - k.started_at), array_agg(width_bucket(v_now - k.started_at, v_bounds)::smallint),
+               sum(greatest(k.started_at - k.run_at, 0)),
+               array_agg(width_bucket(greatest(k.started_at - k.run_at, 0), v_bounds)::smallint)
+        FROM kept k GROUP BY k.tenant, k.topic, k.task
+    )
+    INSERT INTO prunable (prune_at, number, ids)
+    SELECT v_now + k.retention_us, min(k.number), array_agg(k.id)
+    FROM kept k WHERE k.retention_us IS NOT NULL GROUP BY k.retention_us;
+    PERFORM take_out(v_packs, v_masks);
+    RETURN QUERY SELECT * FROM unnest(v_packs, v_masks);
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+
+-- Give packed jobs a row of their own, as if they had been claimed that way. The packs are locked by the caller.
+CREATE FUNCTION unpack(p_packs bigint[], p_masks bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO jobs (
+        id, number, priority, run_at, created_at, fence, leased_until, claimed_at, expires_at, timeout_us, lease_us,
+        retention_us, retention_failed_us, claimer, attempt, max_attempts, blocked, reserves, timeouts, releases,
+        buries, kicks, touches, state, key_until, format, suspect, granted_alone, cancel_requested, body_apart, topic, task, tenant,
+        worker, retry, key, correlation_id, user_id, service_id, trace, error_summary, payload, raw
+    )
+    SELECT r.id, r.number, r.priority, r.run_at, r.created_at, p.pack * 64 + r.ordinality, p.leased_until,
+           p.claimed_at, r.expires_at, r.timeout_us, r.lease_us, r.retention_us, r.retention_failed_us, p.claimer,
+           r.attempt + 1, r.max_attempts, r.blocked, r.reserves + 1, r.timeouts, r.releases, r.buries, r.kicks,
+           r.touches, 2, r.key_until, r.format, r.suspect, cardinality(p.ids) = 1, r.cancel_requested, r.body_apart, r.topic,
+           r.task, r.tenant, p.worker, r.retry, r.key, r.correlation_id, r.user_id, r.service_id, r.trace, r.error_summary, r.payload,
+           r.raw
+    FROM unnest(p_packs, p_masks) AS t(pack, mask), packs p, unnest(p.jobs) WITH ORDINALITY AS r
+    WHERE p.pack = t.pack AND (t.mask >> r.ordinality::integer) & 1 = 1;
+    PERFORM take_out(p_packs, p_masks);
+END
+$$;
+
+-- Those of these leases that are packed.
+CREATE FUNCTION unpack_leases(p_fences bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_packs bigint[];
+    v_masks bigint[];
+BEGIN
+    SELECT array_agg(t.pack), array_agg(l.mask) INTO v_packs, v_masks
+    FROM (
+            SELECT f / 64 AS pack, bit_or(1::bigint << (f % 64)::integer) AS mask FROM unnest(p_fences) AS f
+            WHERE f % 64 > 0 GROUP BY 1 ORDER BY 1
+        ) AS t,
+        LATERAL (SELECT p.held & t.mask AS mask FROM packs p WHERE p.pack = t.pack FOR UPDATE) AS l
+    WHERE l.mask <> 0;
+    IF v_packs IS NOT NULL THEN
+        PERFORM unpack(v_packs, v_masks);
+    END IF;
+END
+$$;
+
+-- This job, if it is packed; whether it was.
+CREATE FUNCTION unpack_job(p_id uuid) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_pack bigint;
+    v_mask bigint;
+BEGIN
+    SELECT p.pack, p.held & (1::bigint << array_position(p.ids, p_id)) INTO v_pack, v_mask
+    FROM packs p WHERE p.ids @> ARRAY[p_id] AND p.held & (1::bigint << array_position(p.ids, p_id)) <> 0
+    FOR UPDATE;
+    IF v_pack IS NULL THEN
+        RETURN false;
+    END IF;
+    PERFORM unpack(ARRAY[v_pack], ARRAY[v_mask]);
+    RETURN true;
+END
+$$;
+
+-- Packs whose lease has ended, up to p_limit jobs, but for those somebody has locked.
+CREATE FUNCTION unpack_ended(p_now bigint, p_limit integer, p_from bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_packs bigint[];
+    v_masks bigint[];
+BEGIN
+    SELECT array_agg(l.pack), array_agg(l.held) INTO v_packs, v_masks
+    FROM (
+        SELECT p.pack, p.held FROM packs p
+        WHERE p.leased_until <= p_now AND p.leased_until >= coalesce(p_from, 0)
+        ORDER BY p.leased_until LIMIT (p_limit + 62) / 63
+        FOR UPDATE SKIP LOCKED
+    ) AS l;
+    IF v_packs IS NOT NULL THEN
+        PERFORM unpack(v_packs, v_masks);
+    END IF;
+END
+$$;
+
+-- Packs granted to a worker through a handle, after a fence.
+CREATE FUNCTION unpack_granted(p_worker text, p_claimer bigint, p_after bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_packs bigint[];
+    v_masks bigint[];
+BEGIN
+    SELECT array_agg(l.pack), array_agg(l.held) INTO v_packs, v_masks
+    FROM (
+        SELECT p.pack, p.held FROM packs p
+        WHERE p.pack > p_after / 64 AND p.claimer = p_claimer AND p.worker = p_worker
+        ORDER BY p.pack FOR UPDATE
+    ) AS l;
+    IF v_packs IS NOT NULL THEN
+        PERFORM unpack(v_packs, v_masks);
+    END IF;
+END
+$$;
