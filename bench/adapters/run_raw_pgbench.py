@@ -19,14 +19,20 @@ SETTINGS = "-c jit=off -c enable_seqscan=off -c plan_cache_mode=force_generic_pl
 SCRIPT = """
 WITH granted AS MATERIALIZED (
     SELECT o_id, o_fence FROM {schema}.claim(
-        NULL, 'pgbench', ARRAY['job'], ARRAY['job'], NULL, NULL, NULL, {batch}, 60000000, NULL, {words}, 1
+        NULL, 'pgbench', ARRAY['job'], ARRAY['job'], NULL, NULL, NULL, NULL, {batch}, 60000000, NULL, false,
+        true, {words}, 1, 1
     ) WHERE o_id IS NOT NULL
+), packs AS (
+    SELECT o_fence / 64 AS pack, bit_or(1::bigint << (o_fence % 64)::integer) AS mask, count(*) AS n
+    FROM granted GROUP BY 1
 ), listed AS MATERIALIZED (
-    SELECT array_agg(o_id ORDER BY o_id) AS ids, array_agg(o_fence ORDER BY o_id) AS fences FROM granted
+    SELECT array_agg(pack ORDER BY pack) AS packs, array_agg(mask ORDER BY pack) AS masks,
+           array_agg(start ORDER BY pack) AS starts,
+           (SELECT array_agg(o_id ORDER BY o_fence) FROM granted) AS ids
+    FROM (SELECT pack, mask, (sum(n) OVER (ORDER BY pack) - n)::integer AS start FROM packs) AS placed
 )
-SELECT count(*) FROM listed, LATERAL {schema}.settle(
-    NULL, ids, fences, ARRAY[0::smallint], array_fill(0::bigint, ARRAY[cardinality(ids)]),
-    NULL, NULL, NULL, NULL, NULL, {words}
+SELECT count(*) FROM listed, LATERAL {schema}.complete_packed(
+    NULL, packs, masks, starts, ids, array_fill(0::bigint, ARRAY[cardinality(ids)]), NULL
 );
 """
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from itertools import accumulate
 from typing import Any
 
 from run_raw_store import BATCH, RawStoreSystem
@@ -15,11 +17,11 @@ from windlass.stores.postgres.claiming import WORDS
 from windlass.stores.postgres.database import Database
 from windlass.stores.postgres.enqueueing import enqueue_arguments
 from windlass.stores.postgres.location import parse_url
+from windlass.stores.postgres.packing import PLACES
 from windlass.stores.queries import Queries
 
 VERBS = Queries("windlass.stores.postgres.sql", "verbs.sql")
 LEASE_US = 60_000_000
-COMPLETED = 0
 
 
 class RawPostgresSystem(RawStoreSystem):
@@ -34,12 +36,12 @@ class RawPostgresSystem(RawStoreSystem):
 
     async def work(self, concurrency: int) -> None:
         claim = await self.connection.prepare(self._statement("claim"))
-        settle = await self.connection.prepare(self._statement("settle"))
+        complete = await self.connection.prepare(self._statement("complete_packed"))
         urgency = number = None  # where the last claim ended, so that the next does not walk over dead rows
         while True:
-            mark = (None, None) if number is None else ([urgency], [number])
+            mark = (None, None, None) if number is None else ([urgency], [number], [None])
             rows = await claim.fetch(
-                None, "raw", ["job"], ["job"], None, *mark, BATCH, LEASE_US, None, WORDS, 1
+                None, "raw", ["job"], ["job"], None, *mark, BATCH, LEASE_US, None, False, True, WORDS, 1, 1
             )
             jobs = rows[:-1]  # the last row says what comes next
             if not jobs:
@@ -47,15 +49,19 @@ class RawPostgresSystem(RawStoreSystem):
             last = max(jobs, key=lambda row: row["o_number"])
             urgency, number = -last["o_priority"], last["o_number"]
             tally.note_many(len(jobs))
-            jobs.sort(key=lambda row: row["o_id"].bytes)
-            await settle.fetch(
+            jobs.sort(key=lambda row: row["o_fence"])
+            packs = Counter([row["o_fence"] // PLACES for row in jobs])
+            await complete.fetch(
                 None,
+                list(packs),
+                [
+                    ((1 << jobs_in_pack) - 1 << 1) - (jobs_in_pack == PLACES - 1) * 2**64
+                    for jobs_in_pack in packs.values()
+                ],
+                [0, *accumulate(packs.values())][:-1],
                 [row["o_id"] for row in jobs],
-                [row["o_fence"] for row in jobs],
-                [COMPLETED],
                 [0] * len(jobs),
-                *[None] * 5,
-                WORDS,
+                None,
             )
 
     async def enqueue_bulk(self, payloads: list[dict[str, Any]]) -> None:

@@ -210,6 +210,26 @@ async def test_a_mixed_batch_whose_connection_breaks_is_answered_lease_by_lease(
     assert await direct.check() == []
 
 
+@pytest.mark.parametrize("what", LOSSES)
+async def test_packed_jobs_whose_completion_breaks_are_completed_when_it_is_sent_again(
+    store: Store, direct: Store, proxy: Proxy, what: str
+) -> None:
+    """Some of them have left the pack by then, and one is held by somebody else."""
+    await put_many(store, 70)
+    leases = [one.lease for one in await claim(store, limit=70)]
+    batch = [Settlement(lease, Completed(b"1"), 0.01) for lease in leases[:65]]
+    happened = lose(proxy, what, "complete_packed")
+    with pytest.raises(StoreUnavailable):
+        await store.settle(batch)
+    assert happened.is_set()
+    assert await direct.start(leases[66:68]) == [True, True]
+    foreign = Lease(leases[68].job_id, leases[69].fence)
+    batch += [Settlement(lease, Completed(b"1"), 0.01) for lease in (*leases[65:68], foreign)]
+    assert await store.settle(batch) == [True] * 68 + [False]
+    assert (await look(direct, leases[69].job_id)).state is State.RUNNING
+    assert await direct.check() == []
+
+
 async def test_a_settlement_is_accepted_however_often_its_connection_breaks(
     store: Store, direct: Store, proxy: Proxy
 ) -> None:

@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.stores.urls import ONCE_MORE, STORES
-from windlass.stores import create_store
+from tests.stores.urls import EVERYWHERE, made
 from windlass.stores.protocol import Store, StoreLimits
 from windlass.testing.clock import FrozenClock
 
 # Before the suite is imported: its assertions then say what was compared, like those of any test module.
 pytest.register_assert_rewrite("windlass.testing.conformance", "windlass.testing.agreement")
-
-EVERYWHERE = {**STORES, **ONCE_MORE}
 
 MakeStore = Callable[[StoreLimits], Awaitable[Store]]
 
@@ -34,7 +31,8 @@ async def make_store(
     async with AsyncExitStack() as stack:
 
         async def make(limits: StoreLimits) -> Store:
-            store = create_store(EVERYWHERE[request.param](tmp_path), clock=clock, limits=limits)
+            name: str = request.param
+            store = made(name, EVERYWHERE[name](tmp_path), clock=clock, limits=limits)
             await store.open()
             stack.push_async_callback(store.close)
             await store.migrate()

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests.servers.shared import recycle
-from tests.stores.urls import ONCE_MORE, STORES
-from windlass.stores import create_store
+from tests.stores.urls import OLDEST, PACKED, STORES, made
 from windlass.stores.protocol import Store
 from windlass.testing.agreement import StoresAgree
 from windlass.testing.clock import FrozenClock
@@ -28,7 +27,7 @@ class OurStoresAgree(StoresAgree):
 
     def make_stores(self, clock: FrozenClock) -> Mapping[str, Store]:
         self.directory = Path(tempfile.mkdtemp(prefix="windlass-agreement-"))
-        return {name: create_store(url(self.directory), clock=clock) for name, url in self.urls.items()}
+        return {name: made(name, url(self.directory), clock=clock) for name, url in self.urls.items()}
 
     def teardown(self) -> None:
         try:
@@ -41,12 +40,20 @@ class OurStoresAgree(StoresAgree):
 class OldestPostgresAgrees(OurStoresAgree):
     """The reference and the oldest PostgreSQL, which has not everything the newest has."""
 
-    urls: Mapping[str, Callable[[Path], str]] = {"memory": STORES["memory"], **ONCE_MORE}
+    urls: Mapping[str, Callable[[Path], str]] = {"memory": STORES["memory"], **OLDEST}
+
+
+class PackedPostgresAgrees(OurStoresAgree):
+    """The reference and jobs that share rows, which elsewhere only those do that are claimed with many."""
+
+    urls: Mapping[str, Callable[[Path], str]] = {"memory": STORES["memory"], PACKED: STORES["postgres"]}
 
 
 TestStoresAgree = OurStoresAgree.TestCase
+PackedPostgresAgrees.TestCase.settings = settings(max_examples=max(10, settings().max_examples // 2))
+TestPackedPostgresAgrees = PackedPostgresAgrees.TestCase
 # Fewer examples: what this one can find that the other cannot is SQL the old server understands differently.
 OldestPostgresAgrees.TestCase.settings = settings(max_examples=max(10, settings().max_examples // 5))
-TestOldestPostgresAgrees = pytest.mark.skipif(not ONCE_MORE, reason="the header says how to install it")(
+TestOldestPostgresAgrees = pytest.mark.skipif(not OLDEST, reason="the header says how to install it")(
     OldestPostgresAgrees.TestCase
 )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.servers.shared import empty_url, other_version
+from windlass.stores import create_store
+from windlass.stores.postgres import PostgresStore
+from windlass.stores.protocol import Store
 
 STORES: dict[str, Callable[[Path], str]] = {
     "memory": lambda _: "memory://",
@@ -15,7 +19,21 @@ STORES: dict[str, Callable[[Path], str]] = {
 }
 """A store's URL in a directory of its own, by name; the reference first."""
 
-ONCE_MORE: dict[str, Callable[[Path], str]] = (
+PACKED = "postgres-packed"
+"""A store that packs whatever it claims, not only what is claimed with many others."""
+
+OLDEST: dict[str, Callable[[Path], str]] = (
     {} if other_version() is None else {"postgres15": lambda _: empty_url(oldest=True)}
 )
 """The oldest PostgreSQL we support, where there is one; the header of a run says so where there is none."""
+
+EVERYWHERE = {**STORES, PACKED: STORES["postgres"], **OLDEST}
+
+
+def made(name: str, url: str, **options: Any) -> Store:
+    """The store of this name."""
+    store = create_store(url, **options)
+    if name == PACKED:
+        assert isinstance(store, PostgresStore)
+        store._claimer.least_packed = 1
+    return store

@@ -61,15 +61,12 @@ class PostgresRows:
     url: str
 
     async def held_by(self, pid: int) -> set[int]:
-        rows = await self._ask("SELECT fence FROM jobs WHERE state = 2 AND worker LIKE $1", f"%:{pid}:%")
+        rows = await self._ask("SELECT fence FROM all_jobs WHERE state = 2 AND worker LIKE $1", f"%:{pid}:%")
         return {row[0] for row in rows}
 
     async def all(self) -> list[Row]:
-        # UNION ALL: a job that were in both tables would be counted twice, and found out.
-        rows = await self._ask(
-            "SELECT id, state, attempt, fence FROM jobs"
-            " UNION ALL SELECT id, state, attempt, fence FROM finished"
-        )
+        # A job that were in two tables would be there twice, and found out.
+        rows = await self._ask("SELECT id, state, attempt, fence FROM all_jobs")
         return [Row(UUID(bytes=row[0].bytes), *row[1:]) for row in rows]
 
     async def _ask(self, question: str, *values: str) -> list[Any]:

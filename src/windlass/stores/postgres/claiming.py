@@ -71,6 +71,7 @@ class Claimer:
     """
 
     def __init__(self, database: Database) -> None:
+        self.least_packed = LEAST_PACKED
         self._database = database
         self._name = secrets.randbits(63)  # tells apart what other handles grant to a worker of the same name
         self._looks: dict[tuple[Lane, ...], Looks] = {}
@@ -158,7 +159,7 @@ class Claimer:
                 rested,
                 WORDS,
                 self._name,
-                LEAST_PACKED,
+                self.least_packed,
             )
         finally:
             heard = self._heard.pop(asked)
