@@ -168,7 +168,7 @@ async def test_a_packed_job_can_be_cancelled_but_not_deleted_or_requeued(
 async def test_the_jobs_of_a_dead_worker_come_out_of_their_packs(
     store: PostgresStore, postgres_url: str
 ) -> None:
-    """Some of them were done; the others are granted again, with newer fences, and the old ones are refused."""
+    """Some of them were done; the others are granted again, with newer fences; the old ones are refused."""
     await put_many(store, JOBS)
     lost = await claim(store, limit=JOBS, worker="dead")
     assert await store.settle(completions(lost[:40])) == [True] * 40
