@@ -217,6 +217,25 @@ async def test_statistics_and_searches_scan_no_large_table(store: PostgresStore,
 
 
 @misled
+async def test_the_longest_wait_of_many_lanes_is_told_from_the_ends_of_indexes(
+    store: PostgresStore, mislead: Misled
+) -> None:
+    """First among the oldest jobs, in their order; whatever is not there is looked up by lane."""
+    await mislead(store)
+    await _fill(store)
+    await store.enqueue([job(f"topic-{number}") for number in range(101)])
+    async with Plans(store).kept() as plans:
+        for tenant in (None, "root", "nobody"):
+            await store.stats(window_seconds=3600, tenant=tenant)
+        statements = await plans.taken()
+    _check(statements)
+    _check_jobs(
+        statements,
+        {"jobs_ready", "jobs_waiting", "jobs_promoted", "jobs_blocked", "jobs_tenant", "jobs_number"},
+    )
+
+
+@misled
 async def test_a_claim_reads_the_left_ends_of_its_indexes(store: PostgresStore, mislead: Misled) -> None:
     """A claim costs the same beside a million finished, waiting or delayed jobs only if this holds."""
     await mislead(store)

@@ -36,7 +36,8 @@ QUERIES = {
         ("stats", "blocked", "windlass_jobs_blocked"),
         ("stats", "oldest_waiting", "windlass_jobs_waiting"),
         ("stats", "oldest_promoted", "windlass_jobs_promoted"),
-        ("stats", "oldest_of_priority", "windlass_jobs_ready"),
+        ("stats", "first_prompt", "windlass_jobs_pending"),
+        ("stats", "next_of_priority", "windlass_jobs_ready"),
     ],
 )
 async def test_the_plan_uses_its_index_and_sorts_nothing(
@@ -52,6 +53,17 @@ async def test_the_plan_uses_its_index_and_sorts_nothing(
     assert not any("TEMP B-TREE" in step for step in plan), plan
     assert not any(step.startswith("SCAN windlass_jobs") and "INDEX" not in step for step in plan), plan
     assert not any(step.startswith("SCAN j") and "INDEX" not in step for step in plan), plan
+
+
+async def test_the_first_job_of_each_lane_is_looked_up_in_the_index(store: SqliteStore, path: Path) -> None:
+    """Also from one priority to the next: a level costs the same, however many jobs are in it."""
+    connection = sqlite3.connect(path)
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES['stats']['heads']}", (1,))]
+    connection.close()
+    jobs = [step for step in plan if "windlass_jobs" in step]
+    assert len(jobs) == 3
+    assert all(step.startswith("SEARCH j USING") and "windlass_jobs_ready" in step for step in jobs), plan
+    assert not any("TEMP B-TREE FOR ORDER BY" in step for step in plan), plan
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ class Book:
             self.kept_for_ever.put(job, job.number)
         else:
             self.finished.put(job, prune_at)
-        tally = self.metrics.at(now, job.topic)
+        tally = self.metrics.at(now)
         match state:
             case State.COMPLETED:
                 tally.completed += 1

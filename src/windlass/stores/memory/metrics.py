@@ -1,4 +1,4 @@
-"""What happened, by minute and topic: the series and the durations of ``stats``."""
+"""What happened, by minute: the series and the durations of ``stats``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Durations:
 
 @dataclass(slots=True)
 class Tally:
-    """One topic's minute."""
+    """One minute."""
 
     enqueued: int = 0
     completed: int = 0
@@ -50,16 +50,16 @@ class Metrics:
     """Tallies of the last 48 hours."""
 
     def __init__(self) -> None:
-        self._minutes: dict[int, dict[str, Tally]] = {}
+        self._minutes: dict[int, Tally] = {}
 
-    def at(self, now: int, topic: str) -> Tally:
+    def at(self, now: int) -> Tally:
         """The tally to count into."""
         minute = now - now % MINUTE
-        topics = self._minutes.get(minute)
-        if topics is None:
+        tally = self._minutes.get(minute)
+        if tally is None:
             self._drop_old(now)
-            topics = self._minutes[minute] = {}
-        return topics.setdefault(topic, Tally())
+            tally = self._minutes[minute] = Tally()
+        return tally
 
     def summary(
         self, now: int, window_microseconds: int
@@ -69,17 +69,16 @@ class Metrics:
         run_time, wait_time = Durations(), Durations()
         series = []
         for minute in sorted(minute for minute in self._minutes if minute >= since):
-            tallies = self._minutes[minute].values()
-            for tally in tallies:
-                run_time.merge(tally.run_time)
-                wait_time.merge(tally.wait_time)
+            tally = self._minutes[minute]
+            run_time.merge(tally.run_time)
+            wait_time.merge(tally.wait_time)
             stats = MinuteStats(
                 minute,
-                enqueued=sum(tally.enqueued for tally in tallies),
-                completed=sum(tally.completed for tally in tallies),
-                failed=sum(tally.failed for tally in tallies),
-                cancelled=sum(tally.cancelled for tally in tallies),
-                retried=sum(tally.retried for tally in tallies),
+                enqueued=tally.enqueued,
+                completed=tally.completed,
+                failed=tally.failed,
+                cancelled=tally.cancelled,
+                retried=tally.retried,
             )
             if stats != MinuteStats(minute):
                 series.append(stats)

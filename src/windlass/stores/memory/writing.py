@@ -43,7 +43,7 @@ def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -
         if holder is None:
             job = new_job(new, book.next_number(), now)
             book.add(job, now)
-            book.metrics.at(now, job.topic).enqueued += 1
+            book.metrics.at(now).enqueued += 1
             answers.append(Enqueued(job.id, job.number, job.created_at, job.run_at))
             continue
         untouched = holder.state is State.PENDING and holder.attempt == 0
@@ -184,7 +184,7 @@ def settle(book: Book, settlement: Settlement, now: int) -> bool:
                 book.finish(job, State.FAILED, now)
                 return True
             if not job.cancel_requested:
-                book.metrics.at(now, job.topic).retried += 1
+                book.metrics.at(now).retried += 1
             _return_or_cancel(book, job, outcome.delay, now)
         case Failed():
             job.origin = outcome.origin
@@ -219,7 +219,7 @@ def _measure(book: Book, job: Job, settlement: Settlement, now: int) -> None:
     run_time = max(0, seconds_to_microseconds(settlement.run_seconds))
     if job.started_at is None:
         job.started_at = now - run_time
-    tally = book.metrics.at(now, job.topic)
+    tally = book.metrics.at(now)
     tally.wait_time.add(max(0, job.started_at - job.run_at))
     if isinstance(settlement.outcome, Completed | Retried | Failed):
         tally.run_time.add(run_time)

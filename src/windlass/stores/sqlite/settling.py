@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import sqlite3
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple, assert_never
 
@@ -85,13 +85,13 @@ def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]
     connection, now, tally = transaction.connection, transaction.now, transaction.tally
     ends: list[int | None] = []  # number, fence and start of one job after another
     results: list[tuple[int, bytes]] = []
-    times: defaultdict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    run_times: list[int] = []
+    wait_times: list[int] = []
     for settlement, job in simple:
         started_at = None
         if (seconds := settlement.run_seconds) is not None:
             run_time = round(seconds * MICROSECONDS)
             started_at = now - run_time
-            run_times, wait_times = times[job.topic]
             run_times.append(run_time)
             wait_times.append(max(0, started_at - job.run_at))
         ends += (job.number, job.lease.fence, started_at)
@@ -103,10 +103,9 @@ def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]
         connection.executemany(_sql["add_result"], results)
     for (tenant, topic, task), n in Counter([_lane_of(job) for _, job in simple]).items():
         tally.moved(tenant, topic, task, Code.RUNNING, Code.COMPLETED, n)
-        tally.happened(now, topic, Metric.COMPLETED, n)
-    for topic, (run_times, wait_times) in times.items():
-        tally.lasted(now, topic, Metric.RUN_TIME, run_times)
-        tally.lasted(now, topic, Metric.WAIT_TIME, wait_times)
+    tally.happened(now, Metric.COMPLETED, len(simple))
+    tally.lasted(now, Metric.RUN_TIME, run_times)
+    tally.lasted(now, Metric.WAIT_TIME, wait_times)
     transaction.finished = True
     return True
 
@@ -188,7 +187,7 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
                 finish_failed(transaction, row, error, started_at)
             else:
                 _return(transaction, row, "retry", delay, {"summary": summarise_error(error)})
-                transaction.tally.happened(now, row.topic, Metric.RETRIED)
+                transaction.tally.happened(now, Metric.RETRIED)
         case Released(delay, priority):
             if row.cancel_requested:
                 transaction.connection.execute(_sql["uncount"], (row.number,))
@@ -230,7 +229,7 @@ def _finished(transaction: Transaction, row: Row, state: Code) -> None:
     if row.key is not None and row.key_until == UNTIL_FINISHED:
         release_key(transaction, row)
     transaction.tally.moved(row.tenant, row.topic, row.task, row.state, state)
-    transaction.tally.happened(transaction.now, row.topic, _METRICS[state])
+    transaction.tally.happened(transaction.now, _METRICS[state])
     transaction.finished = True
 
 
@@ -250,9 +249,9 @@ def _measure(transaction: Transaction, row: Row, settlement: Settlement, started
     if settlement.run_seconds is None or started_at is None:
         return
     now, tally = transaction.now, transaction.tally
-    tally.lasted(now, row.topic, Metric.WAIT_TIME, [max(0, started_at - row.run_at)])
+    tally.lasted(now, Metric.WAIT_TIME, [max(0, started_at - row.run_at)])
     if isinstance(settlement.outcome, Completed | Retried | Failed):
-        tally.lasted(now, row.topic, Metric.RUN_TIME, [seconds_to_microseconds(settlement.run_seconds)])
+        tally.lasted(now, Metric.RUN_TIME, [seconds_to_microseconds(settlement.run_seconds)])
 
 
 def release_key(transaction: Transaction, row: Row) -> None:

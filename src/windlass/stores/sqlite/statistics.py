@@ -4,47 +4,51 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter, defaultdict
+from heapq import heapify, heappop, heapreplace
 
 from windlass.clock import seconds_to_microseconds
 from windlass.model import Distribution, MinuteStats, Stats, TopicStats
 from windlass.stores.histogram import summarise
 from windlass.stores.protocol import MINUTES_KEPT_SECONDS
 from windlass.stores.queries import Queries
-from windlass.stores.sqlite.recording import STATES
 from windlass.stores.sqlite.transaction import Code, Metric
 
 _sql = Queries("windlass.stores.sqlite.sql", "stats.sql")
 
-MAX_PROBES = 10_000
-"""Looks for the oldest job per lane and priority; with more levels than this the answer is approximate."""
+FIRST_LOOK = 1000
+"""Among so many of the oldest pending jobs the longest wait is looked for first."""
+MAX_LEVELS = 10_000
+"""Lanes and priorities whose first job is looked at; with more the oldest job is approximate."""
+MAX_STEPS = 10_000
+"""How many jobs that had been delayed are passed over; with more it is approximate, too."""
+
+_Counts = list[tuple[str, int, int]]
+"""Topic, stored state, and how many jobs."""
 
 
-def topics(connection: sqlite3.Connection, now: int, tenant: str | None = None) -> list[TopicStats]:
-    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for topic, state, n in connection.execute(_sql["counts"], (tenant, tenant)):
-        if n:
-            counts[topic][STATES[Code(state)].value] += n
-    pauses = dict(connection.execute(_sql["pauses"], (now,)).fetchall())
-    names = set(counts) | (set(pauses) if tenant is None else set())
-    return [TopicStats(topic, **counts[topic], paused_until=pauses.get(topic)) for topic in sorted(names)]
+def topics(connection: sqlite3.Connection, now: int) -> list[TopicStats]:
+    return _by_topic(connection, now, _counts(connection, None), pauses_alone=True)
 
 
 def stats(connection: sqlite3.Connection, now: int, window_seconds: float, tenant: str | None) -> Stats:
-    by_topic = topics(connection, now, tenant)
+    counts = _counts(connection, tenant)
+    totals: Counter[int] = Counter()
+    for _, state, n in counts:
+        totals[state] += n
     series: list[MinuteStats] = []
     times: dict[Metric, Distribution] = {}
     if tenant is None:
         since = now - seconds_to_microseconds(min(window_seconds, MINUTES_KEPT_SECONDS))
         series, times = _minutes(connection, since)
     return Stats(
-        pending=sum(t.pending for t in by_topic),
-        running=sum(t.running for t in by_topic),
-        completed=sum(t.completed for t in by_topic),
-        failed=sum(t.failed for t in by_topic),
-        cancelled=sum(t.cancelled for t in by_topic),
-        delayed=_delayed(connection, now, tenant),
+        pending=totals[Code.WAITING] + totals[Code.READY],
+        running=totals[Code.RUNNING],
+        completed=totals[Code.COMPLETED],
+        failed=totals[Code.FAILED],
+        cancelled=totals[Code.CANCELLED],
+        delayed=_delayed(connection, now, tenant, totals[Code.WAITING]),
         oldest_due_at=_oldest_due_at(connection, now, tenant),
-        topics=tuple(by_topic),
+        topics=tuple(_by_topic(connection, now, counts, pauses_alone=tenant is None)),
         window_seconds=window_seconds,
         run_time=times.get(Metric.RUN_TIME, Distribution()),
         wait_time=times.get(Metric.WAIT_TIME, Distribution()),
@@ -52,10 +56,29 @@ def stats(connection: sqlite3.Connection, now: int, window_seconds: float, tenan
     )
 
 
-def _delayed(connection: sqlite3.Connection, now: int, tenant: str | None) -> int:
-    waiting = sum(
-        n for _, state, n in connection.execute(_sql["counts"], (tenant, tenant)) if state == Code.WAITING
-    )
+def _counts(connection: sqlite3.Connection, tenant: str | None) -> _Counts:
+    return connection.execute(_sql["counts"], (tenant, tenant)).fetchall()
+
+
+def _by_topic(
+    connection: sqlite3.Connection, now: int, counts: _Counts, *, pauses_alone: bool
+) -> list[TopicStats]:
+    """With topics that have nothing but a pause, or without them."""
+    pauses: dict[str, int] = dict(connection.execute(_sql["pauses"], (now,)).fetchall())
+    found: dict[str, list[int]] = {topic: [0] * len(Code) for topic in pauses} if pauses_alone else {}
+    for topic, state, n in counts:
+        if n:
+            of_topic = found.get(topic)
+            if of_topic is None:
+                of_topic = found[topic] = [0] * len(Code)
+            of_topic[state] = n
+    return [
+        TopicStats(topic, waiting + ready, running, completed, failed, cancelled, pauses.get(topic))
+        for topic, (waiting, ready, running, completed, failed, cancelled) in sorted(found.items())
+    ]
+
+
+def _delayed(connection: sqlite3.Connection, now: int, tenant: str | None, waiting: int) -> int:
     if not waiting:
         return 0
     if tenant is None:
@@ -73,19 +96,31 @@ def _oldest_due_at(connection: sqlite3.Connection, now: int, tenant: str | None)
     heads = (
         connection.execute(_sql["oldest_waiting"], (now,)).fetchone(),
         connection.execute(_sql["oldest_promoted"]).fetchone(),
+        _oldest_prompt(connection),
     )
-    found: list[int] = [row[0] for row in heads if row is not None]
-    probes = 0
-    for topic, task in connection.execute(_sql["lanes_with_ready"]).fetchall():
-        below = 2**62
-        while probes < MAX_PROBES:
-            probes += 1
-            row = connection.execute(_sql["oldest_of_priority"], (topic, task, below)).fetchone()
-            if row is None:
-                break
-            below, run_at = row
-            found.append(run_at)
-    return min(found, default=None)
+    return min((row[0] for row in heads if row is not None), default=None)
+
+
+def _oldest_prompt(connection: sqlite3.Connection) -> tuple[int] | None:
+    """Jobs that were never delayed are due in the order of their numbers, so the first has waited longest."""
+    first: tuple[int] | None = connection.execute(_sql["first_prompt"], (FIRST_LOOK,)).fetchone()
+    if first is not None:
+        return first
+    heads = connection.execute(_sql["heads"], (MAX_LEVELS,)).fetchall()
+    heapify(heads)
+    for _ in range(MAX_STEPS):
+        if not heads:
+            break
+        number, *level = heads[0]
+        run_at, created_at = connection.execute(_sql["due_times"], (number,)).fetchone()
+        if run_at <= created_at:
+            return (run_at,)
+        following = connection.execute(_sql["next_of_priority"], (*level, number)).fetchone()
+        if following is None:
+            heappop(heads)
+        else:
+            heapreplace(heads, (*following, *level))
+    return None
 
 
 def _minutes(

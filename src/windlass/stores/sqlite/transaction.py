@@ -49,7 +49,7 @@ class Tally:
 
     def __init__(self) -> None:
         self._counts: defaultdict[tuple[str, str, str, int], int] = defaultdict(int)
-        self._minutes: defaultdict[tuple[int, str, int, int], list[int]] = defaultdict(lambda: [0, 0])
+        self._minutes: defaultdict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
 
     def moved(self, tenant: str, topic: str, task: str, old: int | None, new: int | None, n: int = 1) -> None:
         """``n`` jobs went from one stored state to another; None means they came or went."""
@@ -58,13 +58,13 @@ class Tally:
         if new is not None:
             self._counts[tenant, topic, task, new] += n
 
-    def happened(self, now: int, topic: str, metric: Metric, n: int = 1) -> None:
-        self._minutes[now - now % MINUTE, topic, metric, 0][0] += n
+    def happened(self, now: int, metric: Metric, n: int = 1) -> None:
+        self._minutes[now - now % MINUTE, metric, 0][0] += n
 
-    def lasted(self, now: int, topic: str, metric: Metric, microseconds: Iterable[int]) -> None:
+    def lasted(self, now: int, metric: Metric, microseconds: Iterable[int]) -> None:
         minute = now - now % MINUTE
         for bucket, n, total in fill(microseconds):
-            entry = self._minutes[minute, topic, metric, bucket]
+            entry = self._minutes[minute, metric, bucket]
             entry[0] += n
             entry[1] += total
 

@@ -82,6 +82,32 @@ async def test_the_oldest_due_job_is_the_one_due_longest(store: Store, clock: Fr
     assert (await store.stats(window_seconds=HOUR)).oldest_due_at is None
 
 
+async def test_the_oldest_due_job_is_found_among_many_lanes(store: Store, clock: FrozenClock) -> None:
+    """Whether it is the first of all jobs, behind others that are delayed, or behind others of its lane."""
+    start = clock.now()
+    await put(store, "lane-50", priority=-5)
+    clock.advance(1)
+    await store.enqueue([job(f"lane-{number}", priority=number % 3) for number in range(120)])
+    assert (await store.stats(window_seconds=HOUR)).oldest_due_at == start
+    await claim(store, "lane-50", limit=2)
+    assert (await store.stats(window_seconds=HOUR)).oldest_due_at == start + 1_000_000
+
+
+async def test_the_oldest_due_job_is_found_behind_many_delayed_ones(store: Store, clock: FrozenClock) -> None:
+    """However many came before it; and whatever is ready for a second time before it."""
+    for topic in ("a", "b"):
+        await put_many(store, 600, topic, delay=HOUR)
+    again = await put(store, "lane-50", priority=-5)
+    await store.cancel([again])
+    clock.advance(1)
+    await put(store, "lane-50", priority=-5)
+    clock.advance(1)
+    await store.enqueue([job(f"lane-{number}", priority=number % 3) for number in range(120)])
+    clock.advance(1)
+    await store.requeue([again])  # due as of now, and still the first of its lane and priority
+    assert (await store.stats(window_seconds=HOUR)).oldest_due_at == clock.now() - 2_000_000
+
+
 async def test_a_job_given_back_can_be_the_oldest_due(store: Store, clock: FrozenClock) -> None:
     """It became due when it became due, not when it came back."""
     start = clock.now()

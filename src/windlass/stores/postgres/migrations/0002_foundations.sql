@@ -47,10 +47,10 @@ BEGIN
 END
 $$;
 
--- End a job as failed (4) or cancelled (5), from wherever it is. Its row is locked by the caller.
+-- End a job as failed (4) or cancelled (5), from wherever it is. Its row is locked by the caller, who may count it.
 CREATE FUNCTION finish(
     p_id uuid, p_state integer, p_now bigint, p_attempt integer, p_started_at bigint, p_summary text,
-    p_buried boolean
+    p_buried boolean, p_counted boolean DEFAULT false
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -85,12 +85,14 @@ BEGIN
     IF v_prune_at IS NOT NULL THEN
         INSERT INTO prunable (prune_at, number, ids) VALUES (v_prune_at, job.number, ARRAY[job.id]);
     END IF;
-    INSERT INTO tally (minute, tenant, topic, task, waiting, ready, running, failed, cancelled, did_fail, did_cancel)
-    VALUES (
-        minute_of(p_now), job.tenant, job.topic, job.task,
-        -(job.state = 0)::integer, -(job.state = 1)::integer, -(job.state = 2)::integer,
-        (p_state = 4)::integer, (p_state = 5)::integer, (p_state = 4)::integer, (p_state = 5)::integer
-    );
+    IF NOT p_counted THEN
+        INSERT INTO tally (minute, tenant, topic, task, waiting, ready, running, failed, cancelled, did_fail, did_cancel)
+        VALUES (
+            minute_of(p_now), job.tenant, job.topic, job.task,
+            -(job.state = 0)::integer, -(job.state = 1)::integer, -(job.state = 2)::integer,
+            (p_state = 4)::integer, (p_state = 5)::integer, (p_state = 4)::integer, (p_state = 5)::integer
+        );
+    END IF;
 END
 $$;
 
@@ -104,8 +106,9 @@ BEGIN
         RETURN 0;
     END IF;
     WITH gone AS (
-        -- Not all at once: what has gathered must never be more than one statement can do.
-        DELETE FROM tally WHERE ctid = ANY (ARRAY(SELECT ctid FROM tally LIMIT 10000)) RETURNING *
+        -- Not all at once: what has gathered must never be more than one statement can do. But more than is appended
+        -- from one time to the next (FOLD_AFTER in store.py, a few rows a job), or it would gather for good.
+        DELETE FROM tally WHERE ctid = ANY (ARRAY(SELECT ctid FROM tally LIMIT 20000)) RETURNING *
     ), counted AS (
         INSERT INTO counts AS c (tenant, topic, task, waiting, ready, running, completed, failed, cancelled)
         SELECT tenant, topic, task, sum(waiting), sum(ready), sum(running), sum(completed), sum(failed),
@@ -116,23 +119,28 @@ BEGIN
             running = c.running + excluded.running, completed = c.completed + excluded.completed,
             failed = c.failed + excluded.failed, cancelled = c.cancelled + excluded.cancelled
     ), happened AS (
-        SELECT minute, topic, m.metric, 0 AS bucket, m.n, 0 AS total
-        FROM gone, LATERAL (VALUES (0, did_enqueue), (1, did_complete), (2, did_fail), (3, did_cancel),
-                                   (4, did_retry)) AS m(metric, n)
-        WHERE m.n > 0
+        SELECT g.minute, m.metric, 0 AS bucket, m.n, m.total
+        FROM (
+            SELECT minute, sum(did_enqueue) AS enqueued, sum(did_complete) AS completed, sum(did_fail) AS failed,
+                   sum(did_cancel) AS cancelled, sum(did_retry) AS retried, sum(run_total)::bigint AS run_total,
+                   sum(wait_total)::bigint AS wait_total
+            FROM gone GROUP BY minute
+        ) AS g, LATERAL (
+            -- The sum of all durations sits in the first bucket; a bucket's own share is of no interest.
+            VALUES (0, enqueued, 0), (1, completed, 0), (2, failed, 0), (3, cancelled, 0), (4, retried, 0),
+                   (5, 0, run_total), (6, 0, wait_total)
+        ) AS m(metric, n, total)
+        WHERE m.n > 0 OR m.total > 0
         UNION ALL
-        SELECT minute, topic, 5, b, 1, 0 FROM gone, unnest(run_buckets) AS b
+        SELECT minute, 5, bucket, count(*), 0 FROM (SELECT minute, unnest(run_buckets) AS bucket FROM gone) AS runs
+        GROUP BY minute, bucket
         UNION ALL
-        SELECT minute, topic, 6, b, 1, 0 FROM gone, unnest(wait_buckets) AS b
-        UNION ALL
-        -- The sum of all durations sits in the first bucket; a bucket's own share is of no interest.
-        SELECT minute, topic, 5, 0, 0, run_total FROM gone WHERE run_total > 0
-        UNION ALL
-        SELECT minute, topic, 6, 0, 0, wait_total FROM gone WHERE wait_total > 0
+        SELECT minute, 6, bucket, count(*), 0 FROM (SELECT minute, unnest(wait_buckets) AS bucket FROM gone) AS waits
+        GROUP BY minute, bucket
     ), written AS (
-        INSERT INTO minutes AS m (minute, topic, metric, bucket, n, total)
-        SELECT minute, topic, metric, bucket, sum(n), sum(total) FROM happened GROUP BY 1, 2, 3, 4
-        ON CONFLICT (minute, topic, metric, bucket) DO UPDATE
+        INSERT INTO minutes AS m (minute, metric, bucket, n, total)
+        SELECT minute, metric, bucket, sum(n), sum(total) FROM happened GROUP BY minute, metric, bucket
+        ON CONFLICT (minute, metric, bucket) DO UPDATE
         SET n = m.n + excluded.n, total = m.total + excluded.total
     )
     SELECT count(*) INTO v_rows FROM gone;

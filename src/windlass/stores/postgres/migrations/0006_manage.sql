@@ -6,6 +6,24 @@
 -- A job moves from one table to the other, and each statement sees the tables at a moment of its own. Only what was
 -- locked may be relied on; what was found in neither table may have moved, and is looked for in both at once.
 
+-- Count jobs that went from one state to another, or were removed (NULL). All at once, a row for each lane: a row for
+-- each job would be in the way of whoever reads the counters, and stay there until it is vacuumed.
+CREATE FUNCTION count_moved(
+    p_now bigint, p_tenants text[], p_topics text[], p_tasks text[], p_before smallint[], p_after integer
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO tally (minute, tenant, topic, task, waiting, ready, completed, failed, cancelled, did_cancel)
+    SELECT minute_of(p_now), m.tenant, m.topic, m.task, -count(*) FILTER (WHERE m.before = 0),
+           count(*) FILTER (WHERE p_after = 1) - count(*) FILTER (WHERE m.before = 1),
+           -count(*) FILTER (WHERE m.before = 3), -count(*) FILTER (WHERE m.before = 4),
+           count(*) FILTER (WHERE p_after = 5) - count(*) FILTER (WHERE m.before = 5),
+           count(*) FILTER (WHERE p_after = 5)
+    FROM unnest(p_tenants, p_topics, p_tasks, p_before) AS m(tenant, topic, task, before)
+    GROUP BY m.tenant, m.topic, m.task;
+END
+$$;
+
 CREATE FUNCTION requeue(p_now bigint, p_ids uuid[], p_tenant text)
 RETURNS TABLE (o_position integer, o_verdict text, o_topic text)
 LANGUAGE plpgsql AS $$
@@ -16,6 +34,10 @@ DECLARE
     v_job finished;
     v_holder uuid;
     v_scope text;
+    v_tenants text[] := '{}';
+    v_topics text[] := '{}';
+    v_tasks text[] := '{}';
+    v_before smallint[] := '{}';
 BEGIN
     v_locked := ARRAY(
         SELECT id FROM finished WHERE id = ANY (p_ids) AND coalesce(tenant = p_tenant, true) ORDER BY id FOR UPDATE
@@ -67,13 +89,15 @@ BEGIN
             v_job.payload, v_job.raw
         );
         DELETE FROM progress WHERE id = v_id;
-        INSERT INTO tally (minute, tenant, topic, task, ready, failed, cancelled)
-        VALUES (minute_of(v_now), v_job.tenant, v_job.topic, v_job.task, 1, -(v_job.state = 4)::integer,
-                -(v_job.state = 5)::integer);
+        v_tenants := array_append(v_tenants, v_job.tenant);
+        v_topics := array_append(v_topics, v_job.topic);
+        v_tasks := array_append(v_tasks, v_job.task);
+        v_before := array_append(v_before, v_job.state);
         o_verdict := 'done';
         o_topic := v_job.topic;
         RETURN NEXT;
     END LOOP;
+    PERFORM count_moved(v_now, v_tenants, v_topics, v_tasks, v_before, 1);
 END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
@@ -85,15 +109,18 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := now_us(p_now);
     v_id uuid;
-    v_state smallint;
-    v_attempt integer;
+    v_job record;
+    v_tenants text[] := '{}';
+    v_topics text[] := '{}';
+    v_tasks text[] := '{}';
+    v_before smallint[] := '{}';
 BEGIN
     FOR o_position, v_id IN
         SELECT n.position, n.id FROM unnest(p_ids) WITH ORDINALITY AS n(id, position) ORDER BY n.id, n.position
     LOOP
         o_verdict := NULL;
         WHILE o_verdict IS NULL LOOP
-            SELECT state, attempt INTO v_state, v_attempt FROM jobs
+            SELECT state, attempt, tenant, topic, task INTO v_job FROM jobs
             WHERE id = v_id AND coalesce(tenant = p_tenant, true) FOR UPDATE;
             IF NOT FOUND THEN
                 IF unpack_job(v_id) THEN
@@ -107,16 +134,21 @@ BEGIN
                 IF NOT FOUND THEN
                     o_verdict := 'not_found';
                 END IF;
-            ELSIF v_state = 2 THEN
+            ELSIF v_job.state = 2 THEN
                 UPDATE jobs SET cancel_requested = true WHERE id = v_id;
                 o_verdict := 'requested';
             ELSE
-                PERFORM finish(v_id, 5, v_now, v_attempt, NULL, p_summary, false);
+                PERFORM finish(v_id, 5, v_now, v_job.attempt, NULL, p_summary, false, p_counted => true);
+                v_tenants := array_append(v_tenants, v_job.tenant);
+                v_topics := array_append(v_topics, v_job.topic);
+                v_tasks := array_append(v_tasks, v_job.task);
+                v_before := array_append(v_before, v_job.state);
                 o_verdict := 'done';
             END IF;
         END LOOP;
         RETURN NEXT;
     END LOOP;
+    PERFORM count_moved(v_now, v_tenants, v_topics, v_tasks, v_before, 5);
 END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
@@ -138,6 +170,10 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_id uuid;
     v_job record;
+    v_tenants text[] := '{}';
+    v_topics text[] := '{}';
+    v_tasks text[] := '{}';
+    v_before smallint[] := '{}';
 BEGIN
     FOR o_position, v_id IN
         SELECT n.position, n.id FROM unnest(p_ids) WITH ORDINALITY AS n(id, position) ORDER BY n.id, n.position
@@ -178,12 +214,13 @@ BEGIN
             WHERE tenant = v_job.tenant AND scope = CASE v_job.task WHEN '' THEN v_job.topic ELSE v_job.task END
                 AND key = v_job.key AND id = v_id;
         END IF;
-        INSERT INTO tally (minute, tenant, topic, task, waiting, ready, completed, failed, cancelled)
-        VALUES (minute_of(now_us(p_now)), v_job.tenant, v_job.topic, v_job.task,
-                -(v_job.state = 0)::integer, -(v_job.state = 1)::integer, -(v_job.state = 3)::integer,
-                -(v_job.state = 4)::integer, -(v_job.state = 5)::integer);
+        v_tenants := array_append(v_tenants, v_job.tenant);
+        v_topics := array_append(v_topics, v_job.topic);
+        v_tasks := array_append(v_tasks, v_job.task);
+        v_before := array_append(v_before, v_job.state);
         RETURN NEXT;
     END LOOP;
+    PERFORM count_moved(now_us(p_now), v_tenants, v_topics, v_tasks, v_before, NULL);
 END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'

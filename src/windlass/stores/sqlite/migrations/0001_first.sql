@@ -128,14 +128,14 @@ CREATE TABLE windlass_counts (
 ) STRICT, WITHOUT ROWID;
 
 -- What happened, by minute: counts (bucket 0) and durations (bucket = see stores/histogram.py).
+-- Of all topics together: an hour is a few thousand rows, however many topics there are.
 CREATE TABLE windlass_minutes (
     minute INTEGER NOT NULL,
-    topic  TEXT    NOT NULL,
     metric INTEGER NOT NULL,
     bucket INTEGER NOT NULL,
     n      INTEGER NOT NULL,
     total  INTEGER NOT NULL,
-    PRIMARY KEY (minute, topic, metric, bucket)
+    PRIMARY KEY (minute, metric, bucket)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE windlass_sequences (

@@ -8,11 +8,11 @@ FROM json_each(?) WHERE true
 ON CONFLICT (tenant, topic, task, state) DO UPDATE SET n = n + excluded.n
 
 -- name: add_minutes
-INSERT INTO windlass_minutes (minute, topic, metric, bucket, n, total)
+INSERT INTO windlass_minutes (minute, metric, bucket, n, total)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
-       json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]')
+       json_extract(value, '$[3]'), json_extract(value, '$[4]')
 FROM json_each(?) WHERE true
-ON CONFLICT (minute, topic, metric, bucket) DO UPDATE SET n = n + excluded.n, total = total + excluded.total
+ON CONFLICT (minute, metric, bucket) DO UPDATE SET n = n + excluded.n, total = total + excluded.total
 
 -- name: take_numbers
 UPDATE windlass_sequences SET value = value + ? WHERE name = ? RETURNING value

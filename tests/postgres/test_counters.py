@@ -1,0 +1,100 @@
+"""What is appended to the counters is added up in time, so that statistics and lists stay cheap."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.servers.shared import fresh_url
+from windlass.model import Settlement
+from windlass.outcome import Completed
+from windlass.stores.postgres import PostgresStore
+from windlass.stores.postgres import store as store_module
+from windlass.testing.clock import FrozenClock
+from windlass.testing.conformance.building import cancelled, claim_one, job, put_many
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(fresh_url(), clock=FrozenClock())
+    await store.open()
+    await store.migrate()
+    yield store
+    await store._database.fetch("DROP SCHEMA {schema} CASCADE")
+    await store.close()
+
+
+async def _rows(store: PostgresStore, table: str) -> int:
+    return int(await store._database.fetchval(f"SELECT count(*) FROM {{schema}}.{table}"))  # noqa: S608
+
+
+async def _complete(store: PostgresStore, topic: str) -> None:
+    await store.settle([Settlement((await claim_one(store, topic)).lease, Completed(), 0.1)])
+
+
+@pytest.mark.parametrize("verb", ["cancel", "requeue", "delete"])
+async def test_operating_adds_the_counters_up_as_well(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """A million jobs cancelled, by a program that does nothing else, leave no million rows behind."""
+    jobs = await put_many(store, 10)
+    if verb != "cancel":
+        await store.cancel(jobs)
+    monkeypatch.setattr(store_module, "FOLD_AFTER", 10)
+    await getattr(store, verb)(jobs)
+    assert store._folding is not None
+    await store._folding
+    assert await _rows(store, "tally") == 0
+    assert await store.check() == []
+
+
+@pytest.mark.parametrize("verb", ["cancel", "requeue", "delete"])
+async def test_operating_appends_a_row_for_each_lane(store: PostgresStore, verb: str) -> None:
+    """Not one for each job, which others would have to read until it is added up and vacuumed."""
+    jobs = [*await put_many(store, 5, "a"), *await put_many(store, 5, "b", delay=60)]
+    if verb != "cancel":
+        await store.cancel(jobs)
+    await store._fold()
+    await getattr(store, verb)(jobs)
+    assert await _rows(store, "tally") == 2
+    assert await store.check() == []
+
+
+async def test_more_is_added_up_at_a_time_than_is_appended_meanwhile(store: PostgresStore) -> None:
+    """Three rows for each job, which is what one that errs may take; otherwise they would gather for good."""
+    await store._database.fetch(
+        "INSERT INTO {schema}.tally (minute, tenant, topic, task, ready, did_cancel)"
+        " SELECT 0, 'root', 'mail', '', 0, 1 FROM generate_series(1, $1)",
+        3 * store_module.FOLD_AFTER,
+    )
+    await store._fold()
+    assert await _rows(store, "tally") == 0
+
+
+async def test_minutes_are_as_many_as_there_are_things_that_happened(store: PostgresStore) -> None:
+    """Not more with a thousand topics, each of which would be read for every look at the statistics."""
+    await store.enqueue([job(f"topic-{number}") for number in range(100)])
+    await store._fold()
+    assert await _rows(store, "minutes") == 1
+
+
+async def test_adding_up_changes_no_statistics(store: PostgresStore) -> None:
+    """What was appended counts as much as what was added up, and all of it may be in both."""
+    for topic in ("a", "b"):
+        await put_many(store, 3, topic)
+        await _complete(store, topic)
+        await cancelled(store, topic)
+    appended = await store.stats(window_seconds=HOUR)
+    await store._fold()
+    assert await _rows(store, "tally") == 0
+    assert await store.stats(window_seconds=HOUR) == appended
+    for topic in ("b", "c"):
+        await put_many(store, 3, topic)
+        await _complete(store, topic)
+    partly = await store.stats(window_seconds=HOUR)
+    assert partly.run_time.count == appended.run_time.count + 2
+    await store._fold()
+    assert await store.stats(window_seconds=HOUR) == partly
