@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -17,6 +18,9 @@ rescued or late-committed job is passed over while claims come back full."""
 
 # Columns of the claim function.
 FENCE, TOPIC, TASK, PRIORITY, NUMBER, CREATED_AT, RUN_AT = 1, 2, 3, 5, 15, 16, 17
+
+_level_of = operator.itemgetter(TOPIC, TASK, PRIORITY)
+_number_of = operator.itemgetter(NUMBER)
 
 
 class Answer(NamedTuple):
@@ -79,7 +83,7 @@ class Looks:
             self._everything = True
         if self._marked and rows:
             cut = -rows[-1][PRIORITY] if answer.more else None
-            if len(self._lanes) == 1 and rows[0][PRIORITY] == rows[-1][PRIORITY]:
-                rows = rows[-1:]  # only the last of each priority counts, and there is but one
-            last = {(row[TOPIC], row[TASK], -row[PRIORITY]): row[NUMBER] for row in rows}
+            # The number of the last one in each.
+            numbers = dict(zip(map(_level_of, rows), map(_number_of, rows), strict=True))
+            last = {(topic, task, -priority): number for (topic, task, priority), number in numbers.items()}
             self._marks.advance(last, cut=cut, rooms=rooms)
