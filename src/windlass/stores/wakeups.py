@@ -51,6 +51,9 @@ class LocalWakeups:
             waiting = self._waiting
         if waiting is not None:
             loop, future = waiting
+            if asyncio._get_running_loop() is loop:
+                _release(future)  # without the detour through the loop's own socket
+                return
             try:
                 loop.call_soon_threadsafe(_release, future)
             except RuntimeError:
