@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from windlass.ids import new_id
-from windlass.model import ClaimRequest, Lane, NewJob, Settlement
+from windlass.model import ClaimRequest, Lane, NewJob, Settlement, State
 from windlass.outcome import Completed
 from windlass.stores.sqlite import SqliteStore, doorbell
 
@@ -38,6 +38,34 @@ async def test_a_finished_job_rings_at_those_who_wait_for_results(store: SqliteS
         await store.settle([Settlement(job.lease, Completed(), 0.0)])
         assert await finished.wait(5) is True
         assert await ready.wait(0.02) is False
+    await sibling.close()
+
+
+async def test_a_claim_that_follows_a_hint_finds_the_job(store: SqliteStore) -> None:
+    """The hint is sent before the commit, and the claim waits for its end, however early it comes."""
+    sibling = store.sibling()
+    await sibling.open()
+    async with sibling.wakeups(topics=["mail"]) as wakeups:
+        for _ in range(50):
+            enqueueing = asyncio.create_task(store.enqueue([NewJob(id=new_id(), topic="mail")]))
+            assert await wakeups.wait(5) is True
+            assert len((await sibling.claim(ClaimRequest("w", (Lane("mail"),), 10, 60))).jobs) == 1
+            await enqueueing
+    await sibling.close()
+
+
+async def test_a_look_that_follows_a_hint_finds_the_result(store: SqliteStore) -> None:
+    """A reader waits for no lock, so this hint must not be given before the commit."""
+    sibling = store.sibling()
+    await sibling.open()
+    async with sibling.wakeups(finished=True) as wakeups:
+        for _ in range(50):
+            await store.enqueue([NewJob(id=new_id(), topic="mail")])
+            [job] = (await store.claim(ClaimRequest("w", (Lane("mail"),), 1, 60))).jobs
+            settling = asyncio.create_task(store.settle([Settlement(job.lease, Completed(), 0.0)]))
+            assert await wakeups.wait(5) is True
+            assert await sibling.states([job.lease.job_id]) == [State.COMPLETED]
+            await settling
     await sibling.close()
 
 

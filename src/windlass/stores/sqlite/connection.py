@@ -15,6 +15,10 @@ MINIMUM_VERSION: Final = (3, 37, 0)  # STRICT tables; RETURNING came in 3.35
 WRITER_CACHE_KIB: Final = 16 * 1024
 READER_CACHE_KIB: Final = 4 * 1024
 
+SHORTEST_REST: Final = 0.00005
+LONGEST_REST: Final = 0.001
+"""Seconds between two tries for the write lock: a quarter of what the wait has lasted, within these."""
+
 
 def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection in autocommit mode; transactions are begun by hand.
@@ -53,6 +57,9 @@ def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connectio
         if read_only:
             connection.execute("PRAGMA query_only = ON")
         else:
+            # What a statement would need to be undone is otherwise written to a file in the directory for
+            # temporary ones, made and removed by every transaction that changes more than a few pages.
+            connection.execute("PRAGMA temp_store = MEMORY")
             # From here on waiting is done by begin_immediate, which is fair where SQLite's own is not.
             connection.execute("PRAGMA busy_timeout = 0")
     except sqlite3.Error as error:
@@ -69,15 +76,18 @@ def begin_immediate(connection: sqlite3.Connection, location: Location) -> None:
 
     Always IMMEDIATE: a deferred transaction that turns into a writer fails at once when somebody else wrote.
     SQLite's own back-off sleeps longer and longer and starves (1.6 s seen); short random sleeps do not.
+    The first ones are shorter still: whoever was woken by a hint waits for the commit it was sent before.
     """
-    deadline = time.monotonic() + location.busy_seconds
+    began = time.monotonic()
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            if not _is_busy(error) or time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if not _is_busy(error) or waited > location.busy_seconds:
                 raise translate(error, location) from error
-            time.sleep(random.uniform(0.0005, 0.0015))  # noqa: S311 - spreads waiters, guards nothing
+            rest = min(max(waited / 4, SHORTEST_REST), LONGEST_REST)
+            time.sleep(rest * random.uniform(0.5, 1.5))  # noqa: S311 - spreads waiters, guards nothing
         else:
             return
 

@@ -54,13 +54,13 @@ class Writer:
         location: Location,
         clock: Clock,
         limits: StoreLimits,
-        after_commit: Callable[[sqlite3.Connection, set[str], bool], None],
+        hint: Callable[[sqlite3.Connection, set[str], bool], None],
     ) -> None:
         self._location = location
         self._clock = clock
         self._limits = limits
         self._grants = Grants()
-        self._after_commit = after_commit
+        self._hint = hint
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._pid = os.getpid()
         self._closed = False
@@ -152,6 +152,9 @@ class Writer:
                 for group in groups:
                     self._run_group(transaction, group, guard=len(groups) > 1)
                 transaction.tally.write(connection)
+                # Before the commit, so that waking up takes no time of its own: a claim needs the write lock,
+                # and gets it when the commit is done.
+                self._give_hint(transaction.ready_topics, finished=False)
                 connection.execute("COMMIT")
             except BaseException:
                 # After some errors (a full disk) SQLite has rolled back by itself.
@@ -167,12 +170,16 @@ class Writer:
             for call in calls:
                 call.error = error
             return False
-        try:
-            self._after_commit(connection, transaction.ready_topics, transaction.finished)
-        except Exception as error:
-            # The work is durable, and this thread must live: a hint is tried again with the next commit.
-            self._checkpointer.failed(error)
+        # After the commit: whoever waits for results only reads, and would find none yet.
+        self._give_hint(set(), finished=transaction.finished)
         return True
+
+    def _give_hint(self, ready_topics: set[str], *, finished: bool) -> None:
+        try:
+            self._hint(self._connection, ready_topics, finished)
+        except Exception as error:
+            # Nobody's work may fail for it, and this thread must live: the next commit gives one again.
+            self._checkpointer.failed(error)
 
     def _tidy(self) -> None:
         """After everybody has their answer: a checkpoint takes longer than a commit."""
