@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import sqlite3
 from pathlib import Path
@@ -67,6 +68,40 @@ async def test_a_look_that_follows_a_hint_finds_the_result(store: SqliteStore) -
             assert await sibling.states([job.lease.job_id]) == [State.COMPLETED]
             await settling
     await sibling.close()
+
+
+async def test_who_waits_long_to_write_knocks_at_those_who_write(store: SqliteStore, path: Path) -> None:
+    """A worker that drains has the lock again before anybody else notices that it was free."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as inbox:
+        inbox.bind((doorbell.LOOPBACK, 0))
+        inbox.setblocking(False)
+        port = inbox.getsockname()[1]
+        connection.execute("INSERT INTO windlass_listeners VALUES (?, 1, 0, ?)", (port, 2**60))
+        connection.execute("BEGIN IMMEDIATE")
+        enqueueing = asyncio.create_task(store.enqueue([NewJob(id=new_id(), topic="mail")]))
+        knock = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(inbox, 1400), 5)
+        connection.execute("ROLLBACK")
+        assert len(await enqueueing) == 1
+    connection.close()
+    assert json.loads(knock)[doorbell.WAITING] is True
+
+
+async def test_a_knock_is_no_hint(store: SqliteStore, path: Path) -> None:
+    """It is heard, and leads to no claim."""
+    async with store.wakeups(topics=None, finished=True) as wakeups:
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+        sibling = store.sibling()
+        await sibling.open()
+        going = asyncio.create_task(sibling.leave("nobody", 0))
+        while not store._doorbell.heard_waiter:
+            await asyncio.sleep(0.001)
+        connection.execute("ROLLBACK")
+        connection.close()
+        await going
+        await sibling.close()
+        assert await wakeups.wait(0.02) is False
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
+from collections.abc import Callable
 from typing import Final
 
 from windlass.errors import ConfigurationError, StoreError, StoreUnavailable
@@ -16,8 +17,10 @@ WRITER_CACHE_KIB: Final = 16 * 1024
 READER_CACHE_KIB: Final = 4 * 1024
 
 SHORTEST_REST: Final = 0.00005
-LONGEST_REST: Final = 0.001
+LONGEST_REST: Final = 0.0005
 """Seconds between two tries for the write lock: a quarter of what the wait has lasted, within these."""
+PATIENCE: Final = 0.003
+"""Seconds until a waiter makes itself heard. Again after ten times as long, because that may get lost."""
 
 
 def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connection:
@@ -71,14 +74,17 @@ def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connectio
     return connection
 
 
-def begin_immediate(connection: sqlite3.Connection, location: Location) -> None:
-    """Take the write lock, waiting fairly.
+def begin_immediate(
+    connection: sqlite3.Connection, location: Location, make_heard: Callable[[], None] = lambda: None
+) -> None:
+    """Take the write lock, waiting fairly; ``make_heard`` tells others that somebody does.
 
     Always IMMEDIATE: a deferred transaction that turns into a writer fails at once when somebody else wrote.
     SQLite's own back-off sleeps longer and longer and starves (1.6 s seen); short random sleeps do not.
     The first ones are shorter still: whoever was woken by a hint waits for the commit it was sent before.
     """
     began = time.monotonic()
+    patience = PATIENCE
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -86,6 +92,9 @@ def begin_immediate(connection: sqlite3.Connection, location: Location) -> None:
             waited = time.monotonic() - began
             if not _is_busy(error) or waited > location.busy_seconds:
                 raise translate(error, location) from error
+            if waited > patience:
+                patience *= 10
+                make_heard()
             rest = min(max(waited / 4, SHORTEST_REST), LONGEST_REST)
             time.sleep(rest * random.uniform(0.5, 1.5))  # noqa: S311 - spreads waiters, guards nothing
         else:
