@@ -18,7 +18,7 @@ READER_CACHE_KIB: Final = 4 * 1024
 
 SHORTEST_REST: Final = 0.00005
 LONGEST_REST: Final = 0.0005
-"""Seconds between two tries for the write lock: a quarter of what the wait has lasted, within these."""
+"""Seconds between two tries for the write lock: an eighth of what the wait has lasted, within these."""
 PATIENCE: Final = 0.003
 """Seconds until a waiter makes itself heard. Again after ten times as long, because that may get lost."""
 
@@ -95,7 +95,7 @@ def begin_immediate(
             if waited > patience:
                 patience *= 10
                 make_heard()
-            rest = min(max(waited / 4, SHORTEST_REST), LONGEST_REST)
+            rest = min(max(waited / 8, SHORTEST_REST), LONGEST_REST)
             time.sleep(rest * random.uniform(0.5, 1.5))  # noqa: S311 - spreads waiters, guards nothing
         else:
             return
