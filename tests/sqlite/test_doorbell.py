@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import sqlite3
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from windlass.ids import new_id
-from windlass.model import ClaimRequest, Lane, NewJob, Settlement
+from windlass.model import ClaimRequest, Lane, NewJob, Settlement, State
 from windlass.outcome import Completed
 from windlass.stores.sqlite import SqliteStore, doorbell
 
@@ -39,6 +40,68 @@ async def test_a_finished_job_rings_at_those_who_wait_for_results(store: SqliteS
         assert await finished.wait(5) is True
         assert await ready.wait(0.02) is False
     await sibling.close()
+
+
+async def test_a_claim_that_follows_a_hint_finds_the_job(store: SqliteStore) -> None:
+    """The hint is sent before the commit, and the claim waits for its end, however early it comes."""
+    sibling = store.sibling()
+    await sibling.open()
+    async with sibling.wakeups(topics=["mail"]) as wakeups:
+        for _ in range(50):
+            enqueueing = asyncio.create_task(store.enqueue([NewJob(id=new_id(), topic="mail")]))
+            assert await wakeups.wait(5) is True
+            assert len((await sibling.claim(ClaimRequest("w", (Lane("mail"),), 10, 60))).jobs) == 1
+            await enqueueing
+    await sibling.close()
+
+
+async def test_a_look_that_follows_a_hint_finds_the_result(store: SqliteStore) -> None:
+    """A reader waits for no lock, so this hint must not be given before the commit."""
+    sibling = store.sibling()
+    await sibling.open()
+    async with sibling.wakeups(finished=True) as wakeups:
+        for _ in range(50):
+            await store.enqueue([NewJob(id=new_id(), topic="mail")])
+            [job] = (await store.claim(ClaimRequest("w", (Lane("mail"),), 1, 60))).jobs
+            settling = asyncio.create_task(store.settle([Settlement(job.lease, Completed(), 0.0)]))
+            assert await wakeups.wait(5) is True
+            assert await sibling.states([job.lease.job_id]) == [State.COMPLETED]
+            await settling
+    await sibling.close()
+
+
+async def test_who_waits_long_to_write_knocks_at_those_who_write(store: SqliteStore, path: Path) -> None:
+    """A worker that drains has the lock again before anybody else notices that it was free."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as inbox:
+        inbox.bind((doorbell.LOOPBACK, 0))
+        inbox.setblocking(False)
+        port = inbox.getsockname()[1]
+        connection.execute("INSERT INTO windlass_listeners VALUES (?, 1, 0, ?)", (port, 2**60))
+        connection.execute("BEGIN IMMEDIATE")
+        enqueueing = asyncio.create_task(store.enqueue([NewJob(id=new_id(), topic="mail")]))
+        knock = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(inbox, 1400), 5)
+        connection.execute("ROLLBACK")
+        assert len(await enqueueing) == 1
+    connection.close()
+    assert json.loads(knock)[doorbell.WAITING] is True
+
+
+async def test_a_knock_is_no_hint(store: SqliteStore, path: Path) -> None:
+    """It is heard, and leads to no claim."""
+    async with store.wakeups(topics=None, finished=True) as wakeups:
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+        sibling = store.sibling()
+        await sibling.open()
+        going = asyncio.create_task(sibling.leave("nobody", 0))
+        while not store._doorbell.heard_waiter:
+            await asyncio.sleep(0.001)
+        connection.execute("ROLLBACK")
+        connection.close()
+        await going
+        await sibling.close()
+        assert await wakeups.wait(0.02) is False
 
 
 @pytest.mark.parametrize(

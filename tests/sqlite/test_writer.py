@@ -6,6 +6,8 @@ import asyncio
 import sqlite3
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -196,3 +198,24 @@ async def test_a_failure_after_the_commit_costs_nobody_anything(
     monkeypatch.undo()
     assert len(await store.enqueue([_job()])) == 1
     assert "out of descriptors" in caplog.text
+
+
+async def test_the_lock_is_left_for_a_moment_to_whoever_knocked(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only then: nobody pays for others who are not there."""
+    pauses: list[float] = []
+    monkeypatch.setattr("windlass.stores.sqlite.writer.time", SimpleNamespace(sleep=pauses.append))
+    await store.enqueue([_job()])
+    ring = store._doorbell.ring
+
+    def ring_and_hear(*arguments: Any, **more: Any) -> None:
+        store._doorbell.heard_waiter = True
+        ring(*arguments, **more)
+
+    monkeypatch.setattr(store._doorbell, "ring", ring_and_hear)
+    await store.enqueue([_job()])
+    monkeypatch.setattr(store._doorbell, "ring", ring)
+    await store.enqueue([_job()])
+    await store.close()
+    assert pauses == [writer.COURTESY_SECONDS]

@@ -74,7 +74,7 @@ class Checkpointer:
 
     def failed(self, error: Exception) -> None:
         self._not_before = time.monotonic() + PATIENT_RETRY_SECONDS
-        _log.warning("after a commit to %s: %s; it will be tried again", self._location.path, error)
+        _log.warning("beside a commit to %s: %s; it will be tried again", self._location.path, error)
 
     def _checkpoint(self, patience: float) -> bool:
         self._connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
+from collections.abc import Callable
 from typing import Final
 
 from windlass.errors import ConfigurationError, StoreError, StoreUnavailable
@@ -14,6 +15,12 @@ MINIMUM_VERSION: Final = (3, 37, 0)  # STRICT tables; RETURNING came in 3.35
 
 WRITER_CACHE_KIB: Final = 16 * 1024
 READER_CACHE_KIB: Final = 4 * 1024
+
+SHORTEST_REST: Final = 0.00005
+LONGEST_REST: Final = 0.0005
+"""Seconds between two tries for the write lock: an eighth of what the wait has lasted, within these."""
+PATIENCE: Final = 0.003
+"""Seconds until a waiter makes itself heard. Again after ten times as long, because that may get lost."""
 
 
 def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connection:
@@ -53,6 +60,9 @@ def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connectio
         if read_only:
             connection.execute("PRAGMA query_only = ON")
         else:
+            # What a statement would need to be undone is otherwise written to a file in the directory for
+            # temporary ones, made and removed by every transaction that changes more than a few pages.
+            connection.execute("PRAGMA temp_store = MEMORY")
             # From here on waiting is done by begin_immediate, which is fair where SQLite's own is not.
             connection.execute("PRAGMA busy_timeout = 0")
     except sqlite3.Error as error:
@@ -64,20 +74,29 @@ def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connectio
     return connection
 
 
-def begin_immediate(connection: sqlite3.Connection, location: Location) -> None:
-    """Take the write lock, waiting fairly.
+def begin_immediate(
+    connection: sqlite3.Connection, location: Location, make_heard: Callable[[], None] = lambda: None
+) -> None:
+    """Take the write lock, waiting fairly; ``make_heard`` tells others that somebody does.
 
     Always IMMEDIATE: a deferred transaction that turns into a writer fails at once when somebody else wrote.
     SQLite's own back-off sleeps longer and longer and starves (1.6 s seen); short random sleeps do not.
+    The first ones are shorter still: whoever was woken by a hint waits for the commit it was sent before.
     """
-    deadline = time.monotonic() + location.busy_seconds
+    began = time.monotonic()
+    patience = PATIENCE
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            if not _is_busy(error) or time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if not _is_busy(error) or waited > location.busy_seconds:
                 raise translate(error, location) from error
-            time.sleep(random.uniform(0.0005, 0.0015))  # noqa: S311 - spreads waiters, guards nothing
+            if waited > patience:
+                patience *= 10
+                make_heard()
+            rest = min(max(waited / 8, SHORTEST_REST), LONGEST_REST)
+            time.sleep(rest * random.uniform(0.5, 1.5))  # noqa: S311 - spreads waiters, guards nothing
         else:
             return
 

@@ -1,10 +1,11 @@
 """Waking other processes on this machine: a datagram to a port on the loopback interface.
 
 A process that waits for jobs (a worker) or for results binds a port and writes it into
-``windlass_listeners``. Whoever commits something of interest sends a datagram there. It is a hint: it may get
-lost, and anybody on the machine may send one, so it only ever leads to another look at the database.
-Measured: under half a millisecond, and nothing at all while idle. inotify on the log fires before the commit
-is visible; polling ``data_version`` every millisecond costs 7 % of a core.
+``windlass_listeners``. Whoever commits something of interest sends a datagram there: about ready jobs just
+before the commit, about finished ones after it (``writer.py`` says why). It is a hint: it may get lost, and
+anybody on the machine may send one, so it only ever leads to another look at the database. Measured: under
+half a millisecond, and nothing at all while idle. inotify on the log fires before the commit is visible;
+polling ``data_version`` every millisecond costs 7 % of a core.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ STALE_SECONDS: Final = 15 * 60
 REFRESH_SECONDS: Final = 5 * 60
 FINISHED: Final = "f"
 READY: Final = "r"
+WAITING: Final = "w"
 
 Registration = tuple[int, bool, bool]
 """A port, and whether it wants to hear of ready and of finished jobs."""
@@ -49,6 +51,7 @@ class Doorbell:
         self._port: int | None = None
         self._ready = False
         self._finished = False
+        self.heard_waiter = False  # another process waits to write; reset by whoever lets it
 
     def listen(self, *, ready: bool, finished: bool) -> Registration | None:
         """Make sure rings of these kinds are heard; what has to be written for that, if anything."""
@@ -74,7 +77,7 @@ class Doorbell:
             return self._inbox.getsockname()[1], self._ready, self._finished
 
     def ring(self, connection: sqlite3.Connection, topics: Collection[str], *, finished: bool) -> None:
-        """After a commit, on the writer's thread: tell whoever listens."""
+        """On the writer's thread: tell whoever listens."""
         if not topics and not finished:
             return
         if topics:
@@ -87,6 +90,16 @@ class Doorbell:
                 continue
             message = message or _message(topics, finished=finished)
             self._send(message, port)
+
+    def knock(self, connection: sqlite3.Connection) -> None:
+        """On the writer's thread: tell processes that may write one transaction after another to let us in.
+
+        A lock of SQLite's is had by whoever asks first after it came free, and that is who had it before.
+        """
+        message = json.dumps({READY: [], FINISHED: False, WAITING: True}).encode()
+        for port, wants_ready, _ in connection.execute(_sql["listeners"]).fetchall():
+            if wants_ready and port != self._port:
+                self._send(message, port)
 
     def close(self) -> int | None:
         """Stop hearing; the port to take off the list."""
@@ -136,7 +149,9 @@ class Doorbell:
                 continue
             if not message and self._inbox is None:
                 return
-            topics, finished = _parse(message)
+            topics, finished, waiting = _parse(message)
+            if waiting:
+                self.heard_waiter = True
             if topics is None or topics:
                 self._hub.ready(topics)
             if finished:
@@ -149,16 +164,16 @@ def _message(topics: Collection[str], *, finished: bool) -> bytes:
     return message if len(message) <= MAX_DATAGRAM else json.dumps({READY: None, FINISHED: finished}).encode()
 
 
-def _parse(message: bytes) -> tuple[Collection[str] | None, bool]:
+def _parse(message: bytes) -> tuple[Collection[str] | None, bool, bool]:
     """Anybody may send anything: what is not understood counts as a hint about everything."""
     try:
         content = json.loads(message)
         topics = content[READY]
         if topics is not None:
             topics = frozenset(str(topic) for topic in topics)
-        return topics, bool(content[FINISHED])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None, True
+        return topics, bool(content[FINISHED]), bool(content.get(WAITING))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None, True, False
 
 
 def register(connection: sqlite3.Connection, listener: Registration, now: int) -> None:

@@ -75,9 +75,7 @@ class SqliteStore:
         if self._open is not None:
             return
         await asyncio.to_thread(check_location, self._location)
-        writer = await asyncio.to_thread(
-            Writer, self._location, self._clock, self._limits, self._after_commit
-        )
+        writer = await asyncio.to_thread(Writer, self._location, self._clock, self._limits, self._doorbell)
         self._open = (writer, Reader(self._location))
 
     async def close(self) -> None:
@@ -263,9 +261,6 @@ class SqliteStore:
     def _refresh_registration(self, registration: Registration) -> None:
         if self._open is not None:
             self._open[0].post(_register, registration)
-
-    def _after_commit(self, connection: sqlite3.Connection, ready: set[str], finished: bool) -> None:
-        self._doorbell.ring(connection, ready, finished=finished)
 
 
 def _register_listener(transaction: Transaction, listener: Registration) -> None:

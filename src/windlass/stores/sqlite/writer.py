@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -23,6 +25,7 @@ from windlass.errors import StoreError, UsedAfterFork, WindlassError
 from windlass.stores.protocol import StoreLimits
 from windlass.stores.sqlite.checkpoint import Checkpointer
 from windlass.stores.sqlite.connection import begin_immediate, connect, translate
+from windlass.stores.sqlite.doorbell import Doorbell
 from windlass.stores.sqlite.location import Location
 from windlass.stores.sqlite.transaction import Grants, Transaction
 
@@ -34,6 +37,12 @@ Operation = Callable[[Transaction, Sequence[A]], "Sequence[R | WindlassError]"]
 
 MAX_GROUP = 2000
 """Most operations in one transaction: bounds how long the first caller waits for the last one's work."""
+
+
+COURTESY_SECONDS = 0.001
+"""How long the lock is left to another process that waits for it, which tries every half a millisecond."""
+
+_log = logging.getLogger("windlass.sqlite")
 
 
 @dataclass(slots=True)
@@ -54,13 +63,13 @@ class Writer:
         location: Location,
         clock: Clock,
         limits: StoreLimits,
-        after_commit: Callable[[sqlite3.Connection, set[str], bool], None],
+        doorbell: Doorbell,
     ) -> None:
         self._location = location
         self._clock = clock
         self._limits = limits
         self._grants = Grants()
-        self._after_commit = after_commit
+        self._doorbell = doorbell
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._pid = os.getpid()
         self._closed = False
@@ -103,10 +112,13 @@ class Writer:
     def _run(self) -> None:
         try:
             while (calls := self._gather()) is not None:
+                self._doorbell.heard_waiter = False
                 committed = self._write(calls)
                 _answer(calls)
                 if committed:
                     self._tidy()
+                if self._doorbell.heard_waiter:
+                    time.sleep(COURTESY_SECONDS)
         finally:
             # Also when a bug ends this thread: nobody may wait for an answer that will not come.
             self._closed = True
@@ -145,13 +157,16 @@ class Writer:
         try:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")  # an earlier one failed; what it left is nobody's
-            begin_immediate(connection, self._location)
+            begin_immediate(connection, self._location, self._make_heard)
             try:
                 transaction = Transaction(connection, self._clock.now(), self._limits, self._grants)
                 groups = [list(group) for _, group in groupby(calls, key=lambda call: call.operation)]
                 for group in groups:
                     self._run_group(transaction, group, guard=len(groups) > 1)
                 transaction.tally.write(connection)
+                # Before the commit, so that waking up takes no time of its own: a claim needs the write lock,
+                # and gets it when the commit is done.
+                self._give_hint(transaction.ready_topics, finished=False)
                 connection.execute("COMMIT")
             except BaseException:
                 # After some errors (a full disk) SQLite has rolled back by itself.
@@ -167,12 +182,22 @@ class Writer:
             for call in calls:
                 call.error = error
             return False
-        try:
-            self._after_commit(connection, transaction.ready_topics, transaction.finished)
-        except Exception as error:
-            # The work is durable, and this thread must live: a hint is tried again with the next commit.
-            self._checkpointer.failed(error)
+        # After the commit: whoever waits for results only reads, and would find none yet.
+        self._give_hint(set(), finished=transaction.finished)
         return True
+
+    def _make_heard(self) -> None:
+        try:
+            self._doorbell.knock(self._connection)
+        except sqlite3.Error as error:
+            _log.debug("nobody could be asked for the write lock: %s", error)
+
+    def _give_hint(self, ready_topics: set[str], *, finished: bool) -> None:
+        try:
+            self._doorbell.ring(self._connection, ready_topics, finished=finished)
+        except Exception as error:
+            # Nobody's work may fail for it, and this thread must live: the next commit gives one again.
+            self._checkpointer.failed(error)
 
     def _tidy(self) -> None:
         """After everybody has their answer: a checkpoint takes longer than a commit."""
