@@ -12,7 +12,7 @@ def drain(
     trial: Trial, processes: int = 1, kind: str = "noop", payload: int = 100, pace: float = 1.0
 ) -> Figures:
     """A queue full of jobs, then workers, until the store has recorded all of them."""
-    jobs = trial.jobs(100_000, pace=pace)
+    jobs = trial.jobs(200_000, pace=pace)
     trial.open(kind)
     trial.fill(jobs, payload)
     trial.add_workers(processes)

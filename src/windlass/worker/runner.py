@@ -27,7 +27,7 @@ from windlass.worker.waiting import Recovery
 
 LAST_CHANCE_DELAY = 1.0
 """Seconds until a job that may have killed its workers is offered again, while another such job runs here."""
-TURN_SECONDS = 0.002
+TURN_SECONDS = 0.001
 """How long jobs are run one after another before others have the event loop, whatever their handlers do."""
 
 _log = logging.getLogger("windlass.worker")

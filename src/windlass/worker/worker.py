@@ -243,7 +243,8 @@ class Worker:
             if not self._stopping:
                 events.runner.start_waiting()
             if claim.jobs:
-                await asyncio.sleep(0)  # let them start, before the next claim is made ready
+                if len(claim.jobs) < limit:
+                    await asyncio.sleep(0)  # let them start, before the next claim is made ready
                 continue
             if until_idle and was_idle:
                 return
@@ -286,10 +287,12 @@ class Worker:
         if claim.next_due_in is not None:
             # The moment may be that of somebody else's job, and theirs may come every millisecond.
             longest = min(longest, max(claim.next_due_in + 0.001, SHORTEST_REST))
-        if until_idle and self._held:
-            # Jobs still run; when they end there may be more to do, or nothing any more.
+        if until_idle:
+            # Jobs still run, or their outcomes are being written; when they end there may be more to do, or
+            # nothing any more. If they have ended since the claim was sent, there is nothing to wait for.
             events.changed.clear()
-            await first_of(events.changed.wait(), asyncio.sleep(longest))
+            if self._held or not events.settler.idle:
+                await first_of(events.changed.wait(), asyncio.sleep(longest))
         elif events.wakeups is not None:
             await events.wakeups.wait(longest)
 
