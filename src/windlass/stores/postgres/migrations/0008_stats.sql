@@ -53,9 +53,10 @@ DECLARE
     v_run_at bigint;
 BEGIN
     -- With many lanes, first among the oldest of all jobs: nearly always it is the very first that is not delayed. Not
-    -- beside too many dead rows, which may be in front of it: forty cost as much as a lane, but only whoever passes
-    -- over them first pays for that. A standby does not know how many it has.
-    IF v_lanes > 100 AND NOT pg_is_in_recovery() AND pg_stat_get_dead_tuples('jobs'::regclass) < 200 * v_lanes THEN
+    -- beside a great many dead rows, which may be in front of it: forty cost as much as a lane, but only whoever passes
+    -- over them first pays for that, and most are in front of the lanes' jobs as well. A standby does not know how many
+    -- it has.
+    IF v_lanes > 100 AND NOT pg_is_in_recovery() AND pg_stat_get_dead_tuples('jobs'::regclass) < 1000 * v_lanes THEN
         SELECT first.run_at INTO v_run_at
         FROM (
             SELECT j.number, j.state, j.run_at, j.created_at, j.tenant FROM jobs j
