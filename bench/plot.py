@@ -14,24 +14,24 @@ from bench.workloads import BY_NAME
 PANELS = ("drain", "enqueue-100", "together")
 DEFAULT = Path(__file__).parent.parent / "docs" / "images" / "benchmark.png"
 
-COLOURS = {"ours": "#0f766e", "peer": "#94a3b8", "baseline": "#d6d3d1"}
+COLOURS = {"ours": "#0f766e", "peer": "#94a3b8"}
 
 
 def bars(results: Results, workload: str) -> list[tuple[str, Summary]]:
-    """The systems that have a figure, best last, as a horizontal chart wants them. Defaults are left out."""
+    """The systems that have a figure, best last, as such a chart wants them; no defaults, no baselines."""
     figure, higher = BY_NAME[workload].figure, BY_NAME[workload].higher
     found = [
         (name, summary)
         for name in results.systems
-        if ":" not in name and (summary := results.summary(workload, name, figure)) is not None
+        if ":" not in name
+        and not name.startswith(("raw-", "bare-"))
+        and (summary := results.summary(workload, name, figure)) is not None
     ]
     return sorted(found, key=lambda bar: bar[1].median, reverse=not higher)
 
 
 def colour(name: str) -> str:
-    if name.startswith(OURS):
-        return COLOURS["ours"]
-    return COLOURS["baseline"] if name.startswith(("raw-", "bare-")) else COLOURS["peer"]
+    return COLOURS["ours" if name.startswith(OURS) else "peer"]
 
 
 def plot(results: Results, output: Path) -> None:
@@ -50,6 +50,7 @@ def plot(results: Results, output: Path) -> None:
     )
     for axis, (workload, found) in zip(axes[0], panels, strict=True):
         _panel(axis, BY_NAME[workload].title, found)
+        axis.set_ylim(len(found) - tallest - 0.5, len(found) - 0.5)  # bars of one height, from the top down
     machine = results.machine
     figure.supxlabel(
         f"jobs per second, median of {results.settings['repeat']}, lines show the spread"
