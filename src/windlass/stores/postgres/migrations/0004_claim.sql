@@ -239,7 +239,8 @@ $$;
 -- p_urgencies, p_numbers, p_befores: the parts of lanes to look at; starting after what was granted before saves a walk
 -- over what vacuum has not removed yet. All NULL: everything is looked at, after ended leases were brought back and
 -- delayed jobs that are due let in; so it is when p_again is true and nothing was found in the parts. What was found
--- need not wait for that, even if it is little: whoever has room for more asks again at once.
+-- need not wait for that, even if it is little: whoever has room for more asks again at once. Only under a clock of the
+-- caller's own is nothing left for the next call.
 -- p_pack_from: so many jobs are worth packing.
 -- p_tend: do that before the parts are looked at, too. p_from: up to when it has been done (NULL: it is not known).
 --
@@ -325,7 +326,7 @@ BEGIN
         SELECT chosen.tids, chosen.tenants, chosen.lanes, chosen.more, chosen.packable
         INTO v_tids, v_tenants, v_lanes, v_more, v_packable
         FROM choose(v_topics, v_tasks, v_rooms, v_urgencies, v_numbers, v_befores, p_limit) AS chosen;
-        EXIT WHEN v_more OR v_tids <> '{}' OR v_began IS NOT NULL OR NOT p_again;
+        EXIT WHEN v_more OR v_began IS NOT NULL OR NOT p_again OR v_tids <> '{}' AND p_now IS NULL;
         -- All parts of the lanes: of each lane, the one that has no end.
         SELECT array_agg(l.topic), array_agg(l.task), array_agg(l.room) INTO v_topics, v_tasks, v_rooms
         FROM unnest(p_topics, p_tasks, p_rooms, p_befores) AS l(topic, task, room, before) WHERE l.before IS NULL;
