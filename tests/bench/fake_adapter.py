@@ -40,10 +40,10 @@ class FakeSystem(System):
 
     async def work(self, _: int) -> None:
         waiting, done = self._numbers()
-        for number in range(waiting):
-            tally.note(number, 0)
         lost = 1 if self.behaviour == "forget" else 0
         self.file.write_text(f"0 {done + waiting - lost}")
+        for number in range(waiting):  # last: as soon as all are noted, somebody reads the file
+            tally.note(number, 0)
         await asyncio.Event().wait()
 
     async def do_sulk(self) -> dict[str, Any]:

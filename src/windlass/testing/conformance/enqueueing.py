@@ -6,10 +6,11 @@ import pytest
 
 from windlass.clock import MICROSECONDS
 from windlass.errors import LimitExceeded, StoreError
-from windlass.model import BodyFormat, Claimed, JobFilter, State
+from windlass.model import BodyFormat, Claimed, JobFilter, State, Verdict
+from windlass.outcome import Completed
 from windlass.stores.protocol import MAX_ENQUEUE_BATCH, Store
 from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import ask, claim, ids, job, look, put
+from windlass.testing.conformance.building import ask, claim, end, ids, job, look, put
 
 
 async def test_a_job_is_read_back_as_it_was_enqueued(store: Store, clock: FrozenClock) -> None:
@@ -156,6 +157,29 @@ async def test_a_taken_id_spoils_the_whole_batch(store: Store) -> None:
     assert await store.get(fresh.id) is None
     assert (await store.count(JobFilter())).total == 1
     assert await store.check() == []
+
+
+async def test_an_id_is_taken_as_long_as_its_job_is_there(store: Store) -> None:
+    """Waiting, running, finished; and free again once the job was removed."""
+    first, other = job(), job()
+    await store.enqueue([first, other])
+
+    async def is_refused() -> bool:
+        try:
+            await store.enqueue([job(), first])
+        except StoreError:
+            return True
+        return False
+
+    assert await is_refused()
+    leases = {one.lease.job_id: one.lease for one in await claim(store)}
+    assert await is_refused()
+    assert await end(store, leases[other.id], Completed())
+    assert await is_refused()  # the one it was claimed with has ended
+    assert await end(store, leases[first.id], Completed())
+    assert await is_refused()
+    assert await store.delete([first.id]) == [Verdict.DONE]
+    assert not await is_refused()
 
 
 async def test_a_batch_over_the_limit_is_refused_whole(store: Store) -> None:

@@ -100,6 +100,7 @@ CREATE TABLE packs (
     tenant       text   NOT NULL,
     worker       text   NOT NULL,
     ids          uuid[] NOT NULL,
+    last_id      uuid   NOT NULL, -- the greatest of them
     jobs         jobs[] NOT NULL  -- as they were before they were claimed
 ) WITH (
     fillfactor = 70, -- held changes
@@ -109,6 +110,8 @@ CREATE TABLE packs (
 );
 ALTER TABLE packs ALTER COLUMN jobs SET STORAGE EXTERNAL;
 CREATE INDEX packs_leased ON packs (leased_until);
+-- Ids grow with time: only a pack whose last is not before a new one can hold it, and there is rarely any.
+CREATE INDEX packs_last_id ON packs (last_id);
 
 -- Finished jobs: written once, read by people, removed when their time is over.
 CREATE TABLE finished (

@@ -64,6 +64,8 @@ BEGIN
         SELECT FROM unnest(p_ids) AS n(id), LATERAL (SELECT FROM finished f WHERE f.id = n.id LIMIT 1) AS taken
     ) THEN
         RAISE unique_violation USING MESSAGE = 'a job with this id has finished';
+    ELSIF are_packed(p_ids) THEN
+        RAISE unique_violation USING MESSAGE = 'a job with this id is running';
     END IF;
     LOOP
         IF p_keyed THEN

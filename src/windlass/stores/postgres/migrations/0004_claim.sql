@@ -365,11 +365,13 @@ BEGIN
                     j.number, j.created_at, j.run_at, j.correlation_id, j.user_id, j.service_id, j.trace, j.suspect,
                     j.body_apart, j.reserves, j AS job
             ), packed AS (
-                INSERT INTO packs (pack, leased_until, claimed_at, claimer, held, tenant, worker, ids, jobs)
-                SELECT v_packs[g.pack + 1], v_now + p_lease_us, v_now, p_claimer,
-                       ~(-1::bigint << count(*)::integer) << 1, v_tenants[1], p_worker, array_agg(g.id),
-                       array_agg(g.job)
-                FROM gone g GROUP BY g.pack
+                INSERT INTO packs (pack, leased_until, claimed_at, claimer, held, tenant, worker, ids, last_id, jobs)
+                SELECT v_packs[t.pack + 1], v_now + p_lease_us, v_now, p_claimer,
+                       ~(-1::bigint << cardinality(t.ids)) << 1, v_tenants[1], p_worker, t.ids,
+                       (SELECT i.id FROM unnest(t.ids) AS i(id) ORDER BY i.id DESC LIMIT 1), t.jobs
+                FROM (
+                    SELECT g.pack, array_agg(g.id) AS ids, array_agg(g.job) AS jobs FROM gone g GROUP BY g.pack
+                ) AS t
             )
             SELECT g.id, v_packs[g.pack + 1] * 64 + g.place, g.topic, g.task, g.tenant, g.priority, g.attempt + 1,
                    g.max_attempts, g.timeout_us, g.retry, p_lease_us,

@@ -6,6 +6,17 @@
 -- A job moves from one table to the other, and each statement sees the tables at a moment of its own. Only what was
 -- locked may be relied on; what was found in neither table may have moved, and is looked for in both at once.
 
+-- The state of a job wherever it is at this moment, for which it must not be STABLE; NULL if there is none.
+CREATE FUNCTION state_of(p_id uuid, p_tenant text) RETURNS smallint
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (
+        SELECT a.state FROM all_jobs a
+        WHERE a.id = p_id AND coalesce(a.tenant = p_tenant, true) AND (a.beside IS NULL OR a.beside @> ARRAY[p_id])
+    );
+END
+$$;
+
 -- Count jobs that went from one state to another, or were removed (NULL). All at once, a row for each lane: a row for
 -- each job would be in the way of whoever reads the counters, and stay there until it is vacuumed.
 CREATE FUNCTION count_moved(
@@ -51,10 +62,7 @@ BEGIN
         o_topic := NULL;
         SELECT * INTO v_job FROM finished WHERE id = v_id AND id = ANY (v_locked);
         IF NOT FOUND THEN
-            o_verdict := CASE WHEN EXISTS (
-                SELECT FROM all_jobs WHERE id = v_id AND coalesce(tenant = p_tenant, true)
-                    AND (beside IS NULL OR beside @> ARRAY[v_id])
-            ) THEN 'wrong_state' ELSE 'not_found' END;
+            o_verdict := CASE WHEN state_of(v_id, p_tenant) IS NULL THEN 'not_found' ELSE 'wrong_state' END;
             RETURN NEXT;
             CONTINUE;
         END IF;
@@ -110,6 +118,7 @@ DECLARE
     v_now bigint := now_us(p_now);
     v_id uuid;
     v_job record;
+    v_state smallint;
     v_tenants text[] := '{}';
     v_topics text[] := '{}';
     v_tasks text[] := '{}';
@@ -127,13 +136,8 @@ BEGIN
                     CONTINUE;
                 END IF;
                 -- Not finished by now: requeued or packed this very moment, so there is something to lock.
-                SELECT CASE WHEN a.state > 2 THEN 'wrong_state' END INTO o_verdict
-                FROM all_jobs a
-                WHERE a.id = v_id AND coalesce(a.tenant = p_tenant, true)
-                    AND (a.beside IS NULL OR a.beside @> ARRAY[v_id]);
-                IF NOT FOUND THEN
-                    o_verdict := 'not_found';
-                END IF;
+                v_state := state_of(v_id, p_tenant);
+                o_verdict := CASE WHEN v_state IS NULL THEN 'not_found' WHEN v_state > 2 THEN 'wrong_state' END;
             ELSIF v_job.state = 2 THEN
                 UPDATE jobs SET cancel_requested = true WHERE id = v_id;
                 o_verdict := 'requested';
@@ -170,6 +174,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_id uuid;
     v_job record;
+    v_state smallint;
     v_tenants text[] := '{}';
     v_topics text[] := '{}';
     v_tasks text[] := '{}';
@@ -193,13 +198,8 @@ BEGIN
                 IF FOUND THEN
                     o_verdict := 'done';
                 ELSE
-                    SELECT CASE WHEN a.state = 2 THEN 'wrong_state' END INTO o_verdict
-                    FROM all_jobs a
-                    WHERE a.id = v_id AND coalesce(a.tenant = p_tenant, true)
-                        AND (a.beside IS NULL OR a.beside @> ARRAY[v_id]);
-                    IF NOT FOUND THEN
-                        o_verdict := 'not_found';
-                    END IF;
+                    v_state := state_of(v_id, p_tenant);
+                    o_verdict := CASE WHEN v_state IS NULL THEN 'not_found' WHEN v_state = 2 THEN 'wrong_state' END;
                 END IF;
             END IF;
         END LOOP;

@@ -1,6 +1,20 @@
 -- Jobs that are packed (see the table packs): completing them, and giving them a row of their own again.
 -- Packs are locked in their order, and before rows of jobs.
 
+-- Whether any job of these ids is packed.
+CREATE FUNCTION are_packed(p_ids uuid[]) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM packs p, unnest(p.ids) WITH ORDINALITY AS r(id, place)
+        WHERE p.last_id >= (SELECT n.id FROM unnest(p_ids) AS n(id) ORDER BY n.id LIMIT 1)
+            AND (p.held >> r.place::integer) & 1 = 1 AND r.id = ANY (p_ids)
+    );
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+SET enable_bitmapscan = off;
+
 -- Take jobs out of their packs; what is empty goes. The packs are locked by the caller, and the jobs are in them.
 CREATE FUNCTION take_out(p_packs bigint[], p_masks bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -78,10 +92,14 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Give packed jobs a row of their own, as if they had been claimed that way. The packs are locked by the caller.
+-- Give packed jobs a row of their own, as if they had been claimed that way. The packs are locked by the caller; NULL
+-- stands for none.
 CREATE FUNCTION unpack(p_packs bigint[], p_masks bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    IF p_packs IS NULL THEN
+        RETURN;
+    END IF;
     INSERT INTO jobs (
         id, number, priority, run_at, created_at, fence, leased_until, claimed_at, expires_at, timeout_us, lease_us,
         retention_us, retention_failed_us, claimer, attempt, max_attempts, blocked, reserves, timeouts, releases,
@@ -103,20 +121,14 @@ $$;
 -- Those of these leases that are packed.
 CREATE FUNCTION unpack_leases(p_fences bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    v_packs bigint[];
-    v_masks bigint[];
 BEGIN
-    SELECT array_agg(t.pack), array_agg(l.mask) INTO v_packs, v_masks
+    PERFORM unpack(array_agg(t.pack), array_agg(l.mask))
     FROM (
             SELECT f / 64 AS pack, bit_or(1::bigint << (f % 64)::integer) AS mask FROM unnest(p_fences) AS f
             WHERE f % 64 > 0 GROUP BY 1 ORDER BY 1
         ) AS t,
         LATERAL (SELECT p.held & t.mask AS mask FROM packs p WHERE p.pack = t.pack FOR UPDATE) AS l
     WHERE l.mask <> 0;
-    IF v_packs IS NOT NULL THEN
-        PERFORM unpack(v_packs, v_masks);
-    END IF;
 END
 $$;
 
@@ -141,38 +153,26 @@ $$;
 -- Packs whose lease has ended, up to p_limit jobs, but for those somebody has locked.
 CREATE FUNCTION unpack_ended(p_now bigint, p_limit integer, p_from bigint) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    v_packs bigint[];
-    v_masks bigint[];
 BEGIN
-    SELECT array_agg(l.pack), array_agg(l.held) INTO v_packs, v_masks
+    PERFORM unpack(array_agg(l.pack), array_agg(l.held))
     FROM (
         SELECT p.pack, p.held FROM packs p
         WHERE p.leased_until <= p_now AND p.leased_until >= coalesce(p_from, 0)
         ORDER BY p.leased_until LIMIT (p_limit + 62) / 63
         FOR UPDATE SKIP LOCKED
     ) AS l;
-    IF v_packs IS NOT NULL THEN
-        PERFORM unpack(v_packs, v_masks);
-    END IF;
 END
 $$;
 
 -- Packs granted to a worker through a handle, after a fence.
 CREATE FUNCTION unpack_granted(p_worker text, p_claimer bigint, p_after bigint) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    v_packs bigint[];
-    v_masks bigint[];
 BEGIN
-    SELECT array_agg(l.pack), array_agg(l.held) INTO v_packs, v_masks
+    PERFORM unpack(array_agg(l.pack), array_agg(l.held))
     FROM (
         SELECT p.pack, p.held FROM packs p
         WHERE p.pack > p_after / 64 AND p.claimer = p_claimer AND p.worker = p_worker
         ORDER BY p.pack FOR UPDATE
     ) AS l;
-    IF v_packs IS NOT NULL THEN
-        PERFORM unpack(v_packs, v_masks);
-    END IF;
 END
 $$;

@@ -13,15 +13,15 @@ SELECT * FROM {schema}.enqueue(
 -- name: enqueue_alike
 -- New jobs that differ in nothing but their ids and payloads, without keys, long bodies and expiry: what is enqueued
 -- most, in one plain statement, which costs a third less than a call of the function. There is only one way to run it,
--- so its plan needs no pins. If one of the ids has finished already nothing is written, and the function says what is
--- wrong.
+-- so its plan needs no pins. If one of the ids is taken by a job that is packed or has finished, nothing is written, and
+-- the function says what is wrong.
 WITH moment AS MATERIALIZED (
     SELECT n.now, greatest(coalesce($4::bigint, n.now + $5::bigint), n.now) AS run_at
     FROM (SELECT {schema}.now_us($1::bigint) AS now OFFSET 0) AS n
     WHERE NOT EXISTS (
         SELECT FROM unnest($2::uuid[]) AS u(id),
             LATERAL (SELECT FROM {schema}.finished f WHERE f.id = u.id LIMIT 1) AS taken
-    )
+    ) AND NOT {schema}.are_packed($2)
 ), written AS (
     INSERT INTO {schema}.jobs (
         id, state, topic, task, tenant, priority, run_at, created_at, max_attempts, timeout_us, lease_us,
