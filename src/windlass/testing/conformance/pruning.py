@@ -104,6 +104,19 @@ async def test_pruning_goes_by_when_retention_ended_and_keeps_to_its_limit(
     assert await store.prune(limit=1) == {}
 
 
+async def test_jobs_that_were_deleted_do_not_count_as_pruned(store: Store, clock: FrozenClock) -> None:
+    """Nor do those that were requeued, whose former ends have passed: the limit is for what goes."""
+    gone = [await completed(store, retention=DAY) for _ in range(3)]
+    again = await failed(store, retention_failed=DAY)
+    clock.advance(1.0)
+    last = await completed(store, retention=DAY)
+    await store.delete(gone)
+    await store.requeue([again])
+    clock.advance(DAY)
+    assert await store.prune(limit=1) == {State.COMPLETED: 1}
+    assert await store.states([again, last]) == [State.PENDING, None]
+
+
 @pytest.mark.parametrize("ended", [completed, failed, cancelled])
 async def test_a_retention_of_zero_prunes_at_once(store: Store, ended: End) -> None:
     """Kept no longer than asked for."""

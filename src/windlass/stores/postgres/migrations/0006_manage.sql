@@ -233,31 +233,36 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := now_us(p_now);
     v_together record;
-    v_rows integer := 0;
+    v_more boolean;
+    v_wanted integer := p_limit;
     v_last bigint;
     v_due uuid[] := '{}';
     v_ids uuid[];
 BEGIN
-    FOR v_together IN
-        SELECT ctid AS tid, prune_at, ids FROM prunable WHERE prune_at <= v_now ORDER BY prune_at, number
-        FOR UPDATE SKIP LOCKED
     LOOP
-        -- Among those due at the same time the order is by number, which only the first number of a row tells: so all
-        -- of them, or as many rows as there are jobs to remove.
-        EXIT WHEN cardinality(v_due) >= p_limit AND (v_together.prune_at > v_last OR v_rows >= p_limit);
-        DELETE FROM prunable WHERE ctid = v_together.tid;
-        v_due := v_due || v_together.ids;
-        v_rows := v_rows + 1;
-        v_last := v_together.prune_at;
+        v_more := false;
+        FOR v_together IN
+            SELECT ctid AS tid, prune_at, ids FROM prunable WHERE prune_at <= v_now ORDER BY prune_at, number
+            FOR UPDATE SKIP LOCKED
+        LOOP
+            -- Among those due at the same time the order is by number, which rows do not tell: so all of them.
+            v_more := cardinality(v_due) >= v_wanted AND v_together.prune_at > v_last;
+            EXIT WHEN v_more;
+            DELETE FROM prunable WHERE ctid = v_together.tid;
+            v_due := v_due || v_together.ids;
+            v_last := v_together.prune_at;
+        END LOOP;
+        v_ids := ARRAY(
+            -- One that was requeued and finished again is named twice; or it has more time now, and another row says so.
+            SELECT f.id FROM (SELECT DISTINCT id FROM unnest(v_due) AS d(id)) AS u
+                JOIN finished f ON f.id = ANY (ARRAY[u.id])
+            WHERE f.prune_at <= v_now
+            ORDER BY f.prune_at, f.number LIMIT p_limit
+            FOR UPDATE OF f SKIP LOCKED
+        );
+        EXIT WHEN NOT v_more OR cardinality(v_ids) >= p_limit;
+        v_wanted := cardinality(v_due) + p_limit - cardinality(v_ids); -- others had been removed, or are in use
     END LOOP;
-    v_ids := ARRAY(
-        -- One that was requeued and finished again is named twice; or it has more time now, and another row says so.
-        SELECT f.id FROM (SELECT DISTINCT id FROM unnest(v_due) AS d(id)) AS u
-            JOIN finished f ON f.id = ANY (ARRAY[u.id])
-        WHERE f.prune_at <= v_now
-        ORDER BY f.prune_at, f.number LIMIT p_limit
-        FOR UPDATE OF f SKIP LOCKED
-    );
     IF v_ids <> '{}' THEN
         RETURN QUERY
             WITH gone AS (
