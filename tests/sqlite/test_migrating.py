@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from windlass.errors import SchemaTooNew, StoreError
 from windlass.ids import new_id
 from windlass.model import NewJob
 from windlass.stores.sqlite import SqliteStore, migrating
+from windlass.stores.sqlite.connection import connect
+from windlass.stores.sqlite.location import Location
 
 
 async def test_every_table_is_named_for_windlass(store: SqliteStore, path: Path) -> None:
@@ -30,6 +34,21 @@ async def test_many_who_migrate_at_once_do_it_once(path: Path) -> None:
     assert sorted(done) == [[]] * 7 + [["0001_first"]]
     for store in stores:
         await store.close()
+
+
+def test_many_open_a_new_file_at_once(path: Path) -> None:
+    """Turning on the write-ahead log needs the file for a moment, and SQLite does not wait for it there."""
+    for number in range(100):
+        location = Location(f"{path}-{number}")
+        together = threading.Barrier(8)
+
+        def make(location: Location = location, together: threading.Barrier = together) -> None:
+            together.wait()
+            connect(location).close()
+
+        with ThreadPoolExecutor(8) as pool:
+            for opened in [pool.submit(make) for _ in range(8)]:
+                opened.result()
 
 
 async def _open(store: SqliteStore) -> list[str]:

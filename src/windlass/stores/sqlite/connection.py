@@ -44,7 +44,8 @@ def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connectio
     try:
         # A few statements below need a lock that another process may hold for a moment.
         connection.execute(f"PRAGMA busy_timeout = {int(location.busy_seconds * 1000)}")
-        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        # Nevertheless this one fails at once when two processes do it to a new file at the same moment.
+        mode = _when_free(connection, "PRAGMA journal_mode = WAL", location).fetchone()[0]
         if mode != "wal":
             raise StoreError(
                 f"{location.path} cannot use write-ahead logging (journal mode is {mode!r}); "
@@ -80,6 +81,18 @@ def begin_immediate(
     """Take the write lock, waiting fairly; ``make_heard`` tells others that somebody does.
 
     Always IMMEDIATE: a deferred transaction that turns into a writer fails at once when somebody else wrote.
+    """
+    _when_free(connection, "BEGIN IMMEDIATE", location, make_heard)
+
+
+def _when_free(
+    connection: sqlite3.Connection,
+    statement: str,
+    location: Location,
+    make_heard: Callable[[], None] = lambda: None,
+) -> sqlite3.Cursor:
+    """Try until nobody holds the lock.
+
     SQLite's own back-off sleeps longer and longer and starves (1.6 s seen); short random sleeps do not.
     The first ones are shorter still: whoever was woken by a hint waits for the commit it was sent before.
     """
@@ -87,7 +100,7 @@ def begin_immediate(
     patience = PATIENCE
     while True:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            return connection.execute(statement)
         except sqlite3.OperationalError as error:
             waited = time.monotonic() - began
             if not _is_busy(error) or waited > location.busy_seconds:
@@ -97,8 +110,6 @@ def begin_immediate(
                 make_heard()
             rest = min(max(waited / 8, SHORTEST_REST), LONGEST_REST)
             time.sleep(rest * random.uniform(0.5, 1.5))  # noqa: S311 - spreads waiters, guards nothing
-        else:
-            return
 
 
 def translate(error: sqlite3.Error, location: Location) -> StoreError:
