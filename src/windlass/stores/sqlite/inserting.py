@@ -1,23 +1,15 @@
-"""New jobs into their tables: many rows with few statements."""
+"""New jobs into their tables."""
 
 from __future__ import annotations
 
-import functools
-import sqlite3
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
 from typing import Final
 
 from windlass.model import BodyFormat, KeyLifetime, NewJob
 from windlass.stores.columns import Column, columns_of, microseconds, shared, spread
-from windlass.stores.queries import Queries
+from windlass.stores.sqlite.rows import blob, write_rows
 from windlass.stores.sqlite.transaction import Code, Metric, Transaction
-
-_sql = Queries("windlass.stores.sqlite.sql", "enqueue.sql")
-
-MOST_ROWS: Final = 128
-"""Of one statement. Fewer rows go in powers of two, so that few statements have to be prepared."""
 
 KEY_UNTIL: Final = {KeyLifetime.PRUNED: 0, KeyLifetime.FINISHED: 1}
 FORMAT_CODES: Final = {BodyFormat.JSON: 0, BodyFormat.BYTES: 1}
@@ -41,37 +33,45 @@ def insert(transaction: Transaction, rows: Sequence[NewRow]) -> None:
     now = transaction.now
     run_ats = shared(due)
     states = [_WAITING if run_at > now else _READY for run_at in run_ats]
-    _insert_columns(
+    write_rows(
         transaction.connection,
-        "insert_job",
+        "windlass_jobs",
         number,
-        (
-            numbers,
-            [job_id.bytes for job_id in of["id"]],
-            states,
-            of["topic"],
-            of["task"],
-            of["tenant"],
-            of["priority"],
-            run_ats,
-            (now,),
-            of["max_attempts"],
-            microseconds(of["timeout"]),
-            microseconds(of["lease_seconds"]),
-            microseconds(of["retention"]),
-            microseconds(of["retention_failed"]),
-            shared(expires_ats),
-            of["retry"],
-            of["key"],
-            shared([None if job.key is None else KEY_UNTIL[job.key_until] for job in jobs]),
-            of["correlation_id"],
-            of["user_id"],
-            of["service_id"],
-            of["trace"],
-        ),
+        {
+            "number": numbers,
+            "id": [blob(job_id.bytes) for job_id in of["id"]],
+            "state": states,
+            "topic": of["topic"],
+            "task": of["task"],
+            "tenant": of["tenant"],
+            "priority": of["priority"],
+            "run_at": run_ats,
+            "created_at": (now,),
+            "max_attempts": of["max_attempts"],
+            "timeout_us": microseconds(of["timeout"]),
+            "lease_us": microseconds(of["lease_seconds"]),
+            "retention_us": microseconds(of["retention"]),
+            "retention_failed_us": microseconds(of["retention_failed"]),
+            "expires_at": shared(expires_ats),
+            "retry": of["retry"],
+            "key": of["key"],
+            "key_until": shared([None if job.key is None else KEY_UNTIL[job.key_until] for job in jobs]),
+            "correlation_id": of["correlation_id"],
+            "user_id": of["user_id"],
+            "service_id": of["service_id"],
+            "trace": of["trace"],
+        },
     )
-    formats = [FORMAT_CODES[body_format] for body_format in of["format"]]
-    _insert_columns(transaction.connection, "insert_body", number, (numbers, formats, of["payload"]))
+    write_rows(
+        transaction.connection,
+        "windlass_bodies",
+        number,
+        {
+            "number": numbers,
+            "format": [FORMAT_CODES[body_format] for body_format in of["format"]],
+            "payload": [blob(payload) for payload in of["payload"]],
+        },
+    )
     _count(transaction, number, of["tenant"], of["topic"], of["task"], states)
 
 
@@ -88,32 +88,3 @@ def _count(
         transaction.tally.happened(transaction.now, _ENQUEUED, n)
         # Also for delayed jobs: a sleeping worker has to learn when to get up.
         transaction.ready_topics.add(topic)
-
-
-def _insert_columns(
-    connection: sqlite3.Connection, name: str, number: int, columns: Sequence[Column]
-) -> None:
-    """Many rows in few steps. After each step of ``executemany`` this thread would have to fight the event
-    loop for the interpreter; a statement with a hundred rows is one step.
-    """
-    start = 0
-    while start < number:
-        size = min(MOST_ROWS, 1 << (number - start).bit_length() - 1)
-        part = [column if len(column) == 1 else column[start : start + size] for column in columns]
-        statement = _statement(name, size, tuple(map(len, part)))
-        connection.execute(statement, tuple(chain.from_iterable(part)))
-        start += size
-
-
-@functools.lru_cache(256)
-def _statement(name: str, number: int, lengths: tuple[int, ...]) -> str:
-    """The statement for so many rows whose parameters come column by column; shared values are bound once."""
-    head, _, _ = _sql[name].partition("VALUES ")
-    firsts = [1 + sum(lengths[:column]) for column in range(len(lengths))]
-    rows = (
-        ", ".join(
-            f"?{first + row if length > 1 else first}" for first, length in zip(firsts, lengths, strict=True)
-        )
-        for row in range(number)
-    )
-    return head + "VALUES " + ", ".join(f"({row})" for row in rows)

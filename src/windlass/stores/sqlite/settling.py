@@ -18,6 +18,7 @@ from windlass.stores.endings import CANCELLED_ON_REQUEST, summarise_error
 from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, MAX_BATCH
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite.enqueueing import UNTIL_FINISHED
+from windlass.stores.sqlite.rows import blob, write_rows
 from windlass.stores.sqlite.transaction import Code, Metric, Transaction
 
 _sql = Queries("windlass.stores.sqlite.sql", "settle.sql")
@@ -84,7 +85,8 @@ def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]
     """
     connection, now, tally = transaction.connection, transaction.now, transaction.tally
     ends: list[int | None] = []  # number, fence and start of one job after another
-    results: list[tuple[int, bytes]] = []
+    with_result: list[int] = []
+    results: list[bytearray] = []
     run_times: list[int] = []
     wait_times: list[int] = []
     for settlement, job in simple:
@@ -96,11 +98,12 @@ def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]
             wait_times.append(max(0, started_at - job.run_at))
         ends += (job.number, job.lease.fence, started_at)
         if (result := settlement.outcome.result) is not None:  # type: ignore[union-attr] # Completed
-            results.append((job.number, result))
+            with_result.append(job.number)
+            results.append(blob(result))
     if not _write_ends(connection, now, ends):
         return False
     if results:
-        connection.executemany(_sql["add_result"], results)
+        write_rows(connection, "windlass_results", len(results), {"number": with_result, "result": results})
     for (tenant, topic, task), n in Counter([_lane_of(job) for _, job in simple]).items():
         tally.moved(tenant, topic, task, Code.RUNNING, Code.COMPLETED, n)
     tally.happened(now, Metric.COMPLETED, len(simple))
@@ -117,9 +120,10 @@ def _write_ends(connection: sqlite3.Connection, now: int, ends: list[int | None]
     """
     number = len(ends) // 3
     size = next(size for size in COMPLETED_TOGETHER if size >= number)
-    missing: list[int | None] = [None] * (3 * (size - number))
+    missing = [0] * (3 * (size - number))  # numbers start at 1
     connection.execute("SAVEPOINT windlass_complete")
-    all_held = connection.execute(_complete_statement(size), [now, *ends, *missing]).rowcount == number
+    values = (now, now, *ends, *missing, now)
+    all_held = connection.execute(_complete_statement(size), values).rowcount == number
     if not all_held:
         connection.execute("ROLLBACK TO windlass_complete")
     connection.execute("RELEASE windlass_complete")
@@ -128,8 +132,7 @@ def _write_ends(connection: sqlite3.Connection, now: int, ends: list[int | None]
 
 @functools.cache
 def _complete_statement(size: int) -> str:
-    rows = (f"(?{first}, ?{first + 1}, ?{first + 2})" for first in range(2, 3 * size + 2, 3))
-    return _sql["complete"].format(rows=", ".join(rows))
+    return _sql["complete"].format(rows=", ".join(["(?, ?, ?)"] * size))
 
 
 def _start_of(now: int, run_seconds: float | None, recorded: int | None) -> int | None:
@@ -168,11 +171,12 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
     _measure(transaction, row, settlement, started_at)
     match outcome:
         case Completed(result):
-            end = (now, row.number, row.fence, started_at)
+            end = (now, now, row.number, row.fence, started_at, now)
             transaction.connection.execute(_complete_statement(1), end)
             _finished(transaction, row, Code.COMPLETED)
             if result is not None:
-                transaction.connection.execute(_sql["add_result"], (row.number, result))
+                written = {"number": (row.number,), "result": (result,)}
+                write_rows(transaction.connection, "windlass_results", 1, written)
         case Failed(error, origin):
             add_attempt(transaction, row, started_at, error)
             finish_failed(transaction, row, error, started_at, buried=origin is FailureOrigin.BURIED)

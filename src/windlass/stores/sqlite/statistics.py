@@ -129,7 +129,7 @@ def _minutes(
     series: defaultdict[int, Counter[str]] = defaultdict(Counter)
     buckets: defaultdict[Metric, Counter[int]] = defaultdict(Counter)
     totals: Counter[Metric] = Counter()
-    for minute, code, bucket, n, total in connection.execute(_sql["minutes"], (since,)):
+    for minute, code, bucket, n, total in connection.execute(_sql["minutes"], (since, since)):
         metric = Metric(code)
         if metric in (Metric.RUN_TIME, Metric.WAIT_TIME):
             buckets[metric][bucket] += n

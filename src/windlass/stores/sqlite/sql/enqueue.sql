@@ -1,13 +1,3 @@
--- name: insert_job
-INSERT INTO windlass_jobs (
-    number, id, state, topic, task, tenant, priority, run_at, created_at, max_attempts, timeout_us, lease_us,
-    retention_us, retention_failed_us, expires_at, retry, key, key_until, correlation_id, user_id,
-    service_id, trace
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: insert_body
-INSERT INTO windlass_bodies (number, format, payload) VALUES (?, ?, ?)
-
 -- name: take_key
 -- No row comes back when the key is taken.
 INSERT INTO windlass_keys (tenant, scope, key, number) VALUES (?, ?, ?, ?)

@@ -5,13 +5,13 @@ SELECT id, number, state, fence, leased_until, topic, task, tenant, run_at, atte
 FROM windlass_jobs WHERE id IN ({ids})
 
 -- name: complete
--- {rows} becomes as many (number, fence, started_at) as there are jobs, or a few more with a number that is NULL.
+-- {rows} becomes as many (number, fence, started_at) as there are jobs, or a few more with a number that no job has.
 -- Fenced by itself, because the usual completion comes without a look at the row before.
 UPDATE windlass_jobs
-SET state = 3, finished_at = ?1, started_at = coalesce(started_at, ends.column3),
-    leased_until = NULL, prune_at = ?1 + retention_us, suspect = 0, cancel_requested = 0
+SET state = 3, finished_at = ?, started_at = coalesce(started_at, ends.column3),
+    leased_until = NULL, prune_at = ? + retention_us, suspect = 0, cancel_requested = 0
 FROM (VALUES {rows}) AS ends
-WHERE windlass_jobs.number = ends.column1 AND fence = ends.column2 AND state = 2 AND leased_until > ?1
+WHERE windlass_jobs.number = ends.column1 AND fence = ends.column2 AND state = 2 AND leased_until > ?
 
 -- name: fail
 -- buried: put away by a verb; kept until somebody kicks it.
@@ -44,9 +44,6 @@ SET state = :state, run_at = :run_at, priority = coalesce(:priority, priority), 
     leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, granted_alone = 0,
     releases = releases + 1
 WHERE number = :number
-
--- name: add_result
-INSERT INTO windlass_results (number, result) VALUES (?, ?)
 
 -- name: release_key
 DELETE FROM windlass_keys WHERE tenant = ? AND scope = ? AND key = ? AND number = ?

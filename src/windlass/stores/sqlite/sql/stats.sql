@@ -16,9 +16,9 @@ SELECT topic, paused_until FROM windlass_topics WHERE paused_until > ?
 
 -- name: minutes
 -- Events by minute, durations (5, 6) over the whole time; for those the minute is NULL.
-SELECT minute, metric, 0, n, 0 FROM windlass_minutes WHERE minute >= ?1 AND metric < 5
+SELECT minute, metric, 0, n, 0 FROM windlass_minutes WHERE minute >= ? AND metric < 5
 UNION ALL
-SELECT NULL, metric, bucket, sum(n), sum(total) FROM windlass_minutes WHERE minute >= ?1 AND metric >= 5
+SELECT NULL, metric, bucket, sum(n), sum(total) FROM windlass_minutes WHERE minute >= ? AND metric >= 5
 GROUP BY metric, bucket
 
 -- name: oldest_waiting
