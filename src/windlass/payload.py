@@ -42,12 +42,13 @@ def encode(value: Any, *, limit: int, what: str = "payload", limit_name: str = "
     except (TypeError, ValueError, OverflowError, RecursionError):
         body = b""
     # Ten times faster than the standard library, but laxer: it writes null for NaN, and knows no range for
-    # integers, no depth and no NUL. What may hold one of these is written again, strictly.
+    # integers, no depth and no NUL. What may hold one of these is written again, strictly. ``find``, because
+    # ``in`` first takes what it looks for in bytes for a number, and makes an error of that.
     if (
         not body
-        or b"null" in body
-        or b"\\u0000" in body
-        or _LONG_NUMBER in body.translate(_EVERY_DIGIT_AS_ZERO)
+        or body.find(b"null") >= 0
+        or body.find(b"\\u0000") >= 0
+        or body.translate(_EVERY_DIGIT_AS_ZERO).find(_LONG_NUMBER) >= 0
         or body.count(b"[") + body.count(b"{") > MAX_DEPTH
     ):
         body = _to_text(plain, what, _dumps).encode()
