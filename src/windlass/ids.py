@@ -16,7 +16,7 @@ from uuid import UUID, SafeUUID
 
 _VERSION_AND_VARIANT = (0x7 << 76) | (0b10 << 62)
 _LOW_62 = (1 << 62) - 1
-_LOW_73 = (1 << 73) - 1
+_LOW_11 = (1 << 11) - 1
 _WORDS = struct.Struct("=1024I")
 _UNKNOWN = SafeUUID.unknown  # a constant, because looking up a member of an enum is slow
 # A UUID's two fields, set past its own __setattr__, which refuses.
@@ -30,6 +30,7 @@ class IdSource:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._milliseconds = 0
+        self._head = 0  # all but the last 62 bits
         self._tail = 0
         self._random: Iterator[int] = iter(())
 
@@ -39,15 +40,17 @@ class IdSource:
             milliseconds = time.time_ns() // 1_000_000
             if milliseconds > self._milliseconds:
                 self._milliseconds = milliseconds
-                # The top bit starts clear, so there is room to count upwards within a millisecond.
-                self._tail = (self._draw() << 41 | self._draw() << 9 | self._draw() >> 23) & _LOW_73
+                # The counter's top bit starts clear, so there is room to count upwards within a millisecond.
+                self._head = milliseconds << 80 | (self._draw() & _LOW_11) << 64 | _VERSION_AND_VARIANT
+                self._tail = self._draw() << 30 | self._draw() >> 2
             else:
-                # A random step keeps neighbours unguessable; 73 bits cannot run out in a millisecond.
+                # A random step keeps neighbours unguessable.
                 self._tail += 1 + self._draw()
-            milliseconds, tail = self._milliseconds, self._tail
-        return _from_integer(
-            (milliseconds << 80) | _VERSION_AND_VARIANT | ((tail >> 62) << 64) | (tail & _LOW_62)
-        )
+                if self._tail > _LOW_62:
+                    self._tail &= _LOW_62
+                    self._head += 1 << 64
+            value = self._head | self._tail
+        return _from_integer(value)
 
     def _draw(self) -> int:
         """32 random bits, fetched in bulk: each call into the system lets go of the interpreter lock, and

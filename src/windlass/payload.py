@@ -21,7 +21,8 @@ MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1
 
 _quick_encode = msgspec.json.Encoder().encode
-_EVERY_DIGIT_AS_ZERO: Final = bytes.maketrans(b"123456789", b"0" * 9)
+_DIGITS_AND_BRACKETS: Final = bytes.maketrans(b"123456789[", b"000000000{")
+"""Every digit as a zero, every bracket as a brace."""
 _LONG_NUMBER: Final = b"0" * 19
 _suspicious = re.compile(r"\d{19}|\\u0000")
 _dumps = json.JSONEncoder(
@@ -44,12 +45,13 @@ def encode(value: Any, *, limit: int, what: str = "payload", limit_name: str = "
     # Ten times faster than the standard library, but laxer: it writes null for NaN, and knows no range for
     # integers, no depth and no NUL. What may hold one of these is written again, strictly. ``find``, because
     # ``in`` first takes what it looks for in bytes for a number, and makes an error of that.
+    outline = body.translate(_DIGITS_AND_BRACKETS)
     if (
         not body
         or body.find(b"null") >= 0
         or body.find(b"\\u0000") >= 0
-        or body.translate(_EVERY_DIGIT_AS_ZERO).find(_LONG_NUMBER) >= 0
-        or body.count(b"[") + body.count(b"{") > MAX_DEPTH
+        or outline.find(_LONG_NUMBER) >= 0
+        or outline.count(b"{") > MAX_DEPTH
     ):
         body = _to_text(plain, what, _dumps).encode()
     return _check_size(body, limit, what, limit_name)

@@ -67,6 +67,18 @@ def test_ids_grow_whatever_the_clock_does(steps: list[int]) -> None:
     assert {(one.version, one.variant) for one in made} == {(7, RFC_4122)}
 
 
+def test_the_counter_carries_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past its last 62 bits, within one millisecond: version and variant stay, and ids grow."""
+    monkeypatch.setattr(time, "time_ns", lambda: 1_767_225_600_000_000_000)
+    source = IdSource()
+    before = source.next()
+    source._tail = (1 << 62) - 1
+    after = source.next()
+    assert after > before
+    assert (after.version, after.variant, after.int >> 80) == (7, RFC_4122, before.int >> 80)
+    assert after < source.next()
+
+
 def test_two_sources_make_different_ids() -> None:
     """Processes need no agreement: what follows the time is random."""
     first, second = IdSource(), IdSource()
