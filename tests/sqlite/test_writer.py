@@ -13,7 +13,7 @@ import pytest
 
 from windlass.errors import StoreError, StoreUnavailable
 from windlass.ids import new_id
-from windlass.model import ClaimRequest, JobFilter, Lane, NewJob, Settlement
+from windlass.model import ClaimRequest, Enqueued, JobFilter, Lane, NewJob, Settlement
 from windlass.outcome import Completed, Released
 from windlass.stores.sqlite import SqliteStore, writer
 
@@ -45,6 +45,42 @@ async def test_concurrent_callers_share_commits(store: SqliteStore) -> None:
     assert [answer.job_id for [answer] in answers] == [job.id for job in jobs]
     assert len(commits) < 20
     assert sum(commits) == 100
+
+
+async def test_callers_that_are_answered_together_share_the_next_commit(store: SqliteStore) -> None:
+    """They call again one after the other, in one turn of the event loop."""
+    commits = _count_commits(store)
+
+    async def caller() -> None:
+        for _ in range(3):
+            await store.enqueue([_job()])
+
+    await asyncio.gather(*(caller() for _ in range(50)))
+    assert len(commits) < 20
+    assert sum(commits) == 150
+
+
+async def test_answers_are_those_of_the_jobs_they_were_written_with(store: SqliteStore) -> None:
+    """Calls of different lengths; jobs that are due at once, later, and at a moment that has passed."""
+    moment = await store.now()
+    calls = [
+        [_job(), _job(delay=60.0)],
+        [_job(run_at=moment + 3_600_000_000)],
+        [_job(run_at=1), _job(delay=1.0), _job(expires_in=5.0)],
+        [_job()],
+    ]
+    answers = await asyncio.gather(*(store.enqueue(jobs) for jobs in calls))
+    for jobs, theirs in zip(calls, answers, strict=True):
+        for job, answer in zip(jobs, theirs, strict=True):
+            record = await store.get(job.id)
+            assert record is not None
+            assert answer == Enqueued(record.id, record.number, record.created_at, record.run_at)
+    flat = [answer for theirs in answers for answer in theirs]
+    assert [answer.number for answer in flat] == [1, 2, 3, 4, 5, 6, 7]
+    waits = [answer.run_at - answer.created_at for answer in flat]
+    assert waits[:2] == [0, 60_000_000]
+    assert waits[2] > 3_500_000_000
+    assert waits[3:] == [0, 1_000_000, 0, 0]
 
 
 async def test_a_callers_bad_job_does_not_spoil_its_neighbours(store: SqliteStore) -> None:
@@ -95,6 +131,58 @@ async def test_a_lock_held_too_long_is_an_error_for_the_caller_and_nothing_else(
     await store.enqueue([_job()])
     assert (await store.count(JobFilter())).total == 1
     await store.close()
+
+
+async def test_a_failing_database_is_told_to_all_and_then_forgotten(path: Path) -> None:
+    """Nothing was written, nobody waits for ever, and the next call is as good as any."""
+    store = SqliteStore(f"sqlite:///{path}?busy_timeout=0.1")
+    await store.open()
+    await store.migrate()
+    outsider = sqlite3.connect(path, isolation_level=None)
+    outsider.execute("BEGIN IMMEDIATE")
+    answers = await asyncio.gather(*(store.enqueue([_job()]) for _ in range(10)), return_exceptions=True)
+    assert {type(answer) for answer in answers} == {StoreUnavailable}
+    outsider.execute("ROLLBACK")
+    outsider.close()
+    await store.enqueue([_job()])
+    assert (await store.count(JobFilter())).total == 1
+    await store.close()
+
+
+async def test_closing_finishes_what_was_accepted(path: Path) -> None:
+    """Also what had to wait for the write before it."""
+    store = SqliteStore(f"sqlite:///{path}")
+    await store.open()
+    await store.migrate()
+    calls = [asyncio.create_task(store.enqueue([_job()])) for _ in range(20)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert all(call.done() for call in calls)
+    await asyncio.gather(*calls)
+    await store.open()
+    assert (await store.count(JobFilter())).total == 20
+    await store.close()
+
+
+async def test_another_event_loop_may_use_the_store(store: SqliteStore) -> None:
+    """It shares no write with this one, but is served."""
+    failures: list[BaseException] = []
+
+    async def enqueue() -> None:
+        await asyncio.gather(*(store.enqueue([_job()]) for _ in range(20)))
+
+    def elsewhere() -> None:
+        try:
+            asyncio.run(enqueue())
+        except BaseException as error:
+            failures.append(error)
+
+    other = threading.Thread(target=elsewhere)
+    other.start()
+    await enqueue()
+    await asyncio.to_thread(other.join)
+    assert failures == []
+    assert (await store.count(JobFilter())).total == 40
 
 
 async def test_stores_on_several_event_loops_share_a_file(store: SqliteStore) -> None:
