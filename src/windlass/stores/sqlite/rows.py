@@ -24,9 +24,11 @@ takes five times as long."""
 
 
 def write_rows(
-    connection: sqlite3.Connection, table: str, number: int, columns: Mapping[str, Column]
+    connection: sqlite3.Connection, table: str, number: int, columns: Mapping[str, Column], conflict: str = ""
 ) -> None:
-    """Insert so many rows, in their order. A column has one value a row, or a single one that all share."""
+    """Insert so many rows, in their order. A column has one value a row, or a single one that all share.
+    ``conflict`` is the clause that says what becomes of a row that is there already.
+    """
     common: dict[str, Any] = {}
     own: dict[str, Column] = {}
     for name, column in columns.items():
@@ -39,23 +41,24 @@ def write_rows(
         size = min(MOST_ROWS, 1 << (number - start).bit_length() - 1)
         part = [column[start : start + size] for column in own.values()]
         values = (*common.values(), *chain.from_iterable(zip(*part, strict=True)))
-        connection.execute(_statement(table, tuple(common), tuple(own), size), values)
+        connection.execute(_statement(table, tuple(common), tuple(own), size, conflict), values)
         start += size
 
 
 @functools.lru_cache(256)
-def _statement(table: str, common: tuple[str, ...], own: tuple[str, ...], size: int) -> str:
+def _statement(table: str, common: tuple[str, ...], own: tuple[str, ...], size: int, conflict: str) -> str:
     """Its parameters: the common values, then those of one row after the other."""
     into = f"INSERT INTO {table} ({_list([*common, *own])})"
     if not own:
-        return f"{into} VALUES ({_list('?' for _ in common)})"
+        return f"{into} VALUES ({_list('?' for _ in common)}) {conflict}"
     row = f"({_list('?' for _ in own)})"
     rows = _list(row for _ in range(size))
     if not common:
-        return f"{into} VALUES {rows}"
+        return f"{into} VALUES {rows} {conflict}"
     return (
         f"WITH common AS (SELECT {_list('?' for _ in common)}) "  # noqa: S608 - names of our own, no values
-        f"{into} SELECT common.*, own.* FROM (VALUES {rows}) AS own CROSS JOIN common"
+        f"{into} SELECT common.*, own.* FROM (VALUES {rows}) AS own CROSS JOIN common "
+        f"WHERE true {conflict}"  # without a condition ON would belong to the join
     )
 
 

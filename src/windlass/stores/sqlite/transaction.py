@@ -8,13 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-import msgspec
-
 from windlass.clock import MICROSECONDS
 from windlass.model import Claimed, Lease
 from windlass.stores.histogram import fill
 from windlass.stores.protocol import StoreLimits
 from windlass.stores.queries import Queries
+from windlass.stores.sqlite.rows import write_rows
 
 MINUTE = 60 * MICROSECONDS
 
@@ -77,15 +76,22 @@ class Tally:
             entry[1] += total
 
     def write(self, connection: sqlite3.Connection) -> None:
-        if changes := [(*key, n) for key, n in self._counts.items() if n]:
-            connection.execute(_sql["add_counts"], (_to_json(changes),))
-        if self._minutes:
-            entries = [(*key, *entry) for key, entry in self._minutes.items()]
-            connection.execute(_sql["add_minutes"], (_to_json(entries),))
+        # Upserts: with one writer at a time there is no hot row to fight over (PostgreSQL appends and folds).
+        _upsert(connection, "windlass_counts", _COUNTS, [(*key, n) for key, n in self._counts.items() if n])
+        entries = [(*key, *entry) for key, entry in self._minutes.items()]
+        _upsert(connection, "windlass_minutes", _MINUTES, entries)
 
 
-def _to_json(rows: Sequence[tuple[object, ...]]) -> str:
-    return msgspec.json.encode(rows).decode()
+_COUNTS = ("tenant", "topic", "task", "state", "n")
+_MINUTES = ("minute", "metric", "bucket", "n", "total")
+
+
+def _upsert(
+    connection: sqlite3.Connection, table: str, columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]
+) -> None:
+    if rows:
+        named = dict(zip(columns, zip(*rows, strict=True), strict=True))
+        write_rows(connection, table, len(rows), named, _sql[f"add_to_{table}"])
 
 
 class Grants:

@@ -245,22 +245,27 @@ class Writer:
             self._checkpointer.failed(error)  # likewise
 
     def _run_group(self, transaction: Transaction, group: list[_Call], *, guard: bool) -> None:
-        """Run one operation for several callers; if it raises, find out whose fault it was."""
-        alone = len(group) == 1
+        """Run one operation for several callers; if it raises, find out whose fault it was.
+
+        ``guard``: there are others in this transaction, whose work must not be undone with it.
+        """
         try:
-            self._run_guarded(transaction, group, guard=guard or not alone)
+            self._run_guarded(transaction, group, guard=guard)
         except sqlite3.OperationalError:
             raise  # the database, not a caller: the whole transaction fails
         except Exception as error:
             if not transaction.connection.in_transaction:
                 raise  # SQLite rolled everything back by itself: there is nothing left to save
-            if alone:
+            if len(group) == 1:
                 if not guard:
                     raise  # the only call of this transaction: there are no neighbours to protect
                 group[0].error = (
                     translate(error, self._location) if isinstance(error, sqlite3.Error) else error
                 )
                 return
+            if not guard:  # this is all there is, so it can begin anew
+                transaction.connection.execute("ROLLBACK")
+                begin_immediate(transaction.connection, self._location, self._make_heard)
             for call in group:
                 self._run_group(transaction, [call], guard=True)
 
