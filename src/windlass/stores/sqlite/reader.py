@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from windlass.errors import StoreError, UsedAfterFork
+from windlass.errors import StoreError
 from windlass.stores.sqlite.connection import connect, translate
+from windlass.stores.sqlite.home import Home
 from windlass.stores.sqlite.location import Location
 
 R = TypeVar("R")
@@ -24,7 +24,7 @@ class Reader:
 
     def __init__(self, location: Location) -> None:
         self._location = location
-        self._pid = os.getpid()
+        self._home = Home()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="windlass-sqlite-reader")
         self._local = threading.local()
         self._lock = threading.Lock()
@@ -33,11 +33,7 @@ class Reader:
 
     async def run(self, read: Callable[[sqlite3.Connection], R]) -> R:
         """``read`` in one consistent snapshot."""
-        if os.getpid() != self._pid:
-            raise UsedAfterFork(
-                f"this store was opened in process {self._pid} and is used in process {os.getpid()}; "
-                "open a new Windlass after fork()"
-            )
+        self._home.check()
         if self._closed:
             raise StoreError("the store is closed")
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, read)
@@ -47,7 +43,7 @@ class Reader:
         if self._closed:
             return
         self._closed = True
-        if os.getpid() != self._pid:
+        if self._home.left:
             return
         self._threads.shutdown(wait=True)
         for connection in self._connections:

@@ -75,7 +75,10 @@ class SqliteStore:
         if self._open is not None:
             return
         await asyncio.to_thread(check_location, self._location)
-        writer = await asyncio.to_thread(Writer, self._location, self._clock, self._limits, self._doorbell)
+        loop = asyncio.get_running_loop()
+        writer = await asyncio.to_thread(
+            Writer, self._location, self._clock, self._limits, self._doorbell, loop
+        )
         self._open = (writer, Reader(self._location))
 
     async def close(self) -> None:

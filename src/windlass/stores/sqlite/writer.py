@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import logging
 import operator
-import os
 import queue
 import sqlite3
 import threading
@@ -26,11 +25,12 @@ from itertools import groupby
 from typing import Any, TypeVar, cast
 
 from windlass.clock import Clock
-from windlass.errors import StoreError, UsedAfterFork, WindlassError
+from windlass.errors import StoreError, WindlassError
 from windlass.stores.protocol import StoreLimits
 from windlass.stores.sqlite.checkpoint import Checkpointer
 from windlass.stores.sqlite.connection import begin_immediate, connect, translate
 from windlass.stores.sqlite.doorbell import Doorbell
+from windlass.stores.sqlite.home import Home
 from windlass.stores.sqlite.location import Location
 from windlass.stores.sqlite.transaction import Grants, Transaction
 
@@ -48,7 +48,6 @@ COURTESY_SECONDS = 0.001
 """How long the lock is left to another process that waits for it, which tries every half a millisecond."""
 
 _operation_of = operator.attrgetter("operation")
-_loop_of = operator.attrgetter("loop")
 _log = logging.getLogger("windlass.sqlite")
 
 
@@ -56,14 +55,13 @@ _log = logging.getLogger("windlass.sqlite")
 class _Call:
     operation: Operation[Any, Any]
     argument: Any
-    loop: asyncio.AbstractEventLoop | None  # None: nobody waits for the answer
-    future: asyncio.Future[Any] | None
+    future: asyncio.Future[Any] | None  # None: nobody waits for the answer
     answer: Any = None
     error: BaseException | None = None
 
 
 class Writer:
-    """Owns the writing connection and its thread."""
+    """Owns the writing connection and its thread. Its callers are on the event loop that opened the store."""
 
     def __init__(
         self,
@@ -71,6 +69,7 @@ class Writer:
         clock: Clock,
         limits: StoreLimits,
         doorbell: Doorbell,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._location = location
         self._clock = clock
@@ -78,8 +77,9 @@ class Writer:
         self._grants = Grants()
         self._doorbell = doorbell
         self._calls: queue.SimpleQueue[list[_Call] | None] = queue.SimpleQueue()
-        self._gathered: dict[asyncio.AbstractEventLoop, list[_Call]] = {}  # of loops whose turn is not over
-        self._pid = os.getpid()
+        self._loop = loop
+        self._gathered: list[_Call] | None = None  # while the turn is not over in which callers are told
+        self._home = Home()
         self._closed = False
         self._connection = connect(location)
         self._checkpointer = Checkpointer(location, self._connection)
@@ -88,43 +88,38 @@ class Writer:
 
     def run(self, operation: Operation[A, R], argument: A) -> asyncio.Future[R]:
         """Have ``operation`` done in the next transaction; the answer comes once that is durable."""
-        if os.getpid() != self._pid:
-            raise UsedAfterFork(
-                f"this store was opened in process {self._pid} and is used in process {os.getpid()}; "
-                "open a new Windlass after fork()"
-            )
+        self._home.check()
         if self._closed:
             raise StoreError("the store is closed")
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[R] = loop.create_future()
-        call = _Call(operation, argument, loop, future)
-        gathered = self._gathered.get(loop)
-        if gathered is None:
+        future: asyncio.Future[R] = self._loop.create_future()
+        call = _Call(operation, argument, future)
+        if self._gathered is None:
             self._calls.put([call])
         else:
-            gathered.append(call)
+            self._gathered.append(call)
         return future
 
     def post(self, operation: Operation[A, Any], argument: A) -> None:
         """Have it done without waiting, from any thread. For hints: nobody learns whether it failed."""
-        if os.getpid() == self._pid and not self._closed:
-            self._calls.put([_Call(operation, argument, None, None)])
+        if not self._home.left and not self._closed:
+            self._calls.put([_Call(operation, argument, None)])
 
     def close(self) -> None:
         """Finish every accepted call, then let go of the connection. Blocks; call it off the event loop."""
         if self._closed:
             return
         self._closed = True
-        if os.getpid() != self._pid:
+        if self._home.left:
             return  # the thread and its connection belong to the parent
         self._calls.put(None)
         self._thread.join()
 
-    # -- on a caller's event loop -------------------------------------------------------------------------
+    # -- on the callers' event loop -----------------------------------------------------------------------
 
-    def _tell(self, calls: list[_Call], loop: asyncio.AbstractEventLoop) -> None:
+    def _tell(self, calls: list[_Call]) -> None:
         """Give the callers their answers. They run next, one after the other, and then ``_hand_over``."""
-        self._gathered.setdefault(loop, [])
+        if self._gathered is None:
+            self._gathered = []
         try:
             for call in calls:
                 future = call.future
@@ -135,17 +130,32 @@ class Writer:
                 else:
                     future.set_result(call.answer)
         finally:
-            loop.call_soon(self._hand_over, loop)
+            self._loop.call_soon(self._hand_over)
 
-    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        calls = self._gathered.pop(loop, [])
+    def _hand_over(self) -> None:
+        calls, self._gathered = self._gathered or [], None
         if self._closed:
-            for call in calls:
-                call.error = _not_done()
-            _answer(calls, self._tell)
+            self._refuse(calls)
             return
         for start in range(0, len(calls), MAX_GROUP):
             self._calls.put(calls[start : start + MAX_GROUP])
+
+    # -- on any thread ------------------------------------------------------------------------------------
+
+    def _answer(self, calls: list[_Call]) -> None:
+        """One message for all."""
+        try:
+            self._loop.call_soon_threadsafe(self._tell, calls)
+        except RuntimeError:
+            # The callers' loop was closed while they waited: nobody is left to answer.
+            if not self._loop.is_closed():
+                raise
+
+    def _refuse(self, calls: list[_Call]) -> None:
+        for call in calls:
+            call.error = StoreError("the store was closed before this could be done")
+        if calls:
+            self._answer(calls)
 
     # -- on the writer's thread ---------------------------------------------------------------------------
 
@@ -154,7 +164,7 @@ class Writer:
             while (calls := self._gather()) is not None:
                 self._doorbell.heard_waiter = False
                 committed = self._write(calls)
-                _answer(calls, self._tell)
+                self._answer(calls)
                 if committed:
                     self._tidy()
                 if self._doorbell.heard_waiter:
@@ -166,9 +176,7 @@ class Writer:
             with contextlib.suppress(queue.Empty):
                 while True:
                     left += self._calls.get_nowait() or ()
-            for call in left:
-                call.error = _not_done()
-            _answer(left, self._tell)
+            self._refuse(left)
             self._connection.close()
 
     def _gather(self) -> list[_Call] | None:
@@ -291,23 +299,6 @@ class Writer:
                 call.error = answer
             else:
                 call.answer = answer
-
-
-def _answer(calls: list[_Call], tell: Callable[[list[_Call], asyncio.AbstractEventLoop], None]) -> None:
-    """Wake the callers: one message for all that wait on an event loop."""
-    for loop, theirs in groupby(calls, key=_loop_of):
-        if loop is None:
-            continue
-        try:
-            loop.call_soon_threadsafe(tell, list(theirs), loop)
-        except RuntimeError:
-            # The caller's loop was closed while it waited: nobody is left to answer.
-            if not loop.is_closed():
-                raise
-
-
-def _not_done() -> StoreError:
-    return StoreError("the store was closed before this could be done")
 
 
 def one_by_one(function: Callable[[Transaction, A], R]) -> Operation[A, R]:
