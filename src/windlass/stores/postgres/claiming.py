@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import operator
 import secrets
 import time
@@ -25,6 +26,10 @@ _log = logging.getLogger("windlass.postgres")
 
 REST: Final = 10
 """A dear look at everything is followed by a rest of so many times what it took."""
+
+PROMPT_SECONDS: Final = 0.6
+"""But by no longer one than this, as long as looking takes no more than a quarter of it: what was committed
+late is to be found within a second."""
 
 CHEAP_SECONDS: Final = 0.002
 """It is not dear before this: nobody notices. It becomes dear when an old snapshot keeps dead rows in the
@@ -184,8 +189,9 @@ class Claimer:
 
     def _rest(self, cost: float) -> None:
         self._costs.append(cost)
-        if min(self._costs) > CHEAP_SECONDS:
-            self._rested_at = time.monotonic() + REST * min(self._costs)
+        if (usual := min(self._costs)) > CHEAP_SECONDS:
+            longest = PROMPT_SECONDS if usual <= PROMPT_SECONDS / 4 else math.inf
+            self._rested_at = time.monotonic() + min(REST * usual, longest)
 
     def _looks_at(self, lanes: tuple[Lane, ...]) -> Looks:
         now = self._database.now

@@ -59,6 +59,8 @@ class Looks:
     def next(self, now: float, *, rested: bool) -> tuple[Ranges, bool]:
         """What a claim is to look at, and whether that looks back."""
         back = now >= self._back_at
+        if back and not rested:
+            self._everything = True  # as soon as that is allowed, not only when it is time to look back again
         if not self._marked or (rested and (back or self._everything)):
             return Ranges.of(self._lanes), back
         return self._marks.ranges(now, back=back), back
