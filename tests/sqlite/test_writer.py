@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -81,6 +82,37 @@ async def test_answers_are_those_of_the_jobs_they_were_written_with(store: Sqlit
     assert waits[:2] == [0, 60_000_000]
     assert waits[2] > 3_500_000_000
     assert waits[3:] == [0, 1_000_000, 0, 0]
+
+
+async def test_a_settlement_is_handed_over_before_somebody_blocks_the_loop(store: SqliteStore) -> None:
+    """Callers are answered together; the first settles its job, and the next one holds the event loop."""
+    [job_id] = [answer.job_id for answer in await store.enqueue([_job()])]
+    [claimed] = (await store.claim(ClaimRequest("w", (Lane("mail"),), 1, 60))).jobs
+
+    def is_completed() -> bool:
+        connection = sqlite3.connect(store._location.path)
+        try:
+            return bool(
+                connection.execute("SELECT state = 3 FROM windlass_jobs WHERE number = 1").fetchone()[0]
+            )
+        finally:
+            connection.close()
+
+    async def settle() -> None:
+        await store.enqueue([_job()])
+        await store.settle([Settlement(claimed.lease, Completed())])
+
+    async def block() -> bool:
+        await store.enqueue([_job()])
+        deadline = time.monotonic() + 10
+        while not is_completed() and time.monotonic() < deadline:
+            time.sleep(0.001)  # on the event loop, which is what this is about
+        return is_completed()
+
+    await store.enqueue([_job()])
+    _, seen = await asyncio.gather(settle(), block())
+    assert seen
+    assert (await store.get(job_id)) is not None
 
 
 async def test_a_callers_bad_job_does_not_spoil_its_neighbours(store: SqliteStore) -> None:

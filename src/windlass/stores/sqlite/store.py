@@ -120,7 +120,7 @@ class SqliteStore:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
-        return await self._writer.run(enqueueing.enqueue, jobs) if jobs else []
+        return await self._writer.run(enqueueing.enqueue, jobs, with_others=True) if jobs else []
 
     async def claim(self, request: ClaimRequest) -> Claim:
         claiming = self._writer.run(_claim, request)

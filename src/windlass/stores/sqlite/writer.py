@@ -86,17 +86,21 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="windlass-sqlite-writer", daemon=True)
         self._thread.start()
 
-    def run(self, operation: Operation[A, R], argument: A) -> asyncio.Future[R]:
-        """Have ``operation`` done in the next transaction; the answer comes once that is durable."""
+    def run(self, operation: Operation[A, R], argument: A, *, with_others: bool = False) -> asyncio.Future[R]:
+        """Have ``operation`` done in the next transaction; the answer comes once that is durable.
+
+        ``with_others``: it may wait for the end of this turn of the event loop, to be handed over with what
+        others say in it. Not for settlements: the next in this turn may be a handler that blocks the loop.
+        """
         self._home.check()
         if self._closed:
             raise StoreError("the store is closed")
         future: asyncio.Future[R] = self._loop.create_future()
         call = _Call(operation, argument, future)
-        if self._gathered is None:
-            self._calls.put([call])
-        else:
+        if with_others and self._gathered is not None:
             self._gathered.append(call)
+        else:
+            self._calls.put([call])
         return future
 
     def post(self, operation: Operation[A, Any], argument: A) -> None:
