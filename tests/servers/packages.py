@@ -1,4 +1,4 @@
-"""PgBouncer from the distribution's packages, unpacked into a cache directory: no root, nothing installed."""
+"""Programs from the distribution's packages, unpacked into a cache directory: no root, nothing installed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.servers.processes import ServerError
-
-INSTALL = "apt-get install pgbouncer (macOS: brew install pgbouncer)"
 
 LEVELS = 3
 """How deep dependencies are followed for missing libraries."""
@@ -24,25 +23,51 @@ def cache_directory() -> Path:
     return Path(base) / "windlass-tests"
 
 
-def unpacked_pgbouncer() -> Path:
-    """A directory with an unpacked pgbouncer and the libraries this system lacks for it."""
-    kept = cache_directory() / "pgbouncer"
+@dataclass(frozen=True, slots=True)
+class Package:
+    """What is fetched, the file in it that is wanted, and how people install it."""
+
+    name: str
+    file: str
+    install: str
+
+    def of(self, root: Path) -> Path:
+        """Where the file is below an unpacked root; its pattern may leave out the machine's name."""
+        return next(root.glob(self.file), root / self.file)
+
+
+PGBOUNCER = Package(
+    "pgbouncer", "usr/sbin/pgbouncer", "apt-get install pgbouncer (macOS: brew install pgbouncer)"
+)
+STRACE = Package("strace", "usr/bin/strace", "apt-get install strace")
+FAKETIME = Package("libfaketime", "usr/lib/*/faketime/libfaketime.so.1", "apt-get install libfaketime")
+
+
+def unpacked(package: Package) -> Path:
+    """A directory with an unpacked package and the libraries this system lacks for it."""
+    kept = cache_directory() / package.name
     if kept.is_dir():
         return kept
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-        raise ServerError(f"there is no pgbouncer on this system, and no apt-get to fetch it with; {INSTALL}")
+        raise ServerError(
+            f"there is no {package.name} on this system, and no apt-get to fetch it with; {package.install}"
+        )
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ServerError(f"no place to keep pgbouncer: {error}; set XDG_CACHE_HOME, or {INSTALL}") from error
+        raise ServerError(
+            f"no place to keep {package.name}: {error}; set XDG_CACHE_HOME, or {package.install}"
+        ) from error
     with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
         root = Path(scratch) / "root"
         root.mkdir()
         try:
-            _fetch(Path(scratch), root)
+            _fetch(package, Path(scratch), root)
         except (subprocess.SubprocessError, OSError) as error:
             said = getattr(error, "stderr", "") or str(error)
-            raise ServerError(f"pgbouncer could not be fetched ({said.strip()}); {INSTALL}") from error
+            raise ServerError(
+                f"{package.name} could not be fetched ({said.strip()}); {package.install}"
+            ) from error
         try:
             root.rename(kept)
         except OSError:  # another run was first
@@ -51,28 +76,31 @@ def unpacked_pgbouncer() -> Path:
     return kept
 
 
-def _fetch(scratch: Path, root: Path) -> None:
-    apt = _Apt(scratch)
-    apt.unpack(["pgbouncer"], root)
-    packages = ["pgbouncer"]
+def _fetch(package: Package, scratch: Path, root: Path) -> None:
+    apt = _Apt(scratch, package.name)
+    apt.unpack([package.name], root)
+    packages = [package.name]
     for _ in range(LEVELS):
-        if not missing_libraries(root):
+        if not missing_libraries(root, package):
             return
         packages = apt.libraries_of(packages)
         apt.unpack(packages, root)
-    if missing := missing_libraries(root):
-        raise ServerError(f"no package has {', '.join(missing)}, which pgbouncer needs; {INSTALL}")
+    if missing := missing_libraries(root, package):
+        raise ServerError(
+            f"no package has {', '.join(missing)}, which {package.name} needs; {package.install}"
+        )
 
 
-def missing_libraries(root: Path) -> list[str]:
+def missing_libraries(root: Path, package: Package) -> list[str]:
     answer = subprocess.run(
-        ["ldd", program(root)], env=library_path(root), capture_output=True, text=True, check=True, timeout=30
+        ["ldd", package.of(root)],
+        env=library_path(root),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
     )
     return re.findall(r"(\S+) => not found", answer.stdout)
-
-
-def program(root: Path) -> Path:
-    return root / "usr" / "sbin" / "pgbouncer"
 
 
 def library_path(root: Path) -> dict[str, str]:
@@ -84,11 +112,11 @@ def library_path(root: Path) -> dict[str, str]:
 class _Apt:
     """apt-get with directories of its own where the system's package lists are of no use."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, wanted: str) -> None:
         self._options = ["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=", "-qq"]
         self._packages = scratch / "packages"
         self._packages.mkdir()
-        if "Candidate: (none)" in (answer := self._run("apt-cache", "policy", "pgbouncer")) or not answer:
+        if "Candidate: (none)" in (answer := self._run("apt-cache", "policy", wanted)) or not answer:
             for name in ("lists/partial", "archives/partial"):
                 (scratch / name).mkdir(parents=True)
             self._options += ["-o", f"Dir::State::lists={scratch / 'lists'}", "-o", f"Dir::Cache={scratch}"]

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 from tests.servers import packages
 from tests.servers.accounts import server_account
+from tests.servers.packages import PGBOUNCER
 from tests.servers.postgres import HOST, PostgresServer, free_port
 from tests.servers.processes import (
     PATIENCE,
@@ -112,8 +113,8 @@ class PgBouncer:
         # A copy, because the cache is in a home directory, where the account may not go.
         root = self.directory / "install"
         if not root.exists():
-            shutil.copytree(packages.unpacked_pgbouncer(), root, symlinks=True)
-        return packages.program(root), packages.library_path(root)
+            shutil.copytree(packages.unpacked(PGBOUNCER), root, symlinks=True)
+        return PGBOUNCER.of(root), packages.library_path(root)
 
     def _wait(self) -> None:
         assert self._process is not None
