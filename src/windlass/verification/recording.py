@@ -1,0 +1,169 @@
+"""A store that writes down every call that matters, before it is sent and after it came back."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from windlass.errors import InvalidInput, StoreError, StoreUnavailable
+from windlass.model import Claim, ClaimRequest, Enqueued, Lease, NewJob, Settlement, Verdict
+from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
+from windlass.stores.protocol import Store
+from windlass.verification.history import (
+    AskedJob,
+    CancelAnswered,
+    CancelCalled,
+    ClaimAnswered,
+    ClaimCalled,
+    Ending,
+    EnqueueAnswered,
+    EnqueueCalled,
+    ExtendAnswered,
+    ExtendCalled,
+    Granted,
+    Held,
+    Recorder,
+    Result,
+    SettleAnswered,
+    SettleCalled,
+)
+
+T = TypeVar("T")
+
+_HOW: dict[type[Outcome], str] = {
+    Completed: "complete",
+    Retried: "retry",
+    Failed: "fail",
+    Released: "release",
+    Cancelled: "cancel",
+}
+
+_numbers = itertools.count(1)
+"""Of the calls of this process, whichever store they go to."""
+
+
+class RecordingStore:
+    """Every verb of ``inner``; those that promises are about leave their traces with ``recorder``."""
+
+    def __init__(self, inner: Store, recorder: Recorder) -> None:
+        self._inner = inner
+        self._recorder = recorder
+        # On SQLite a commit that failed is rolled back by the same process: whoever is told knows.
+        self._unavailable = Result.FAILED if inner.url.startswith("sqlite:") else Result.UNKNOWN
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def sibling(self) -> RecordingStore:
+        return RecordingStore(self._inner.sibling(), self._recorder)
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        number, me = next(_numbers), self._recorder
+        me.write(EnqueueCalled(at=me.now(), by=me.name, call=number, jobs=[_asked(job) for job in jobs]))
+        try:
+            answers = await self._inner.enqueue(jobs)
+        except BaseException as error:
+            self._over(EnqueueAnswered, number, error)
+            raise
+        me.write(
+            EnqueueAnswered(
+                at=me.now(),
+                by=me.name,
+                call=number,
+                result=Result.OK,
+                ids=[answer.job_id for answer in answers],
+                duplicates=[answer.duplicate for answer in answers],
+            )
+        )
+        return answers
+
+    async def claim(self, request: ClaimRequest) -> Claim:
+        number, me = next(_numbers), self._recorder
+        topics = list(dict.fromkeys(lane.topic for lane in request.lanes))
+        me.write(ClaimCalled(at=me.now(), by=me.name, call=number, topics=topics, limit=request.limit))
+        try:
+            claim = await self._inner.claim(request)
+        except BaseException as error:
+            self._over(ClaimAnswered, number, error)
+            raise
+        grants = [
+            Granted(
+                id=job.lease.job_id,
+                fence=job.lease.fence,
+                attempt=job.attempt,
+                lease=job.lease_seconds,
+                topic=job.topic,
+                tenant=job.tenant,
+                alone=job.alone,
+            )
+            for job in claim.jobs
+        ]
+        me.write(ClaimAnswered(at=me.now(), by=me.name, call=number, result=Result.OK, grants=grants))
+        return claim
+
+    async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
+        number, me = next(_numbers), self._recorder
+        held = [Held(lease.job_id, lease.fence) for lease in leases]
+        me.write(ExtendCalled(at=me.now(), by=me.name, call=number, leases=held, seconds=lease_seconds))
+        try:
+            kept = await self._inner.extend(leases, lease_seconds)
+        except BaseException as error:
+            self._over(ExtendAnswered, number, error)
+            raise
+        me.write(ExtendAnswered(at=me.now(), by=me.name, call=number, result=Result.OK, kept=kept))
+        return kept
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        number, me = next(_numbers), self._recorder
+        endings = [_ending(settlement) for settlement in settlements]
+        me.write(SettleCalled(at=me.now(), by=me.name, call=number, endings=endings))
+        try:
+            accepted = await self._inner.settle(settlements)
+        except BaseException as error:
+            self._over(SettleAnswered, number, error)
+            raise
+        me.write(SettleAnswered(at=me.now(), by=me.name, call=number, result=Result.OK, accepted=accepted))
+        return accepted
+
+    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        number, me = next(_numbers), self._recorder
+        me.write(CancelCalled(at=me.now(), by=me.name, call=number, ids=list(job_ids)))
+        try:
+            verdicts = await self._inner.cancel(job_ids, tenant=tenant)
+        except BaseException as error:
+            self._over(CancelAnswered, number, error)
+            raise
+        words = [verdict.value for verdict in verdicts]
+        me.write(CancelAnswered(at=me.now(), by=me.name, call=number, result=Result.OK, verdicts=words))
+        return verdicts
+
+    def _over(self, answered: Callable[..., Any], number: int, error: BaseException) -> None:
+        """The call ended without an answer of the store's."""
+        me = self._recorder
+        me.write(answered(at=me.now(), by=me.name, call=number, result=self._known_after(error)))
+
+    def _known_after(self, error: BaseException) -> Result:
+        if isinstance(error, StoreUnavailable):
+            return self._unavailable
+        # Anything else that is ours says for certain that nothing happened; a cancellation says nothing.
+        return Result.FAILED if isinstance(error, StoreError | InvalidInput) else Result.UNKNOWN
+
+
+def _asked(job: NewJob) -> AskedJob:
+    return AskedJob(
+        id=job.id,
+        topic=job.topic,
+        tenant=job.tenant,
+        task=job.task,
+        key=job.key,
+        delay=job.delay,
+        max_attempts=job.max_attempts,
+    )
+
+
+def _ending(settlement: Settlement) -> Ending:
+    outcome = settlement.outcome
+    delay = outcome.delay if isinstance(outcome, Retried | Released) else 0.0
+    return Ending(settlement.lease.job_id, settlement.lease.fence, _HOW[type(outcome)], delay)
