@@ -11,7 +11,7 @@ from uuid import UUID
 
 from windlass.model import FINAL_STATES, State
 from windlass.verification.history import Result
-from windlass.verification.lives import Book, Lease, Life
+from windlass.verification.lives import FOREVER, Book, Lease, Life
 
 CLOCK_SLACK = 0.05
 """Seconds by which the store's clock may run apart from the one of the events over a lease (NTP slews it)."""
@@ -279,15 +279,17 @@ class Orphan:
     life: Life
     lease: Lease
     left: float  # when its worker stopped
+    due: float  # when its lease must have ended
     found: float | None  # when somebody else got it, or it was ended by time; None: never
-
-    @property
-    def bound(self) -> float:
-        return self.left + self.lease.seconds + NOTICE_SECONDS
 
 
 def orphans(book: Book) -> Iterator[Orphan]:
     """Every lease that outlived its worker."""
+    unheard = [
+        (claiming.called, book.died.get(claiming.called.by, FOREVER) if answered is None else answered.at)
+        for claiming in book.claimings
+        if (answered := claiming.answered) is None or answered.result is not Result.OK
+    ]
     for life in book.lives.values():
         for index, lease in enumerate(life.leases):
             left = _left(book, lease)
@@ -298,7 +300,12 @@ def orphans(book: Book) -> Iterator[Orphan]:
                 found: float | None = following[0].received
             else:
                 found = life.end.ended if life.end is not None else None
-            yield Orphan(life, lease, left, found)
+            due = left + lease.seconds
+            for called, over in unheard:
+                # Somebody may have been granted it without ever hearing of that: another lease to wait for.
+                if lease.received < called.at < (found or FOREVER) and lease.granted.topic in called.topics:
+                    due = max(due, over + lease.seconds)
+            yield Orphan(life, lease, left, due, found)
 
 
 def _left(book: Book, lease: Lease) -> float | None:
@@ -328,10 +335,10 @@ def orphans_are_found_in_time(book: Book) -> Findings:
         if following:
             waited_until = following[0].asked  # from then on it may have been on its way to somebody
         elif end is not None and end.state in FINAL_STATES:
-            waited_until = end.ended if end.ended is not None else orphan.bound
+            waited_until = end.ended if end.ended is not None else orphan.due
         else:
             waited_until = float("inf")
-        for index in range(bisect_right(sent, orphan.bound), len(empty)):
+        for index in range(bisect_right(sent, orphan.due + NOTICE_SECONDS), len(empty)):
             called, answered = empty[index]
             if called.at >= waited_until:
                 break
