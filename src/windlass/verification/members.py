@@ -10,7 +10,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -73,7 +73,7 @@ class Crew:
         directory: Path,
         recorder: Recorder,
         *,
-        url_for: Callable[[str], str],
+        url_for: Callable[[str], Awaitable[str]],
         lease: float,
         seed: int,
         pause: float,
@@ -114,7 +114,7 @@ class Crew:
         orders = {
             "role": role,
             "name": name,
-            "url": self._url_for(name),
+            "url": await self._url_for(name),
             "history": str(self._directory / f"{name}.jsonl"),
             "lease": self._lease,
             "seed": self._choose.randrange(2**32),
