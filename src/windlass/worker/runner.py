@@ -55,7 +55,7 @@ class Runner:
         self._clock = clock
         self._changed = changed
         self._recovery = recovery
-        self._working: set[asyncio.Task[None]] = set()
+        self._working: dict[asyncio.Task[None], None] = {}  # a set that keeps its order
         self._last_chance: Held | None = None
         self._now = 0.0  # when the last job ended, by the clock's monotonic time
         self._turn_ends = 0.0
@@ -78,8 +78,8 @@ class Runner:
         for _ in range(min(number, len(slots.waiting), slots.concurrency - slots.running)):
             slots.running += 1
             task = self._workplace.loop.create_task(self._work())
-            self._working.add(task)
-            task.add_done_callback(self._working.discard)
+            self._working[task] = None
+            task.add_done_callback(self._working.pop)
 
     def running(self) -> list[Held]:
         """The jobs whose handlers are at work."""
@@ -103,7 +103,7 @@ class Runner:
 
     async def close(self) -> None:
         """Let go of slots whose handlers do not end; their jobs have been given back."""
-        for task in self._working:
+        for task in list(self._working):
             task.cancel()
         if self._working:
             await asyncio.wait(self._working, timeout=0.1)
