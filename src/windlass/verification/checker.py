@@ -1,0 +1,105 @@
+"""Whether a history can be true of a store that keeps its promises."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from windlass.verification.history import Event, Result
+from windlass.verification.lives import Book
+from windlass.verification.rules import RULES, orphans
+
+MOST_FINDINGS = 20
+"""Of one rule that are told; a store that is broken breaks a rule thousands of times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing that must not be."""
+
+    rule: str
+    text: str
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What became of the jobs of workers that died, or stood still."""
+
+    orphans: int = 0
+    worst_after_lease: float | None = None
+    """Seconds from the end of the lease until somebody else had the job; the promise is one. Time in which
+    the store itself was away does not count."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What was looked at, and what was found."""
+
+    violations: list[Violation]
+    counts: dict[str, int]
+    """How many of what the history is made of: jobs, grants, endings, …"""
+    troubles: dict[str, int]
+    """Faults that were injected, by kind."""
+    recovery: Recovery
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Findings beyond the first of each rule."""
+
+
+def check(events: Iterable[Event]) -> Report:
+    """Read a history and try every rule on it."""
+    book = Book(events)
+    violations: list[Violation] = []
+    left_out: dict[str, int] = {}
+    for rule in RULES:
+        findings = list(rule.look(book))
+        violations += [Violation(rule.name, text) for text in findings[:MOST_FINDINGS]]
+        if len(findings) > MOST_FINDINGS:
+            left_out[rule.name] = len(findings) - MOST_FINDINGS
+    return Report(violations, _counts(book), dict(book.troubles), _recovery(book), left_out)
+
+
+def _counts(book: Book) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for enqueueing in book.enqueueings:
+        counts["enqueues"] += 1
+        counts[f"enqueues {enqueueing.result}"] += 1
+    counts["jobs"] = sum(bool(life.stored) for life in book.lives.values())
+    counts["claims"] = len(book.claimings)
+    for _, lease in book.leases:
+        counts["grants"] += 1
+        counts["runs"] += len(lease.started)
+        counts["extensions"] += len(lease.extensions)
+        for extension in lease.extensions:
+            counts["extensions refused"] += extension.kept is False
+        for settling in lease.settlings:
+            word = {True: "accepted", False: "refused", None: "unknown"}[settling.accepted]
+            counts[f"endings {word}"] += 1
+    for life in book.lives.values():
+        runs = sum(len(lease.started) for lease in life.leases)
+        counts["jobs run more than once"] += runs > 1
+        if life.end is not None:
+            counts[f"jobs {life.end.state}"] += 1
+    counts["workers died"] = len(book.died)
+    counts["workers frozen"] = len(book.frozen)
+    counts["events without a grant"] = len(book.strays)
+    return {name: number for name, number in sorted(counts.items()) if number or " " not in name}
+
+
+def _recovery(book: Book) -> Recovery:
+    recovery = Recovery()
+    for orphan in orphans(book):
+        recovery.orphans += 1
+        if orphan.found is None:
+            continue
+        due = orphan.left + orphan.lease.seconds
+        # Nobody can be found by a store that is away: count from its return.
+        for span in book.away:
+            if span.begin <= max(due, orphan.found) and span.end > due:
+                due = min(span.end, orphan.found)
+        late = max(0.0, orphan.found - due)
+        recovery.worst_after_lease = max(late, recovery.worst_after_lease or 0.0)
+    return recovery
+
+
+__all__ = ["Recovery", "Report", "Result", "Violation", "check"]

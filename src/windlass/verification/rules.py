@@ -1,0 +1,383 @@
+"""What must be true of every history, rule by rule. Each looks at the whole and says what cannot be."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from uuid import UUID
+
+from windlass.model import FINAL_STATES, State
+from windlass.verification.history import Result
+from windlass.verification.lives import Book, Lease, Life
+
+CLOCK_SLACK = 0.05
+"""Seconds by which the store's clock may run apart from the one of the events over a lease (NTP slews it)."""
+NOTICE_SECONDS = 1.0
+"""How long after its lease has ended an orphan may stay unnoticed: the second of the recovery promise."""
+TAKEN_BACK = 2
+"""Runs that a crash may cut off per counted attempt: one that could not be told to have started is taken
+back, and the next grant is alone and counts."""
+
+Findings = Iterator[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One promise, as it can be checked."""
+
+    name: str
+    promise: str
+    look: Callable[[Book], Findings]
+
+
+# -- 1 ------------------------------------------------------------------------------------------------------
+
+
+def acknowledged_is_present(book: Book) -> Findings:
+    keys: defaultdict[tuple[str, str, str], list[UUID]] = defaultdict(list)
+    for life in book.lives.values():
+        if len(life.stored) > 1:
+            yield f"job {life.id} is stored {len(life.stored)} times"
+        if life.end is not None and life.asked is None:
+            yield f"job {life.id} is stored though nobody asked for it"
+        for stored in life.stored:
+            if stored.key is not None:
+                keys[stored.tenant, stored.task or stored.topic, stored.key].append(stored.id)
+    for (tenant, task, key), holders in keys.items():
+        if len(holders) > 1:
+            yield f"{len(holders)} jobs hold the key {key!r} of {task} in tenant {tenant}"
+    for enqueueing in book.enqueueings:
+        answered = enqueueing.answered
+        if answered is not None and answered.result is Result.OK:
+            for job, job_id, duplicate in zip(
+                enqueueing.called.jobs, answered.ids, answered.duplicates, strict=True
+            ):
+                holder = book.lives.get(job_id)
+                if holder is None or holder.end is None:
+                    yield f"job {job_id} was acknowledged to {answered.by} and is gone"
+                elif duplicate and holder.end.key != job.key:
+                    yield f"job {job.id} was called a duplicate of {job_id}, which has another key"
+                elif not duplicate and job_id != job.id:
+                    yield f"job {job.id} was acknowledged as {job_id}"
+        elif enqueueing.result is Result.FAILED:
+            for job in enqueueing.called.jobs:
+                if book.life(job.id).end is not None:
+                    yield f"job {job.id} is there though its enqueue failed for certain"
+
+
+# -- 2 ------------------------------------------------------------------------------------------------------
+
+_ENDS = {"complete": State.COMPLETED, "fail": State.FAILED, "cancel": State.CANCELLED}
+
+
+def every_job_ends_once(book: Book) -> Findings:
+    for life in book.lives.values():
+        end = life.end
+        if end is None:
+            continue
+        state = State(end.state)
+        if state not in FINAL_STATES:
+            if book.quiet:
+                yield f"job {life.id} is still {state} though nothing is going on any more"
+            continue
+        ends = [(lease, settling) for lease in life.leases for settling in lease.accepted]
+        for lease in life.leases:
+            if len(lease.accepted) > 1:
+                yield f"job {life.id}: {len(lease.accepted)} endings were accepted under fence {lease.fence}"
+        final = [(lease, settling) for lease, settling in ends if settling.how in _ENDS]
+        if len(final) > 1:
+            yield f"job {life.id} ended {len(final)} times: {', '.join(one.how for _, one in final)}"
+        for lease, settling in final:
+            if _ENDS[settling.how] is not state:
+                yield f"job {life.id} is {state}, but {settling.how!r} of fence {lease.fence} was accepted"
+            elif lease.fence != end.fence:
+                yield f"job {life.id} was ended under fence {lease.fence}, but has fence {end.fence}"
+        if not final and (why_not := _unexplained(life, state)):
+            yield f"job {life.id} is {state}, {why_not}"
+
+
+def _unexplained(life: Life, state: State) -> str | None:
+    """None when its end has another reason than an ending that was accepted in somebody's hearing."""
+    end = life.end
+    assert end is not None  # noqa: S101 - callers look at stored jobs
+    winner = next((lease for lease in life.leases if lease.fence == end.fence), None)
+    undecided = {one.how for one in winner.settlings if one.accepted is None} if winner is not None else set()
+    asked_to_cancel = any(one.verdict in {"done", "requested", None} for one in life.cancellings)
+    match state:
+        case State.COMPLETED:
+            return None if "complete" in undecided else f"but nobody completed it under fence {end.fence}"
+        case State.FAILED:
+            tried = end.max_attempts is not None and end.attempt >= end.max_attempts
+            by_retry = winner is not None and any(one.how == "retry" for one in winner.settlings)
+            if "fail" in undecided or (tried and (by_retry or end.error == "worker_lost")):
+                return None
+            return f"but nobody failed it, and attempt {end.attempt} was not its last ({end.error})"
+        case _:
+            expired = end.error == "expired"
+            if asked_to_cancel or expired or "cancel" in undecided:
+                return None
+            return "but nobody asked for that"
+
+
+# -- 3 ------------------------------------------------------------------------------------------------------
+
+
+def leases_do_not_overlap(book: Book) -> Findings:
+    given: dict[int, Life] = {}
+    for life, lease in book.leases:
+        other = given.setdefault(lease.fence, life)
+        if other is not life:
+            yield f"fence {lease.fence} was given out for job {other.id} and for job {life.id}"
+    for life in book.lives.values():
+        for earlier, later in pairwise(life.leases):
+            if earlier.fence == later.fence:
+                yield f"job {life.id}: fence {later.fence} was given out twice"
+            elif earlier.received < later.asked and later.fence < earlier.fence:
+                yield f"job {life.id}: fence {later.fence} came after fence {earlier.fence}"
+        if book.clock_stepped:
+            continue  # leases are counted by that clock: then only fences keep holders apart
+        for index, earlier in enumerate(life.leases):
+            for later in life.leases[index + 1 :]:
+                if later.received < earlier.surely_until - CLOCK_SLACK:
+                    overlap = earlier.surely_until - later.received
+                    yield (
+                        f"job {life.id}: {later.by} got it {overlap:.3f} s before the lease of {earlier.by} "
+                        f"(fence {earlier.fence}, then {later.fence}) could have ended"
+                    )
+
+
+# -- 4 ------------------------------------------------------------------------------------------------------
+
+
+def late_writes_are_refused(book: Book) -> Findings:
+    for life, lease in book.leases:
+        newer = min((other.received for other in life.leases if other.fence > lease.fence), default=None)
+        over = None if book.clock_stepped else lease.at_most_until + CLOCK_SLACK
+        writes = [(one.sent, one.how) for one in lease.accepted]
+        writes += [(one.sent, "extend") for one in lease.extensions if one.kept]
+        for sent, what in writes:
+            if newer is not None and sent > newer:
+                yield (
+                    f"job {life.id}: {what!r} of {lease.by} under fence {lease.fence} was accepted, though "
+                    f"it was sent {sent - newer:.3f} s after a newer lease had been received"
+                )
+            elif over is not None and sent > over and what != "extend":
+                yield (
+                    f"job {life.id}: {what!r} of {lease.by} under fence {lease.fence} was accepted, though "
+                    f"it was sent {sent - over:.3f} s after the lease had ended"
+                )
+        yield from _late_extensions(book, life, lease)
+    for life in book.lives.values():
+        end = life.end
+        if end is not None and end.state == State.COMPLETED:
+            winners = [lease for lease in life.leases if lease.fence == end.fence]
+            if not any(well for lease in winners for _, well in lease.ended):
+                yield f"job {life.id} is completed under fence {end.fence}, where no run ended well"
+
+
+def _late_extensions(book: Book, life: Life, lease: Lease) -> Findings:
+    """Each extension must have been sent before the lease had ended as of the extensions before it."""
+    if book.clock_stepped:
+        return
+    until = lease.received + lease.seconds
+    for extension in lease.extensions:
+        if extension.kept is None or extension.answered is None:
+            return  # it may have come into force at any time: no telling from here on
+        if extension.kept and extension.sent > until + CLOCK_SLACK:
+            yield (
+                f"job {life.id}: {lease.by} extended fence {lease.fence} "
+                f"{extension.sent - until:.3f} s after it had ended"
+            )
+        if extension.kept:
+            until = extension.answered + lease.seconds
+
+
+# -- 5 ------------------------------------------------------------------------------------------------------
+
+
+def attempts_and_times_are_kept(book: Book) -> Findings:
+    for life in book.lives.values():
+        asked, end = life.asked, life.end
+        if asked is None:
+            continue
+        limit = asked.max_attempts
+        if limit is not None:
+            if end is not None and end.attempt > limit:
+                yield f"job {life.id} has had {end.attempt} attempts of {limit}"
+            for lease in life.leases:
+                if lease.granted.attempt > limit:
+                    yield f"job {life.id} was granted for attempt {lease.granted.attempt} of {limit}"
+            cut_off = [one for one in life.leases if one.started and not one.accepted and not one.undecided]
+            if len(cut_off) > TAKEN_BACK * limit:
+                yield f"job {life.id} was started and cut off {len(cut_off)} times with {limit} attempts"
+        cancelled = min(
+            (one.answered for one in life.cancellings if one.verdict == "done" and one.answered is not None),
+            default=None,
+        )
+        due = life.asked_at + asked.delay
+        for lease in life.leases:
+            if lease.received < due - CLOCK_SLACK and not book.clock_stepped:
+                yield f"job {life.id} was granted {due - lease.received:.3f} s before it was due"
+            if cancelled is not None and lease.asked > cancelled:
+                yield f"job {life.id} was granted to {lease.by} after it had been cancelled"
+            for one in lease.accepted:
+                if one.how in {"retry", "release"}:
+                    due = max(due, one.sent + one.delay)
+
+
+# -- 6 ------------------------------------------------------------------------------------------------------
+
+
+def calls_are_whole_and_tenants_apart(book: Book) -> Findings:
+    for enqueueing in book.enqueueings:
+        # Of jobs with keys others may hold them, which is known only from the answer.
+        plain = [job for job in enqueueing.called.jobs if job.key is None]
+        there = sum(book.life(job.id).end is not None for job in plain)
+        if 0 < there < len(plain):
+            yield f"{there} of the {len(plain)} jobs that {enqueueing.called.by} enqueued together are there"
+    for life in book.lives.values():
+        if life.asked is None:
+            continue
+        tenant = life.asked.tenant
+        for lease in life.leases:
+            if lease.granted.tenant != tenant:
+                yield f"job {life.id} of tenant {tenant} was granted as one of {lease.granted.tenant}"
+        if life.end is not None and life.end.tenant != tenant:
+            yield f"job {life.id} of tenant {tenant} is stored as one of {life.end.tenant}"
+    for listed in book.listed:
+        for job_id in listed.ids:
+            owner = book.life(job_id).asked
+            if owner is not None and owner.tenant != listed.tenant:
+                yield f"job {job_id} of tenant {owner.tenant} was shown to tenant {listed.tenant}"
+    yield from _counters(book)
+
+
+def _counters(book: Book) -> Findings:
+    if not book.counted:
+        return
+    real: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for life in book.lives.values():
+        for stored in life.stored:
+            real[stored.topic][stored.state] += 1
+    said = {counted.topic: counted.states for counted in book.counted}
+    for topic in sorted(real.keys() | said.keys()):
+        counts = {state: number for state, number in said.get(topic, {}).items() if number}
+        if counts != dict(real[topic]):
+            yield f"topic {topic} is said to have {counts}, and has {dict(real[topic])}"
+
+
+# -- 7 ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A job whose worker died, or stood still for long, before it could end it."""
+
+    life: Life
+    lease: Lease
+    left: float  # when its worker stopped
+    found: float | None  # when somebody else got it, or it was ended by time; None: never
+
+    @property
+    def bound(self) -> float:
+        return self.left + self.lease.seconds + NOTICE_SECONDS
+
+
+def orphans(book: Book) -> Iterator[Orphan]:
+    """Every lease that outlived its worker."""
+    for life in book.lives.values():
+        for index, lease in enumerate(life.leases):
+            left = _left(book, lease)
+            if left is None or lease.undecided or lease.accepted:
+                continue
+            following = life.leases[index + 1 :]
+            if following:
+                found: float | None = following[0].received
+            else:
+                found = life.end.ended if life.end is not None else None
+            yield Orphan(life, lease, left, found)
+
+
+def _left(book: Book, lease: Lease) -> float | None:
+    """When the holder of this lease died, or froze for longer than it lasts, while it held it."""
+    died = book.died.get(lease.by)
+    moments = [] if died is None else [died]
+    moments += [
+        span.begin
+        for span in book.frozen
+        if span.by == lease.by and span.end - span.begin > lease.seconds + NOTICE_SECONDS
+    ]
+    return min((moment for moment in moments if moment >= lease.received), default=None)
+
+
+def orphans_are_found_in_time(book: Book) -> Findings:
+    empty = [
+        (claiming.called, claiming.answered.at)
+        for claiming in book.claimings
+        if claiming.answered is not None
+        and claiming.answered.result is Result.OK
+        and not claiming.answered.grants
+    ]
+    sent = [called.at for called, _ in empty]
+    for orphan in orphans(book):
+        end = orphan.life.end
+        following = [lease for lease in orphan.life.leases if lease.received > orphan.lease.received]
+        if following:
+            waited_until = following[0].asked  # from then on it may have been on its way to somebody
+        elif end is not None and end.state in FINAL_STATES:
+            waited_until = end.ended if end.ended is not None else orphan.bound
+        else:
+            waited_until = float("inf")
+        for index in range(bisect_right(sent, orphan.bound), len(empty)):
+            called, answered = empty[index]
+            if called.at >= waited_until:
+                break
+            if answered < waited_until - CLOCK_SLACK and orphan.lease.granted.topic in called.topics:
+                yield (
+                    f"job {orphan.life.id}: {called.by} was told that nothing waits "
+                    f"{answered - orphan.left:.3f} s after {orphan.lease.by} left it "
+                    f"(lease {orphan.lease.seconds:g} s)"
+                )
+                break
+
+
+RULES = (
+    Rule(
+        "acknowledged",
+        "What was acknowledged is there, what failed for certain left nothing, and a key has one job.",
+        acknowledged_is_present,
+    ),
+    Rule(
+        "ended",
+        "Every job reaches one final state, once, and it is that of the ending that was accepted.",
+        every_job_ends_once,
+    ),
+    Rule(
+        "leases",
+        "No fence is given out twice, fences grow, and no two valid leases of a job overlap.",
+        leases_do_not_overlap,
+    ),
+    Rule(
+        "fenced",
+        "Nothing is accepted under a lease that is over; completed means that a run ended well under it.",
+        late_writes_are_refused,
+    ),
+    Rule(
+        "attempts",
+        "No job has more attempts than it may, runs before it is due, or is granted once cancelled.",
+        attempts_and_times_are_kept,
+    ),
+    Rule(
+        "whole",
+        "Calls are all or nothing, tenants see their own, and the counters equal a recount.",
+        calls_are_whole_and_tenants_apart,
+    ),
+    Rule(
+        "recovered",
+        "One lease and a second after a worker's death nobody is told that nothing waits while its job does.",
+        orphans_are_found_in_time,
+    ),
+)
