@@ -139,8 +139,10 @@ def leases_do_not_overlap(book: Book) -> Findings:
                 yield f"job {life.id}: fence {later.fence} came after fence {earlier.fence}"
         if book.clock_stepped:
             continue  # leases are counted by that clock: then only fences keep holders apart
-        for index, earlier in enumerate(life.leases):
-            for later in life.leases[index + 1 :]:
+        # As they were granted: the answer to an earlier claim may be the later one to arrive.
+        granted = sorted(life.leases, key=lambda lease: lease.fence)
+        for index, earlier in enumerate(granted):
+            for later in granted[index + 1 :]:
                 if later.received < earlier.surely_until - CLOCK_SLACK:
                     overlap = earlier.surely_until - later.received
                     yield (
