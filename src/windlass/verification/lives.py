@@ -128,6 +128,11 @@ class Life:
     stored: list[Stored] = field(default_factory=list)
 
     @property
+    def grants(self) -> list[Lease]:
+        """Its leases as they were granted: the answer to an earlier claim may be the later one to arrive."""
+        return sorted(self.leases, key=lambda lease: lease.fence)
+
+    @property
     def end(self) -> Stored | None:
         return self.stored[0] if self.stored else None
 

@@ -17,6 +17,8 @@ CLOCK_SLACK = 0.05
 """Seconds by which the store's clock may run apart from the one of the events over a lease (NTP slews it)."""
 NOTICE_SECONDS = 1.0
 """How long after its lease has ended an orphan may stay unnoticed: the second of the recovery promise."""
+UNDER_WAY = 10.0
+"""Longest time, in seconds, that a call is thought to be on its way to the store after it was sent."""
 TAKEN_BACK = 2
 """Runs that a crash may cut off per counted attempt: one that could not be told to have started is taken
 back, and the next grant is alone and counts."""
@@ -139,8 +141,7 @@ def leases_do_not_overlap(book: Book) -> Findings:
                 yield f"job {life.id}: fence {later.fence} came after fence {earlier.fence}"
         if book.clock_stepped:
             continue  # leases are counted by that clock: then only fences keep holders apart
-        # As they were granted: the answer to an earlier claim may be the later one to arrive.
-        granted = sorted(life.leases, key=lambda lease: lease.fence)
+        granted = life.grants
         for index, earlier in enumerate(granted):
             for later in granted[index + 1 :]:
                 if later.received < earlier.surely_until - CLOCK_SLACK:
@@ -220,7 +221,7 @@ def attempts_and_times_are_kept(book: Book) -> Findings:
             default=None,
         )
         due = life.asked_at + asked.delay
-        for lease in life.leases:
+        for lease in life.grants:
             if lease.received < due - CLOCK_SLACK and not book.clock_stepped:
                 yield f"job {life.id} was granted {due - lease.received:.3f} s before it was due"
             if cancelled is not None and lease.asked > cancelled:
@@ -291,11 +292,12 @@ class Orphan:
 def orphans(book: Book) -> Iterator[Orphan]:
     """Every lease that outlived its worker."""
     for life in book.lives.values():
-        for index, lease in enumerate(life.leases):
+        grants = life.grants
+        for index, lease in enumerate(grants):
             left = _left(book, lease)
             if left is None or lease.undecided or lease.accepted:
                 continue
-            following = life.leases[index + 1 :]
+            following = grants[index + 1 :]
             if following:
                 found: float | None = following[0].received
             else:
@@ -326,13 +328,18 @@ def orphans_are_found_in_time(book: Book) -> Findings:
     sent = [called.at for called, _ in empty]
     for orphan in orphans(book):
         end = orphan.life.end
-        following = [lease for lease in orphan.life.leases if lease.received > orphan.lease.received]
+        following = [lease for lease in orphan.life.grants if lease.fence > orphan.lease.fence]
         if following:
             waited_until = following[0].asked  # from then on it may have been on its way to somebody
         elif end is not None and end.state in FINAL_STATES:
             waited_until = end.ended if end.ended is not None else orphan.bound
         else:
             waited_until = float("inf")
+        # A claim whose answer nobody heard may have been granted the job, and a dead worker's last extension
+        # may have come into force later than it died.
+        waited_until = min([waited_until, *_unheard_claims(book, orphan)])
+        if any(extension.answered is None for extension in orphan.lease.extensions):
+            continue
         for index in range(bisect_right(sent, orphan.bound), len(empty)):
             called, answered = empty[index]
             if called.at >= waited_until:
@@ -344,6 +351,15 @@ def orphans_are_found_in_time(book: Book) -> Findings:
                     f"(lease {orphan.lease.seconds:g} s)"
                 )
                 break
+
+
+def _unheard_claims(book: Book, orphan: Orphan) -> Iterator[float]:
+    for claiming in book.claimings:
+        called, answered = claiming.called, claiming.answered
+        if answered is not None and answered.result is Result.OK:
+            continue
+        if called.at >= orphan.lease.asked - UNDER_WAY and orphan.lease.granted.topic in called.topics:
+            yield called.at
 
 
 RULES = (

@@ -98,6 +98,7 @@ class Producer:
             "release": lease * chance.random(),
         }.get(plan, 0.5 * chance.random())
         keyed = chance.random() < 0.25
+        attempts = chance.choice((1, 2, 3, 3) if plan in {"kill", "err"} else (1, 2, 3, 3, None))
         task = chance.choice(TASKS)
         return NewJob(
             id=self._id(),
@@ -107,8 +108,9 @@ class Producer:
             tenant=chance.choice(TENANTS),
             priority=chance.choice((0, 0, 0, 10, -5)),
             delay=chance.choice((0.0, 0.0, 0.0, 2.0)) * chance.random(),
-            max_attempts=chance.choice((1, 2, 3, 3) if plan in {"kill", "err"} else (1, 2, 3, 3, None)),
-            timeout=chance.choice((None, None, None, 1.0)),
+            max_attempts=attempts,
+            # One that never gets done in time and has unlimited attempts would never be over.
+            timeout=None if attempts is None else chance.choice((None, None, None, 1.0)),
             lease_seconds=chance.choice((None, None, None, 2.5)),
             key=chance.choice("abc") if keyed else None,
             expires_in=chance.choice((None, None, None, None, None, 3.0)),
