@@ -173,9 +173,14 @@ class Runner:
         outcome: Outcome | None = None
         try:
             if not held.job.last_attempt or await self._record_start(held):
-                held.started = self._clock.monotonic()
-                self._slots.started += 1
-                outcome = await self._workplace.attempt(held)
+                now = self._clock.monotonic()
+                if now < held.deadline:
+                    held.started = now
+                    self._slots.started += 1
+                    outcome = await self._workplace.attempt(held)
+                else:
+                    # The claim's answer was that late, or this process stood still: somebody else may run it.
+                    held.stop = Stop.LOST
             elif held.stop is not Stop.LOST:
                 outcome = Released()
         except asyncio.CancelledError:
