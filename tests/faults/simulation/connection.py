@@ -23,7 +23,8 @@ class Weather:
     """How bad a network is just now; one for each process."""
 
     __slots__ = (
-        "cut", "cut_from", "hang", "hint_loss", "lose_reply", "lose_request", "only", "refuses", "slowest",
+        "cut", "cut_from", "ever_bad", "hang", "hint_loss", "lose_reply", "lose_request", "only", "refuses",
+        "slowest",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -34,6 +35,7 @@ class Weather:
         self.lose_request = self.lose_reply = self.hang = 0.0  # chances
         self.only: Collection[str] = ()  # when not empty, just calls of these verbs are lost
         self.hint_loss = 0.0
+        self.ever_bad = False  # calls were lost, or slow
 
     def clear_up(self) -> None:
         self.lose_request = self.lose_reply = self.hang = self.hint_loss = 0.0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.faults.simulation.connection import Weather
+from tests.faults.simulation.process import Process
 from windlass.verification.history import StoreCame, StoreLeft
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ class Faults:
         self.length = self._chance.uniform(2.0, 4.0 + world.lease)
         kinds: list[Callable[[], None]] = [
             self._kill, self._kill, self._freeze, self._cut_one, self._cut_all, self._rain, self._rain,
-            self._stop, self._slow,
+            self._stop, self._slow, self._sleep, self._sleep,
         ]  # fmt: skip
-        for _ in range(self._chance.randint(1, 7)):
+        for _ in range(self._chance.randint(2, 8)):
             world.timeline.at(self._chance.uniform(0.0, self.length), self._chance.choice(kinds))
 
     def heal(self) -> None:
@@ -58,6 +59,16 @@ class Faults:
             victim.process.freeze()
             self._world.timeline.after(self._chance.uniform(0.1, 2.0) * self._world.lease, victim.process.thaw)
 
+    def _sleep(self) -> None:
+        """The machine on which they all run is put to sleep, and wakes up again."""
+        self._world.trouble("sleep")
+        asleep = [one.process for one in self._world.workers if one.process.alive]
+        for process in asleep:
+            process.freeze()
+        self._world.timeline.after(
+            self._chance.uniform(0.3, 2.0) * self._world.lease, lambda: _thaw(asleep, self._chance)
+        )
+
     def _stop(self) -> None:
         if (victim := self._victim()) is not None:
             self._world.trouble("stop")
@@ -80,6 +91,7 @@ class Faults:
         if weather.cut:
             return
         world = self._world
+        weather.ever_bad = True
         weather.cut, weather.refuses = True, self._chance.random() < 0.5
         weather.hang = self._chance.choice((0.0, 0.2))
         weather.cut_from = name
@@ -101,6 +113,7 @@ class Faults:
         request, reply = 0.5 * chance.random(), 0.7 * chance.random()
         hang = chance.choice((0.0, 0.0, 0.3))
         for weather in hit:
+            weather.ever_bad = True
             weather.lose_request, weather.lose_reply, weather.hang = request, reply, hang
             weather.only, weather.hint_loss = only, chance.random()
         self._world.timeline.after(
@@ -111,9 +124,16 @@ class Faults:
         """A network, or a disk, that takes its time."""
         if (victim := self._victim()) is not None:
             self._world.trouble("slow")
+            victim.weather.ever_bad = True
             victim.weather.slowest = self._chance.choice((0.3, 1.0, 3.0))
             usual = 0.02
             self._world.timeline.after(
                 self._chance.uniform(0.5, 2.0) * self._world.lease,
                 lambda: setattr(victim.weather, "slowest", usual),
             )
+
+
+def _thaw(asleep: list[Process], chance: random.Random) -> None:
+    chance.shuffle(asleep)
+    for process in asleep:
+        process.thaw()

@@ -38,6 +38,7 @@ async def _follow(ctx: Context, plan: str, seconds: float) -> None:
         case "at once":
             pass
         case "block":
+            process.write(Trouble(at=process.now(), by=process.name, kind="blocks"))
             await process.main.block(seconds)
         case "ignore":
             await _ignore_cancellation(seconds)

@@ -7,7 +7,9 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
+
+import msgspec
 
 from tests.faults.simulation.connection import LossyStore, Network, Weather
 from tests.faults.simulation.faults import Faults
@@ -15,6 +17,7 @@ from tests.faults.simulation.handlers import registry
 from tests.faults.simulation.loop import Timeline
 from tests.faults.simulation.process import EPOCH, OwnClock, Process, SimulatedThread
 from tests.faults.simulation.producers import Producer
+from tests.faults.simulation.promises import Known, broken_promises
 from tests.faults.simulation.scheduler import Scheduler, TooManySteps
 from windlass.clock import MICROSECONDS, Clock
 from windlass.errors import StoreUnavailable
@@ -83,6 +86,7 @@ class World:
         self.processes: list[Process] = []
         self.ending = False
         self._trace = trace
+        self._stalls = stalls > 0
 
     # -- what others use ----------------------------------------------------------------------------------
 
@@ -109,23 +113,24 @@ class World:
         self.scheduler.loops += [process.main, process.keeper]
         weather = Weather()
         weather.slowest = chance.choice((0.0, 0.002, 0.02, 0.3))
+        weather.ever_bad = weather.slowest > 0.02
         store = cast("Store", LossyStore(self.network, weather))
         return process, weather, cast("Store", RecordingStore(store, process, process.numbers))
 
-    def start_worker(self) -> None:
-        """Another worker process; one that dies is followed by the next before long."""
-        self.workers.append(Workplace(self))
+    def start_worker(self, name: str) -> None:
+        """Another worker process; one that is gone is followed by the next, under the same worker's name."""
+        self.workers.append(Workplace(self, name))
 
-    def follow(self, seconds: float) -> None:
+    def follow(self, name: str, seconds: float) -> None:
         """Somebody starts a process in the place of one that is gone."""
         if not self.ending:
-            self.timeline.after(seconds, lambda: None if self.ending else self.start_worker())
+            self.timeline.after(seconds, lambda: None if self.ending else self.start_worker(name))
 
     # -- the run --------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        for _ in range(self.chance.randint(2, 4)):
-            self.start_worker()
+        for number in range(self.chance.randint(1, 4)):
+            self.start_worker(f"host-{number}")
         for _ in range(self.chance.randint(1, 2)):
             Producer(self)
         faults = Faults(self)
@@ -133,7 +138,7 @@ class World:
 
         def heal() -> None:
             faults.heal()
-            self.start_worker()
+            self.start_worker("host-fresh")
             over[0] = True
 
         self.timeline.at(faults.length, heal)
@@ -188,6 +193,17 @@ class World:
         self.problems += damage
         self.keep(Quiet(at=now))
 
+    def broken_promises(self) -> list[str]:
+        jobs = self.network.store._book.jobs.values()
+        places = [*self.workers, *self.producers]
+        known = Known(
+            plans={job.id: str(msgspec.json.decode(job.payload)["plan"]) for job in jobs},
+            impatient={job.id for job in jobs if job.timeout is not None},
+            well_connected={one.process.name for one in places if not one.weather.ever_bad},
+            stalls=self._stalls,
+        )
+        return list(broken_promises(self.events, known))
+
     def close(self) -> None:
         self.ending = True
         for process in self.processes:
@@ -199,7 +215,7 @@ class World:
 class Workplace:
     """A worker and the process it runs in."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, name: str) -> None:
         chance = world.chance
         self.process, self.weather, store = world.new_process("worker")
         self._world = world
@@ -208,7 +224,7 @@ class Workplace:
             store,
             registry(),
             Settings(lease=world.lease, shutdown_grace=chance.choice((0.0, 3.0))),
-            name=self.process.name,
+            name=name,
             concurrency=chance.randint(1, 5),
             handle_signals=False,
             isolate=False,
@@ -217,7 +233,7 @@ class Workplace:
         )
         self._revival = chance.uniform(0.0, 1.5)  # seconds after its death until another one starts
         self._on_its_way_out = False
-        self.process.when_gone = lambda: world.follow(self._revival)
+        self.process.when_gone = lambda: world.follow(name, self._revival)
         work = self.process.start(self._work())
         work.add_done_callback(self._ended)
 
@@ -278,6 +294,7 @@ def simulate(seed: int, make_store: MakeStore | None = None, *, trace: bool = Fa
             world.report(str(error))
         world.dump()
         report = check(world.events)
+        world.problems += world.broken_promises()
     finally:
         log.removeHandler(complaints)
         log.setLevel(logging.CRITICAL + 1)  # of what follows nothing is said: it happens to the dead
