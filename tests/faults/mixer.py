@@ -21,7 +21,7 @@ from tests.faults.server_troubles import ServerTroubles
 from tests.servers import DURABLE, PostgresServer
 from windlass.stores import make_scratch
 from windlass.stores.postgres.location import parse_url
-from windlass.verification.sweep import Outcome, Plan, sweep
+from windlass.verification.sweep import Outcome, Plan, check_empty, sweep
 from windlass.verification.troubles import troubles_here
 
 
@@ -74,6 +74,7 @@ def main() -> None:
     with ExitStack() as stack:
         directory = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         directory.mkdir(parents=True, exist_ok=True)
+        check_empty(directory)
         if options.store == "postgres":
             server = stack.enter_context(PostgresServer(settings=DURABLE))
             outcome = asyncio.run(mix_on_postgres(plan, directory, server))

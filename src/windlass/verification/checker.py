@@ -95,7 +95,7 @@ def _recovery(book: Book) -> Recovery:
         due = orphan.due
         # Nobody can be found by a store that is away: count from its return.
         for span in book.away:
-            if span.begin <= max(due, orphan.found) and span.end > due:
+            if not span.by and span.begin <= max(due, orphan.found) and span.end > due:
                 due = min(span.end, orphan.found)
         late = max(0.0, orphan.found - due)
         recovery.worst_after_lease = max(late, recovery.worst_after_lease or 0.0)
