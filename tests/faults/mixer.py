@@ -57,6 +57,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "faults": dict(sorted(report.troubles.items())),
         "faults in all": sum(report.troubles.values()),
         "orphans": report.recovery.orphans,
+        "orphans timed": report.recovery.timed,
         "worst seconds after the lease": report.recovery.worst_after_lease,
         "violations": [f"{violation.rule}: {violation.text}" for violation in report.violations],
         "more violations": report.left_out,
