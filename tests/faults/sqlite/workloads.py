@@ -137,6 +137,15 @@ async def commit_and_checkpoint(stage: Stage) -> None:
     await store.close()
 
 
+async def checkpoint_on_a_failing_disk(stage: Stage) -> None:
+    checkpoint.CHECKPOINT_BYTES = 4096  # type: ignore[misc]
+    store = await stage.opened()
+    stage.ready()
+    for _ in range(5):
+        await stage.try_to_enqueue(store)
+    await store.close()
+
+
 async def refused_then_killed(stage: Stage) -> None:
     """One enqueue into a disk that fails, and then a death that leaves no time to tidy up."""
     store = await stage.opened()
@@ -172,6 +181,7 @@ WORKLOADS: dict[str, Workload] = {
         settle_one,
         start_for_the_first_time,
         commit_and_checkpoint,
+        checkpoint_on_a_failing_disk,
         refused_then_killed,
         refused_then_well,
     )

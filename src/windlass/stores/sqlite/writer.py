@@ -28,6 +28,7 @@ from windlass.clock import Clock
 from windlass.errors import StoreError, WindlassError
 from windlass.stores.protocol import StoreLimits
 from windlass.stores.sqlite.checkpoint import Checkpointer
+from windlass.stores.sqlite.committing import commit
 from windlass.stores.sqlite.connection import begin_immediate, connect, translate
 from windlass.stores.sqlite.doorbell import Doorbell
 from windlass.stores.sqlite.home import Home
@@ -202,7 +203,10 @@ class Writer:
         return None
 
     def _write(self, calls: list[_Call]) -> bool:
-        """One transaction for all of them. What fails here fails for every caller, and left nothing."""
+        """One transaction for all of them. What fails here fails for every caller, and left nothing.
+
+        Where a failing disk makes that uncertain, the error says so.
+        """
         connection = self._connection
         try:
             if connection.in_transaction:
@@ -217,7 +221,7 @@ class Writer:
                 # Before the commit, so that waking up takes no time of its own: a claim needs the write lock,
                 # and gets it when the commit is done.
                 self._give_hint(transaction.ready_topics, finished=False)
-                connection.execute("COMMIT")
+                commit(connection, self._location, self._make_heard)
             except BaseException:
                 # After some errors (a full disk) SQLite has rolled back by itself.
                 if connection.in_transaction:
