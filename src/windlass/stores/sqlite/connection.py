@@ -122,16 +122,32 @@ def translate(error: sqlite3.Error, location: Location) -> StoreError:
             "look for a process with a long write transaction"
         )
     if name.startswith("SQLITE_FULL"):
-        return StoreUnavailable(f"no space left for {location.path}: {text}")
-    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_PERM")):
-        return StoreUnavailable(f"{location.path} cannot be read or written: {text} ({name})")
+        return StoreUnavailable(f"no space left for {location.path}: {text}; make room on its disk")
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return StoreUnavailable(
+            f"{location.path} cannot be read or written: {text} ({name}); this process must be able to write "
+            "the file and to make others in its directory"
+        )
+    if name.startswith("SQLITE_IOERR"):
+        return StoreUnavailable(
+            f"{location.path} cannot be read or written: {text} ({name}); look at the disk and at the "
+            "system's log"
+        )
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return StoreError(f"{location.path} is damaged or not a database: {text}; restore it from a backup")
+        return damaged(text, location)
     if "no such table: windlass_" in text:
         return StoreError(
             f"{location.path} has no Windlass tables yet; run `windlass migrate` or open the app"
         )
     return StoreError(f"{location.path}: {text} ({name or type(error).__name__})")
+
+
+def damaged(text: str, location: Location) -> StoreError:
+    """Not ``StoreUnavailable``: waiting does not help."""
+    return StoreError(
+        f"{location.path} is damaged or not a database: {text}; stop what uses it and restore a backup, or "
+        f"save what is left with `sqlite3 {location.path} .recover`"
+    )
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:

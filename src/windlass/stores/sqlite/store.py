@@ -79,7 +79,7 @@ class SqliteStore:
         writer = await asyncio.to_thread(
             Writer, self._location, self._clock, self._limits, self._doorbell, loop
         )
-        self._open = (writer, Reader(self._location))
+        self._open = (writer, Reader(self._location, writer.presence))
 
     async def close(self) -> None:
         if self._open is None:

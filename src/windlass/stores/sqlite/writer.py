@@ -33,6 +33,7 @@ from windlass.stores.sqlite.connection import begin_immediate, connect, translat
 from windlass.stores.sqlite.doorbell import Doorbell
 from windlass.stores.sqlite.home import Home
 from windlass.stores.sqlite.location import Location
+from windlass.stores.sqlite.presence import Presence
 from windlass.stores.sqlite.transaction import Grants, Transaction
 
 A = TypeVar("A")
@@ -83,6 +84,7 @@ class Writer:
         self._home = Home()
         self._closed = False
         self._connection = connect(location)
+        self.presence = Presence(location)
         self._checkpointer = Checkpointer(location, self._connection)
         self._thread = threading.Thread(target=self._run, name="windlass-sqlite-writer", daemon=True)
         self._thread.start()
@@ -221,6 +223,7 @@ class Writer:
                 # Before the commit, so that waking up takes no time of its own: a claim needs the write lock,
                 # and gets it when the commit is done.
                 self._give_hint(transaction.ready_topics, finished=False)
+                self.presence.check()
                 commit(connection, self._location, self._make_heard)
             except BaseException:
                 # After some errors (a full disk) SQLite has rolled back by itself.
