@@ -40,7 +40,7 @@ def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connectio
             location.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
         )
     except sqlite3.Error as error:
-        raise StoreUnavailable(f"cannot open {location.path}: {error}") from error
+        raise translate(error, location) from error
     try:
         # A few statements below need a lock that another process may hold for a moment.
         connection.execute(f"PRAGMA busy_timeout = {int(location.busy_seconds * 1000)}")
