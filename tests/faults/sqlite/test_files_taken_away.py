@@ -90,6 +90,17 @@ async def test_what_was_acknowledged_before_the_log_was_removed_is_saved_by_a_cl
     assert (await jobs_after(database)).keys() == acknowledged
 
 
+async def test_a_log_that_sqlite_removes_itself_is_no_reason_for_alarm(tmp_path: Path) -> None:
+    """A process died while it made the file; the next one's first connection throws its log away."""
+    database = tmp_path / "jobs.db"
+    database.touch()
+    Path(f"{database}-wal").write_bytes(bytes(4096))
+    async with reopened(database) as store:
+        acknowledged = await _enqueue(store, 1)
+        await works(store)
+    assert (await jobs_after(database)).keys() == acknowledged
+
+
 @dataclass(frozen=True, slots=True)
 class SmallDisk:
     """A place for a few hundred kilobytes, and how to get more."""

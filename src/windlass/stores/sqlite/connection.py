@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from windlass.errors import ConfigurationError, StoreError, StoreUnavailable
 from windlass.stores.sqlite.location import Location
 
@@ -19,6 +21,8 @@ READER_CACHE_KIB: Final = 4 * 1024
 SHORTEST_REST: Final = 0.00005
 LONGEST_REST: Final = 0.0005
 """Seconds between two tries for the write lock: an eighth of what the wait has lasted, within these."""
+UNREADABLE: Final = (UnicodeError, msgspec.MsgspecError, KeyError, TypeError)
+"""What reading rows raises, apart from SQLite's own errors, when a damaged file holds what nobody wrote."""
 PATIENCE: Final = 0.003
 """Seconds until a waiter makes itself heard. Again after ten times as long, because that may get lost."""
 
@@ -66,7 +70,7 @@ def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connectio
             connection.execute("PRAGMA temp_store = MEMORY")
             # From here on waiting is done by begin_immediate, which is fair where SQLite's own is not.
             connection.execute("PRAGMA busy_timeout = 0")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, *UNREADABLE) as error:
         connection.close()
         raise translate(error, location) from error
     except BaseException:
@@ -112,8 +116,14 @@ def _when_free(
             time.sleep(rest * random.uniform(0.5, 1.5))  # noqa: S311 - spreads waiters, guards nothing
 
 
-def translate(error: sqlite3.Error, location: Location) -> StoreError:
-    """A driver error in our words: what happened, to which file, and what helps."""
+def translate(error: Exception, location: Location) -> StoreError:
+    """What the driver or a decoder said, in our words: what happened, to which file, what helps."""
+    if isinstance(error, UNREADABLE):
+        # A bug of ours could look the same, and nobody should throw a good file away for it.
+        return StoreError(
+            f"{location.path} holds something that cannot be read ({error!r}); it is damaged if "
+            f"`sqlite3 {location.path} 'PRAGMA integrity_check'` says so: then restore a backup"
+        )
     text = str(error)
     name = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or "locked" in text:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from windlass.errors import StoreError
-from windlass.stores.sqlite.connection import connect, translate
+from windlass.stores.sqlite.connection import UNREADABLE, connect, translate
 from windlass.stores.sqlite.home import Home
 from windlass.stores.sqlite.location import Location
 from windlass.stores.sqlite.presence import Presence
@@ -63,7 +63,7 @@ class Reader:
                 # A read transaction left open would keep the log from being reset.
                 if connection.in_transaction:
                     connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, *UNREADABLE) as error:
             raise translate(error, self._location) from error
 
     def _connection(self) -> sqlite3.Connection:

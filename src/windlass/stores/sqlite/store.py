@@ -103,7 +103,7 @@ class SqliteStore:
         return await asyncio.to_thread(self._migrate)
 
     async def check(self) -> list[str]:
-        return await self._reader.run(check)
+        return await self._reader.run(lambda connection: check(connection, self._location))
 
     async def now(self) -> int:
         return self._clock.now()

@@ -29,7 +29,7 @@ from windlass.errors import StoreError, WindlassError
 from windlass.stores.protocol import StoreLimits
 from windlass.stores.sqlite.checkpoint import Checkpointer
 from windlass.stores.sqlite.committing import commit
-from windlass.stores.sqlite.connection import begin_immediate, connect, translate
+from windlass.stores.sqlite.connection import UNREADABLE, begin_immediate, connect, translate
 from windlass.stores.sqlite.doorbell import Doorbell
 from windlass.stores.sqlite.home import Home
 from windlass.stores.sqlite.location import Location
@@ -223,14 +223,14 @@ class Writer:
                 # Before the commit, so that waking up takes no time of its own: a claim needs the write lock,
                 # and gets it when the commit is done.
                 self._give_hint(transaction.ready_topics, finished=False)
-                self.presence.check()
+                self.presence.check(in_transaction=True)
                 commit(connection, self._location, self._make_heard)
             except BaseException:
                 # After some errors (a full disk) SQLite has rolled back by itself.
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-        except sqlite3.Error as error:
+        except (sqlite3.Error, *UNREADABLE) as error:
             failure = translate(error, self._location)
             for call in calls:
                 call.error = failure
@@ -279,7 +279,9 @@ class Writer:
                 if not guard:
                     raise  # the only call of this transaction: there are no neighbours to protect
                 group[0].error = (
-                    translate(error, self._location) if isinstance(error, sqlite3.Error) else error
+                    translate(error, self._location)
+                    if isinstance(error, (sqlite3.Error, *UNREADABLE))
+                    else error
                 )
                 return
             if not guard:  # this is all there is, so it can begin anew
