@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from tests.faults.sqlite.replay import SECTOR, Disk, Variant
-from tests.faults.sqlite.tracing import Call, points, read_log
+from tests.faults.sqlite.tracing import Call
 
 HOME = Path("/home")
 FILE = "/home/jobs.db"
@@ -62,30 +62,3 @@ def test_a_write_can_be_torn_between_sectors_and_not_inside_of_one(tmp_path: Pat
     seen = {_left(tmp_path, Variant.TORN, *calls, seed=seed) for seed in range(40)}
     half = SECTOR
     assert seen == {old, new, old[:half] + new[half:], new[:half] + old[half:]}
-
-
-def test_a_log_with_interrupted_lines_is_read_in_the_order_that_promises_least(tmp_path: Path) -> None:
-    """A sync counts from its end, a write from its beginning; a killed process's last call has failed."""
-    log = tmp_path / "strace.log"
-    path = "".join(f"\\x{byte:02x}" for byte in FILE.encode())
-    log.write_text(
-        f'7 pwrite64(3<{path}>, "\\x61\\x62", 2, 4096) = 2\n'
-        f"7 fdatasync(3<{path}> <unfinished ...>\n"
-        f'8 write(4<{path}>, "\\x63", 1) = 1\n'
-        "7 <... fdatasync resumed>)          = 0\n"
-        f"7 ftruncate(3<{path}>, 100 <unfinished ...>\n"
-        "7 +++ killed by SIGKILL +++\n"
-    )
-    calls = read_log(log)
-    assert [(call.name, call.data, call.offset, call.failed) for call in calls] == [
-        ("pwrite64", b"ab", 4096, False),
-        ("write", b"c", 0, False),
-        ("fdatasync", b"", 0, False),
-        ("ftruncate", b"", 100, True),
-    ]
-    assert {call.path for call in calls} == {FILE}
-    assert list(map(str, points([call for call in calls if call.thread == 7]))) == [
-        "pwrite64 1",
-        "fdatasync 1",
-        "ftruncate 1",
-    ]
