@@ -26,19 +26,24 @@ async def reopened(database: Path, options: str = "") -> AsyncIterator[SqliteSto
 
 
 async def jobs_after(database: Path, options: str = "") -> dict[UUID, JobRecord]:
-    """Every job of a file that is sound and works. Each is whole: its own body, and a result if completed."""
+    """Every job of a file that is sound and works."""
     async with reopened(database, options) as store:
-        assert await store.check() == []
-        page = await store.list_jobs(JobFilter(), limit=100_000)
-        records = {}
-        for listed in page.items:
-            record = await store.get(listed.id)
-            assert record is not None
-            assert record.payload is not None
-            assert record.payload == payload_of(record.id, len(record.payload) - 38), record
-            assert (record.result == RESULT) is (record.state is State.COMPLETED), record
-            records[record.id] = record
-        await works(store)
+        return await jobs_in(store)
+
+
+async def jobs_in(store: SqliteStore) -> dict[UUID, JobRecord]:
+    """Every job of a store that is sound and works. Each is whole: its own body, a result if completed."""
+    assert await store.check() == []
+    page = await store.list_jobs(JobFilter(), limit=100_000)
+    records = {}
+    for listed in page.items:
+        record = await store.get(listed.id)
+        assert record is not None
+        assert record.payload is not None
+        assert record.payload == payload_of(record.id, len(record.payload) - 38), record
+        assert (record.result == RESULT) is (record.state is State.COMPLETED), record
+        records[record.id] = record
+    await works(store)
     return records
 
 

@@ -19,8 +19,9 @@ SEED = 20_240_611
 def _some(recording: Recording, number: int) -> list[int]:
     """Half of them right after an acknowledgement, which is when there is most to lose."""
     luck = random.Random(SEED)
+    moments = recording.moments()
     after = [place for place, call in enumerate(recording.calls, 1) if recording.is_acknowledgement(call)]
-    return sorted({*luck.sample(after, number // 2), *luck.sample(recording.moments(), number // 2)})
+    return sorted({*luck.sample(after, min(number // 2, len(after))), *luck.sample(moments, number // 2)})
 
 
 def _assert_it_has_everything(recording: Recording) -> None:
@@ -56,11 +57,11 @@ async def test_without_a_sync_per_commit_acknowledged_jobs_are_lost_and_the_file
 
 
 @pytest.mark.long
-async def test_nothing_acknowledged_is_lost_at_any_moment_of_a_longer_run(tmp_path: Path) -> None:
-    """Every single call of the recording is a moment."""
+async def test_nothing_acknowledged_is_lost_at_hundreds_of_moments_of_a_longer_run(tmp_path: Path) -> None:
+    """``python -m tests.faults.sqlite.power_cut`` tries every single one."""
     recording = record(tmp_path, "full", rounds=12)
     _assert_it_has_everything(recording)
-    found = await losses(recording, recording.moments(), SEED)
+    found = await losses(recording, _some(recording, 300), SEED)
     print(found)
-    assert found.cuts > 500
+    assert found.cuts > 200
     assert found.lost == 0

@@ -53,5 +53,5 @@ def test_a_system_that_refuses_tracing_is_an_error_with_a_remedy(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     tracing = Tracing((tmp_path,), tmp_path / "strace.log")
-    with nursery() as running, pytest.raises(TracingRefused, match="not permitted.*cap-add=SYS_PTRACE"):
+    with nursery() as running, pytest.raises(TracingRefused, match=r"not permitted.*cap-add=SYS_PTRACE"):
         running.run("enqueue_one", f"sqlite:///{tmp_path}/jobs.db", tracing)

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from windlass.ids import new_id
 from windlass.model import ClaimRequest, Lane, NewJob, Settlement
 from windlass.outcome import Completed
 from windlass.stores.sqlite import SqliteStore, checkpoint
+from windlass.stores.sqlite.location import parse_url
 
 RESULT = b'"done"'
 
@@ -90,10 +92,25 @@ async def enqueue_one(stage: Stage) -> None:
 
 
 async def enqueue_together(stage: Stage) -> None:
-    """Six callers, whose first commit is one's and whose second is the others'."""
+    """One caller's commit, and one that five others share, the same in every run.
+
+    The lock is held until the writer waits for it with the first call, and the others have come.
+    """
     store = await stage.opened()
+    assert store._open is not None
+    calls = store._open[0]._calls
+    holder = sqlite3.connect(parse_url(stage.url).path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
     stage.ready()
-    await asyncio.gather(*(stage.enqueue(store) for _ in range(6)))
+    first = asyncio.create_task(stage.enqueue(store))
+    await asyncio.sleep(0)
+    while not calls.empty():
+        await asyncio.sleep(0.001)
+    others = [asyncio.create_task(stage.enqueue(store)) for _ in range(5)]
+    await asyncio.sleep(0)
+    assert calls.qsize() == 5
+    holder.execute("ROLLBACK")
+    await asyncio.gather(first, *others)
 
 
 async def enqueue_fifty(stage: Stage) -> None:
