@@ -11,7 +11,7 @@ import pytest
 from tests.faults.sqlite.nursery import nursery
 from tests.faults.sqlite.tracing import Tracing, TracingRefused, points, read_log
 
-FILE = "/home/jobs.db"
+FILE = "/disk/jobs.db"
 
 
 def test_a_log_with_interrupted_lines_is_read_in_the_order_that_promises_least(tmp_path: Path) -> None:
