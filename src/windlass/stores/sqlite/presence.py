@@ -1,7 +1,7 @@
 """Whether the open file is still the one its path names.
 
 SQLite goes on with a file that was removed or replaced: it commits into something nobody will find again, and
-tells its caller that all is well. A look costs two microseconds.
+tells its caller that all is well. A look is two calls of ``stat``, which is little beside a commit.
 """
 
 from __future__ import annotations
