@@ -125,7 +125,10 @@ def leaks(ctx: Context, what: str) -> str:
             for _ in range(50):
                 threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
         case "children":
-            _leaked.extend(subprocess.Popen(["/bin/sleep", "3600"]) for _ in range(5))
+            # Without our stdout: whoever reads that to its end would wait for them.
+            _leaked.extend(
+                subprocess.Popen(["/bin/sleep", "3600"], stdout=subprocess.DEVNULL) for _ in range(5)
+            )
             log("children", ctx, children=[child.pid for child in _leaked])
         case "descriptors":
             while True:
@@ -133,12 +136,33 @@ def leaks(ctx: Context, what: str) -> str:
     return what
 
 
-@app.task(max_attempts=3)
-async def forks_and_returns(ctx: Context) -> int:
-    """The child goes on as if it were the worker: it returns from the handler, too."""
+def _fork(ctx: Context, how: str) -> int:
+    """The child goes on as if it were the worker; the parent answers with how the child ended."""
     child = os.fork()
-    log("start" if child else "child", ctx)
-    return 0 if child == 0 else 1
+    if not child:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever reads our stdout must not wait for the child
+        log("child", ctx)
+        if how == "exit":
+            sys.exit(7)
+        return -1
+    log("start", ctx)
+    return child
+
+
+@app.task(max_attempts=3)
+async def forks_on_the_loop(ctx: Context, how: str) -> int:
+    if (child := _fork(ctx, how)) < 0:
+        if how == "await":
+            await asyncio.sleep(0.05)  # among the events of its parent
+        return 0
+    return os.waitstatus_to_exitcode(await asyncio.to_thread(lambda: os.waitpid(child, 0)[1]))
+
+
+@app.task(max_attempts=3)
+def forks_on_a_thread(ctx: Context, how: str) -> int:
+    if (child := _fork(ctx, how)) < 0:
+        return 0
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @app.task(max_attempts=20)
