@@ -41,6 +41,7 @@ class Proxy:
         self._faults: deque[Fault] = deque()
         self._open = asyncio.Event()  # cleared: nothing passes, in neither direction
         self._open.set()
+        self.closing = asyncio.Event()
         self._allowance: int | None = None  # bytes that may still come from the server
         self.delay = 0.0
         self.refuse = False  # new connections are reset, as if nobody listened
@@ -124,6 +125,7 @@ class Proxy:
         assert self._server is not None
         self._server.close()
         self._open.set()
+        self.closing.set()
         tasks = [task for link in self._links for task in link.tasks]
         self.cut()
         for task in tasks:
@@ -237,7 +239,8 @@ class _Link:
     async def _passage(self) -> None:
         await self._proxy.passage()
         if self.silent:
-            await asyncio.Event().wait()
+            await self._proxy.closing.wait()
+            raise ConnectionAbortedError
 
     async def _pass_back(self, data: bytes) -> None:
         await self._passage()
