@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults.sites import starts_recorded
 from tests.postgres.proxy import Proxy
 from tests.worker.helpers import until, working
 from windlass import Context, Windlass
@@ -18,6 +19,8 @@ from windlass.worker import worker as worker_module
 from windlass.worker.worker import Worker
 
 LEASE = 2.0
+MOST = 12
+"""Connections of the worker."""
 ANSWER_SECONDS = 1.0
 """What ten seconds are in real life: how long a worker waits for the answer to a claim."""
 STATEMENT_SECONDS = 1.5
@@ -45,7 +48,7 @@ async def scene(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scen
     async with (
         Windlass(url) as app,
         Proxy(url) as proxy,
-        Windlass(proxy.url, lease=LEASE, poll_interval=0.2) as behind,
+        Windlass(f"{proxy.url}&connections={MOST}", lease=LEASE, poll_interval=0.2) as behind,
     ):
 
         @behind.task(max_attempts=5)
@@ -74,9 +77,9 @@ async def test_a_worker_whose_connections_are_all_half_open_soon_works_on_new_on
     async with scene(postgres_url, monkeypatch) as here:
         # Several in the pool of the worker: what it does at once it does on different ones.
         assert await run(here, range(50)) == [1] * 50
-        await asyncio.gather(*(here.worker._store.now() for _ in range(6)))
+        await asyncio.gather(*(here.worker._store.now() for _ in range(MOST)))
         silent = here.proxy.half_open()
-        assert silent >= 6
+        assert silent >= MOST
         began = time.monotonic()
         assert await run(here, range(50, 60)) == [1] * 10
         seconds = time.monotonic() - began
@@ -108,8 +111,7 @@ async def test_a_worker_that_was_cut_off_works_again_by_itself(
     """Longer than the lease: what it ran has been done by another, and what it says of that is refused."""
     async with scene(postgres_url, monkeypatch) as here:
         jobs = await here.app.enqueue_many("work", [{"n": n, "wait": True} for n in range(5)])
-        await until(lambda: len(here.runs) == 5)
-        await asyncio.sleep(0.5)  # the starts are recorded
+        await starts_recorded(jobs)
         here.proxy.blackhole()
         here.proxy.cut()
         cut_off = time.monotonic()

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any
 
 import pytest
 
-from tests.faults.sites import of_kind, runs_by_job
-from tests.worker.helpers import until
+from tests.faults.sites import of_kind, runs_by_job, starts_recorded
 from tests.worker.processes import Site, stop
-from windlass import Job, Windlass
+from windlass import Windlass
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as tested here are POSIX")
 
 NUMBER = 5
-
-
-async def all_shown_as(state: str, jobs: list[Job[Any]]) -> bool:
-    for job in jobs:
-        await job.refresh()
-    return {job.shown_state for job in jobs} == {state}
 
 
 async def test_a_worker_frozen_past_its_lease_can_write_nothing_about_its_jobs(
@@ -31,8 +23,7 @@ async def test_a_worker_frozen_past_its_lease_can_write_nothing_about_its_jobs(
     gate = site.directory / "gate"
     jobs = await app.enqueue_many("insists", [{"gate": str(gate)}] * NUMBER)
     with site.workers(1, NAME="same") as [frozen]:
-        # Until the store knows of the starts: only then a lost run counts as an attempt.
-        await until(lambda: all_shown_as("running", jobs))
+        await starts_recorded(jobs)
         site.freeze(frozen)
         with site.workers(1, NAME="same") as [replacement]:
             # The job was completed by the replacement before the old run makes its first try.

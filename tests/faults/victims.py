@@ -165,6 +165,14 @@ def forks_on_a_thread(ctx: Context, how: str) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@app.task(max_attempts=3)
+async def enqueues(ctx: Context, delay: float) -> str:
+    """Answers with the job it enqueued, and says what time it believes it is."""
+    log("start", ctx, now=time.time())
+    job = await app.enqueue("work", delay=delay)
+    return str(job.id)
+
+
 @app.task(max_attempts=20)
 async def work(ctx: Context, seconds: float = 0.0) -> None:
     log("start", ctx)
