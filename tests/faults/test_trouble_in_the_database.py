@@ -15,8 +15,8 @@ from tests.postgres.stores import raw
 from tests.servers import FAST, PostgresServer
 from tests.servers.shared import fresh_url
 from tests.worker.helpers import until, working
-from windlass import Context, Windlass
-from windlass.errors import SchemaTooNew
+from windlass import Context, Job, Windlass
+from windlass.errors import SchemaTooNew, StoreUnavailable
 
 LEASE = 2.0
 
@@ -39,6 +39,15 @@ async def test_work_goes_on_after_a_lock_of_half_a_minute(postgres_url: str) -> 
     assert runs == 200
 
 
+async def insist(app: Windlass, key: str) -> Job[Any]:
+    """What a caller does that is told after ten seconds that the store is not available."""
+    while True:
+        try:
+            return await app.enqueue("work", key=key)
+        except StoreUnavailable:
+            await asyncio.sleep(0.1)
+
+
 async def _lock_and_go_on(url: str, *, seconds: float, lease: float) -> int:
     """How many runs it took for two hundred jobs."""
     async with Windlass(url, lease=lease) as app:
@@ -55,9 +64,9 @@ async def _lock_and_go_on(url: str, *, seconds: float, lease: float) -> int:
             await until(lambda: worker.tally.completed >= 10)
             async with raw(url) as connection, connection.transaction():
                 await connection.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
-                during = asyncio.create_task(app.enqueue_many("work", [{}] * 100))
+                during = [asyncio.create_task(insist(app, f"{n}")) for n in range(100)]
                 await asyncio.sleep(seconds)
-            jobs = [*before, *await during]
+            jobs = [*before, *await asyncio.gather(*during)]
             for job in jobs:
                 await job.result(timeout=60)
         assert (await app.stats()).completed == len(jobs) == 200
