@@ -1,6 +1,6 @@
 """The clock of a store, to be stepped back and forward while workers run.
 
-In memory and on SQLite it is a ``Clock`` of ours. PostgreSQL asks its own machine, so there the server runs
+On SQLite it is a ``Clock`` of ours. PostgreSQL asks its own machine, so there the server runs
 under libfaketime, which adds what it reads in a file to every wall clock it is asked for.
 """
 

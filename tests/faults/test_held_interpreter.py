@@ -13,7 +13,7 @@ from windlass import Windlass
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as tested here are POSIX")
 
 
-# Where the handler runs and where its job is kept have nothing to do with each other; each takes two leases.
+# Where the handler runs and where its job is kept have nothing to do with each other; each takes leases.
 @pytest.mark.parametrize(
     ("site", "task"),
     [("sqlite", "holds_on_the_loop"), ("postgres", "holds_on_a_thread")],
@@ -23,7 +23,7 @@ async def test_a_job_that_holds_the_interpreter_is_taken_away_and_settled_once(
     site: Site, app: Windlass, task: str
 ) -> None:
     """No thread of its worker runs meanwhile, so the lease is lost; the newer run's settlement counts."""
-    job = await app.enqueue(task, {"seconds": 2 * site.lease})
+    job = await app.enqueue(task, {"seconds": 1.6 * site.lease})
     with site.workers(2) as workers:
         assert await job.result(timeout=30) == 2
         site.wait_for("end", number=2)
@@ -39,7 +39,7 @@ async def test_a_job_that_holds_the_interpreter_is_taken_away_and_settled_once(
 @pytest.mark.parametrize("site", ["postgres"], indirect=True)
 async def test_in_a_process_of_its_own_it_keeps_its_job(site: Site, app: Windlass) -> None:
     """The worker's own interpreter is free to extend the lease, so nobody else gets the job."""
-    job = await app.enqueue("holds_in_a_process", {"seconds": 1.5 * site.lease})
+    job = await app.enqueue("holds_in_a_process", {"seconds": 1.3 * site.lease})
     with site.workers(2):
         assert await job.result(timeout=30) == 1
     [start], [end] = (of_kind(site.events(), kind) for kind in ("start", "end"))

@@ -63,7 +63,7 @@ async def test_a_great_many_jobs_are_each_run_once(app: Windlass, number: int, t
     delay = 0.0
     if together:
         # Long enough for all of them to be there before the first one is due.
-        delay = 1.0 + number / 10_000
+        delay = 0.3 + number / 10_000
     await put(app, "work", number, {}, delay)
     if together:
         await asyncio.sleep(max(0.0, began + delay - time.monotonic()))

@@ -28,7 +28,7 @@ async def test_two_crashes_under_load_lose_nothing_and_are_soon_forgotten(tmp_pa
     """All jobs complete, no worker is started again, and throughput is back within seconds."""
     with PostgresServer(settings=DURABLE) as server:
         ledger = await restart_run(
-            server, tmp_path, restarts=2, seconds_between=2.0, seconds_away=0.5, rate=100.0
+            server, tmp_path, restarts=2, seconds_between=1.5, seconds_away=0.5, rate=100.0
         )
     check(ledger)
     assert len(ledger.restarts) == 2

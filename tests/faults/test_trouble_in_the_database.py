@@ -29,7 +29,7 @@ async def app_on(url: str, **settings: Any) -> AsyncIterator[Windlass]:
 
 async def test_work_goes_on_after_a_lock_on_the_jobs_table(postgres_url: str) -> None:
     """Longer than the lease: what waited is settled or run again, no job is lost and none fails."""
-    await _lock_and_go_on(postgres_url, seconds=3.0, lease=LEASE)
+    await _lock_and_go_on(postgres_url, seconds=1.25 * LEASE, lease=LEASE)
 
 
 @pytest.mark.long
@@ -92,7 +92,7 @@ async def test_handlers_that_use_up_the_pool_do_not_cost_a_lease(postgres_url: s
                 await connection.execute("LOCK TABLE attempts IN ACCESS EXCLUSIVE MODE")
                 jobs = await producer.enqueue_many("asks", [{}] * 8)
                 await until(lambda: asking == 8)
-                await asyncio.sleep(2 * LEASE)
+                await asyncio.sleep(1.25 * LEASE)
             assert [await job.result(timeout=30) for job in jobs] == [1] * 8
         assert (worker.tally.completed, worker.tally.lost) == (8, 0)
 

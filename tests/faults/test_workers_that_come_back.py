@@ -48,6 +48,7 @@ async def test_a_worker_frozen_past_its_lease_can_write_nothing_about_its_jobs(
     assert await app.check() == []
 
 
+@pytest.mark.parametrize("site", ["postgres"], indirect=True)
 async def test_a_worker_killed_between_effect_and_settlement_has_its_effect_repeated(
     site: Site, app: Windlass
 ) -> None:

@@ -166,9 +166,10 @@ def forks_on_a_thread(ctx: Context, how: str) -> int:
 
 
 @app.task(max_attempts=3)
-async def enqueues(ctx: Context, delay: float) -> str:
+async def enqueues(ctx: Context, delay: float, seconds: float) -> str:
     """Answers with the job it enqueued, and says what time it believes it is."""
     log("start", ctx, now=time.time())
+    await asyncio.sleep(seconds)
     job = await app.enqueue("work", delay=delay)
     return str(job.id)
 
