@@ -37,6 +37,11 @@ LONGEST_SECONDS: Final = 86_400.0
 QUIET_SECONDS: Final = 90.0
 """How long it may take until everything is done, once no trouble is made any more."""
 PAGE: Final = 1000
+SOUND: Final = "sound"
+"""The name of what a sweep sees by itself, beside the rules of the checker."""
+SOUND_PROMISE: Final = (
+    "Everything comes to its end, no process fails by itself, and the store's own check finds nothing wrong."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ async def verify(
         raise InvalidInput(
             f"seconds is {plan.seconds:,.15g}; {SHORTEST_SECONDS:g} to {LONGEST_SECONDS:,.0f} are possible"
         )
+    _refuse_used(keep)
     async with make_scratch(url) as scratch:
         if not scratch.ground.shared:
             raise InvalidInput(
@@ -138,7 +144,7 @@ async def sweep(
         crew.kill_all()
         recorder.close()
     report = await asyncio.to_thread(check, read_history(crew.histories))
-    report.violations[:0] = [Violation("sound", problem) for problem in problems]
+    report.violations[:0] = [Violation(SOUND, problem) for problem in problems]
     return Outcome(plan, report, scratch.ground, scratch.place, time.monotonic() - began)
 
 
@@ -227,6 +233,11 @@ def _stored(record: JobRecord, at: float, ahead: float) -> Stored:
         ended=None if record.finished_at is None else record.finished_at / 1e6 - ahead,
         error=code,
     )
+
+
+def _refuse_used(keep: Path | None) -> None:
+    if keep is not None and keep.exists() and any(keep.iterdir()):
+        raise InvalidInput(f"{keep} is not empty, and histories of two sweeps must not mix; name a new one")
 
 
 @contextlib.contextmanager
