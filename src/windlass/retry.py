@@ -94,7 +94,7 @@ class Retry:
                         f"the retry function returned {nominal}; 0 to {MAX_DELAY:.0f} s are possible"
                     )
         if self.jitter and nominal > 0:
-            nominal *= (random_ or _random).uniform(0.5, 1.0)
+            nominal *= (random_ or random).uniform(0.5, 1.0)
         return nominal
 
     def dump(self) -> str:
@@ -125,9 +125,6 @@ class _Stored(msgspec.Struct):
     maximum: float
     delays: tuple[float, ...]
     jitter: bool
-
-
-_random = random.Random()  # noqa: S311 - spreads load, guards nothing
 
 
 def _check(name: str, seconds: float) -> None:

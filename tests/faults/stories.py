@@ -75,14 +75,19 @@ class Story:
         return self
 
     def claim(
-        self, by: str, *grants: tuple[int, int], result: Result | None = Result.OK, **about: Any
+        self,
+        by: str,
+        *grants: tuple[int, int],
+        result: Result | None = Result.OK,
+        takes: float = 0.01,
+        **about: Any,
     ) -> Story:
-        """Each grant is a job's number and its fence."""
+        """Each grant is a job's number and its fence. An answer that ``takes`` long comes during what follows."""
         call = next(self._calls)
         self.events.append(ClaimCalled(at=self.at, by=by, call=call, topics=["mail"], limit=10))
         about = {"attempt": 1, "lease": LEASE, "topic": "mail", "tenant": "root", **about}
         granted = [Granted(id=job(number), fence=fence, **about) for number, fence in grants]
-        self._answer(ClaimAnswered, result, by, call, grants=granted)
+        self._answer(ClaimAnswered, result, by, call, takes, grants=granted)
         return self
 
     def run(self, by: str, number: int, fence: int, *, well: bool | None = True) -> Story:
@@ -153,12 +158,15 @@ class Story:
         self.events.append(Quiet(at=self.at))
         return self
 
-    def _answer(self, answered: Any, result: Result | None, by: str, call: int, **about: Any) -> None:
+    def _answer(
+        self, answered: Any, result: Result | None, by: str, call: int, takes: float = 0.01, **about: Any
+    ) -> None:
+        at = self.at + takes
         self.at += 0.01
         if result is Result.OK:
-            self.events.append(answered(at=self.at, by=by, call=call, result=result, **about))
+            self.events.append(answered(at=at, by=by, call=call, result=result, **about))
         elif result is not None:
-            self.events.append(answered(at=self.at, by=by, call=call, result=result))
+            self.events.append(answered(at=at, by=by, call=call, result=result))
 
     def check(self) -> Report:
         return check(self.events)

@@ -96,7 +96,7 @@ async def test_a_sleeper_whose_loop_is_gone_is_no_problem() -> None:
     """Nobody is left to be woken there."""
     recovery = Recovery()
     loop = asyncio.new_event_loop()
-    recovery._sleeping.add((loop, loop.create_future()))
+    recovery._sleeping[loop.create_future()] = loop
     loop.close()
     recovery.tell()
     assert not recovery._sleeping

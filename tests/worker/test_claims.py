@@ -14,8 +14,10 @@ from tests.postgres.proxy import Proxy
 from tests.servers.shared import empty_url
 from tests.worker.helpers import until, working
 from tests.worker.outages import Switch, SwitchedStore, working_on
-from windlass import Windlass
+from windlass import Context, Windlass
+from windlass.model import Claim, ClaimRequest
 from windlass.stores.protocol import Store
+from windlass.testing.clock import FrozenClock
 from windlass.worker import Worker, worker
 
 
@@ -125,3 +127,40 @@ async def test_a_claim_given_up_while_a_file_is_busy_loses_nothing(
             assert await job.result(timeout=20) == "done"
         await job.refresh()
         assert (job.attempt, running.tally.completed) == (1, 2)
+
+
+class _LateStore(SwitchedStore):
+    """The first answer to a claim takes longer than a lease."""
+
+    def __init__(self, inner: Store, clock: FrozenClock) -> None:
+        super().__init__(inner, Switch())
+        self._late_by = clock.advance
+        self._claims = 0
+
+    async def claim(self, request: ClaimRequest) -> Claim:
+        claim = await self._inner.claim(request)
+        self._claims += 1
+        if self._claims == 1:
+            self._late_by(request.lease_seconds)
+        return claim
+
+
+async def test_a_job_whose_lease_ended_on_its_way_is_not_started() -> None:
+    """Its worker knows when it asked; somebody else may run the job by now."""
+    clock = FrozenClock()
+    async with Windlass("memory://", clock=clock, poll_interval=0.02) as app:
+        fences: list[int] = []
+
+        @app.task
+        async def work(ctx: Context) -> None:
+            fences.append(ctx.fence)
+
+        job = await work.enqueue()
+        store = cast("Store", _LateStore(app.store, clock))
+        running = Worker(store, app.registry, app.settings, clock=clock, handle_signals=False)
+        run = asyncio.create_task(running.run())
+        await job.result(timeout=20)
+        running.stop()
+        await run
+        assert fences == [2]
+        assert running.tally.lost == 1

@@ -74,7 +74,7 @@ async def test_a_start_that_is_taken_back_meanwhile_does_not_kill_the_keeper() -
         [job] = (await app.store.claim(ClaimRequest("ada", (Lane("work", "work"),), 1, 60.0))).jobs
         unused: Any = None
         one = keeper.Keeper(
-            app.store, HeldJobs(), app.clock, unused, unused, unused, registrar=unused, recovery=Recovery()
+            app.store, HeldJobs(), app.clock, unused, unused, registrar=unused, recovery=Recovery()
         )
         await one._store.open()
         held = _Importing.since(0.0, job, work)

@@ -14,6 +14,7 @@ import pytest
 from tests.worker.helpers import until, working
 from tests.worker.outages import Switch, working_on
 from windlass import InvalidInput, Windlass, WorkerInfo, __version__
+from windlass.clock import SystemClock
 from windlass.model import WorkerRecord
 from windlass.testing.clock import FrozenClock
 from windlass.worker import registrar
@@ -278,7 +279,7 @@ async def test_a_name_nobody_can_read_is_refused(app: Windlass, name: str, words
 def test_lag_is_measured_from_question_to_answer() -> None:
     """The worst since the last look; an open question counts as it stands, and only one is open."""
     asked: list[object] = []
-    lag = LoopLag(asked.append)
+    lag = LoopLag(asked.append, SystemClock())
     assert lag.take_worst() == 0
     lag.ask()
     lag.ask()

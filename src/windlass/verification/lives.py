@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import assert_never
 from uuid import UUID
 
@@ -128,6 +129,11 @@ class Life:
     stored: list[Stored] = field(default_factory=list)
 
     @property
+    def grants(self) -> list[Lease]:
+        """Its leases as they were granted: the answer to an earlier claim may be the later one to arrive."""
+        return sorted(self.leases, key=lambda lease: lease.fence)
+
+    @property
     def end(self) -> Stored | None:
         return self.stored[0] if self.stored else None
 
@@ -189,6 +195,15 @@ class Book:
         if life is None:
             life = self.lives[job_id] = Life(job_id)
         return life
+
+    @cached_property
+    def unheard_claims(self) -> list[ClaimCalled]:
+        """Claims whose answers nobody got: they may have been granted jobs."""
+        return [
+            one.called
+            for one in self.claimings
+            if one.answered is None or one.answered.result is not Result.OK
+        ]
 
     @property
     def leases(self) -> Iterable[tuple[Life, Lease]]:

@@ -10,7 +10,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -22,6 +22,8 @@ from windlass.verification.member_process import READY
 START_SECONDS: Final = 60.0
 """How long an interpreter may take to start and open the store; a store that is away takes its time."""
 STOP_SECONDS: Final = 30.0
+MOST_REFUSED: Final = 100
+"""Starts in a row that may fail before there must be another reason than trouble."""
 
 _PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv.pop()); "
@@ -73,7 +75,7 @@ class Crew:
         directory: Path,
         recorder: Recorder,
         *,
-        url_for: Callable[[str], str],
+        url_for: Callable[[str], Awaitable[str]],
         lease: float,
         seed: int,
         pause: float,
@@ -85,6 +87,8 @@ class Crew:
         self._choose = random.Random(seed)  # noqa: S311 - guards nothing
         self._pause = pause
         self._started = 0
+        self._missing: list[Role] = []  # to be started as soon as that works
+        self._refused = 0  # starts in a row that did not
         self.members: list[Member] = []
         self.problems: list[str] = []
 
@@ -114,7 +118,7 @@ class Crew:
         orders = {
             "role": role,
             "name": name,
-            "url": self._url_for(name),
+            "url": await self._url_for(name),
             "history": str(self._directory / f"{name}.jsonl"),
             "lease": self._lease,
             "seed": self._choose.randrange(2**32),
@@ -159,6 +163,7 @@ class Crew:
             if not member.alive or loop.time() > deadline:
                 why = "ended" if not member.alive else f"was not ready within {START_SECONDS:g} s"
                 self.kill(member)
+                self.members.remove(member)
                 raise StoreError(f"{member.name} {why}: {self.said_by(member.name)}")
             await asyncio.sleep(0.02)
         member.ready = True
@@ -207,8 +212,8 @@ class Crew:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
 
-    async def replace_the_dead(self) -> int:
-        """Start a process for each that is gone, and say how many. One that ended by itself is a problem."""
+    async def replace_the_dead(self) -> None:
+        """Start a process for each that is gone. One that ended by itself is a problem."""
         gone = [member for member in self.members if not member.alive]
         for member in gone:
             self.members.remove(member)
@@ -218,8 +223,18 @@ class Crew:
             if not (member.killed or member.leaving or by_a_job):
                 self.problems.append(f"{member.name} ended with code {code}: {self.said_by(member.name)}")
             self._let_go(member)
-            await self.start(member.role)
-        return len(gone)
+            self._missing.append(member.role)
+        while self._missing:
+            try:
+                await self.start(self._missing[-1])
+            except StoreError:
+                # The store is away as well. Whoever watches over processes tries again, and so does this.
+                self._refused += 1
+                if self._refused > MOST_REFUSED:
+                    raise
+                return
+            self._refused = 0
+            self._missing.pop()
 
     def kill_all(self) -> None:
         """Whatever happens, nobody is left behind."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -47,9 +47,10 @@ _numbers = itertools.count(1)
 class RecordingStore:
     """Every verb of ``inner``; those that promises are about leave their traces with ``recorder``."""
 
-    def __init__(self, inner: Store, recorder: Recorder) -> None:
+    def __init__(self, inner: Store, recorder: Recorder, numbers: Iterator[int] = _numbers) -> None:
         self._inner = inner
         self._recorder = recorder
+        self._numbers = numbers
         # On SQLite a commit that failed is rolled back by the same process: whoever is told knows.
         self._unavailable = Result.FAILED if inner.url.startswith("sqlite:") else Result.UNKNOWN
 
@@ -57,10 +58,10 @@ class RecordingStore:
         return getattr(self._inner, name)
 
     def sibling(self) -> RecordingStore:
-        return RecordingStore(self._inner.sibling(), self._recorder)
+        return RecordingStore(self._inner.sibling(), self._recorder, self._numbers)
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        number, me = next(_numbers), self._recorder
+        number, me = next(self._numbers), self._recorder
         me.write(EnqueueCalled(at=me.now(), by=me.name, call=number, jobs=[_asked(job) for job in jobs]))
         try:
             answers = await self._inner.enqueue(jobs)
@@ -80,7 +81,7 @@ class RecordingStore:
         return answers
 
     async def claim(self, request: ClaimRequest) -> Claim:
-        number, me = next(_numbers), self._recorder
+        number, me = next(self._numbers), self._recorder
         topics = list(dict.fromkeys(lane.topic for lane in request.lanes))
         me.write(ClaimCalled(at=me.now(), by=me.name, call=number, topics=topics, limit=request.limit))
         try:
@@ -104,7 +105,7 @@ class RecordingStore:
         return claim
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
-        number, me = next(_numbers), self._recorder
+        number, me = next(self._numbers), self._recorder
         held = [Held(lease.job_id, lease.fence) for lease in leases]
         me.write(ExtendCalled(at=me.now(), by=me.name, call=number, leases=held, seconds=lease_seconds))
         try:
@@ -116,7 +117,7 @@ class RecordingStore:
         return kept
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        number, me = next(_numbers), self._recorder
+        number, me = next(self._numbers), self._recorder
         endings = [_ending(settlement) for settlement in settlements]
         me.write(SettleCalled(at=me.now(), by=me.name, call=number, endings=endings))
         try:
@@ -128,7 +129,7 @@ class RecordingStore:
         return accepted
 
     async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
-        number, me = next(_numbers), self._recorder
+        number, me = next(self._numbers), self._recorder
         me.write(CancelCalled(at=me.now(), by=me.name, call=number, ids=list(job_ids)))
         try:
             verdicts = await self._inner.cancel(job_ids, tenant=tenant)

@@ -17,6 +17,8 @@ CLOCK_SLACK = 0.05
 """Seconds by which the store's clock may run apart from the one of the events over a lease (NTP slews it)."""
 NOTICE_SECONDS = 1.0
 """How long after its lease has ended an orphan may stay unnoticed: the second of the recovery promise."""
+UNDER_WAY = 10.0
+"""Longest time, in seconds, that a call is thought to be on its way to the store after it was sent."""
 TAKEN_BACK = 2
 """Runs that a crash may cut off per counted attempt: one that could not be told to have started is taken
 back, and the next grant is alone and counts."""
@@ -141,8 +143,9 @@ def leases_do_not_overlap(book: Book) -> Findings:
                 yield f"job {life.id}: fence {later.fence} came after fence {earlier.fence}"
         if book.clock_stepped:
             continue  # leases are counted by that clock: then only fences keep holders apart
-        for index, earlier in enumerate(life.leases):
-            for later in life.leases[index + 1 :]:
+        granted = life.grants
+        for index, earlier in enumerate(granted):
+            for later in granted[index + 1 :]:
                 if later.received < earlier.surely_until - CLOCK_SLACK:
                     overlap = earlier.surely_until - later.received
                     yield (
@@ -220,7 +223,7 @@ def attempts_and_times_are_kept(book: Book) -> Findings:
             default=None,
         )
         due = life.asked_at + asked.delay
-        for lease in life.leases:
+        for lease in life.grants:
             if lease.received < due - CLOCK_SLACK and not book.clock_stepped:
                 yield f"job {life.id} was granted {due - lease.received:.3f} s before it was due"
             if cancelled is not None and lease.asked > cancelled:
@@ -287,27 +290,29 @@ class Orphan:
 
 def orphans(book: Book) -> Iterator[Orphan]:
     """Every lease that outlived its worker."""
-    unheard = [
-        (claiming.called, book.died.get(claiming.called.by, FOREVER) if answered is None else answered.at)
-        for claiming in book.claimings
-        if (answered := claiming.answered) is None or answered.result is not Result.OK
-    ]
     for life in book.lives.values():
-        for index, lease in enumerate(life.leases):
+        grants = life.grants
+        for index, lease in enumerate(grants):
             left = _left(book, lease)
             if left is None or lease.undecided or lease.accepted:
                 continue
-            following = life.leases[index + 1 :]
+            following = grants[index + 1 :]
             if following:
                 found: float | None = following[0].received
             else:
                 found = life.end.ended if life.end is not None else None
-            due = left + lease.seconds
-            for called, over in unheard:
-                # Somebody may have been granted it without ever hearing of that: another lease to wait for.
-                if lease.received < called.at < (found or FOREVER) and lease.granted.topic in called.topics:
-                    due = max(due, over + lease.seconds)
-            yield Orphan(life, lease, left, due, found)
+            sent = [left, *_unheard(book, lease, found)]
+            yield Orphan(life, lease, left, max(sent) + lease.seconds, found)
+
+
+def _unheard(book: Book, lease: Lease, found: float | None) -> Iterator[float]:
+    """When calls may have come into force of which nobody knows: each means another lease to wait for."""
+    for extension in lease.extensions:
+        if extension.answered is None:
+            yield extension.sent + UNDER_WAY
+    for called in book.unheard_claims:
+        if lease.asked - UNDER_WAY <= called.at < (found or FOREVER) and lease.granted.topic in called.topics:
+            yield called.at + UNDER_WAY
 
 
 def _left(book: Book, lease: Lease) -> float | None:
@@ -333,7 +338,7 @@ def orphans_are_found_in_time(book: Book) -> Findings:
     sent = [called.at for called, _ in empty]
     for orphan in orphans(book):
         end = orphan.life.end
-        following = [lease for lease in orphan.life.leases if lease.received > orphan.lease.received]
+        following = [lease for lease in orphan.life.grants if lease.fence > orphan.lease.fence]
         if following:
             waited_until = following[0].asked  # from then on it may have been on its way to somebody
         elif end is not None and end.state in FINAL_STATES:

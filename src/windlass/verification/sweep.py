@@ -11,7 +11,7 @@ import contextlib
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,8 +30,6 @@ LEASE: Final = 2.0
 """The shortest there is: recovery is seen as often as possible."""
 WORKERS: Final = 3
 PRODUCERS: Final = 2
-AT_ONCE: Final = 2
-"""Troubles that may happen at the same time."""
 SHORTEST_SECONDS: Final = 5.0
 LONGEST_SECONDS: Final = 86_400.0
 QUIET_SECONDS: Final = 90.0
@@ -57,6 +55,8 @@ class Plan:
     """Seconds a producer rests between two calls, on average."""
     trouble_every: float = 1.0
     """Seconds from one trouble to the next, on average."""
+    at_once: int = 2
+    """Troubles that may go on at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +107,20 @@ async def sweep(
     directory: Path,
     *,
     watch: Watcher,
-    url_for: Callable[[str], str] | None = None,
+    url_for: Callable[[str], Awaitable[str]] | None = None,
     troubles: Sequence[Trouble] | None = None,
     patience: float = QUIET_SECONDS,
 ) -> Outcome:
     """One sweep on a store that nobody else uses. Tests bring their own troubles and ways to the store."""
+
+    async def straight(_: str) -> str:
+        return scratch.url
+
     recorder = FileRecorder(directory / "sweep.jsonl", "sweep")
     crew = Crew(
         directory,
         recorder,
-        url_for=url_for or (lambda _: scratch.url),
+        url_for=url_for or straight,
         lease=plan.lease,
         seed=plan.seed,
         pause=plan.pause,
@@ -158,7 +162,7 @@ async def _make_trouble(scene: Scene, plan: Plan, troubles: Sequence[Trouble], w
             watch("making trouble", passed / plan.seconds)
             await asyncio.sleep(scene.choose.uniform(0.2, 1.8) * plan.trouble_every)
             [trouble] = scene.choose.choices(troubles, weights)
-            if len(under_way) < AT_ONCE:
+            if len(under_way) < plan.at_once:
                 under_way.add(asyncio.create_task(trouble.happen(scene)))
             done = {task for task in under_way if task.done()}
             under_way -= done

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 
+from windlass.clock import Clock
 from windlass.errors import StoreError
 from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.worker.backoff import Backoff
@@ -24,28 +24,29 @@ _log = logging.getLogger("windlass.worker")
 class Janitor:
     """Runs beside the claims; they rescue too, so it only steps in when there are none."""
 
-    def __init__(self, store: Store, poll_interval: float, recovery: Recovery) -> None:
+    def __init__(self, store: Store, poll_interval: float, clock: Clock, recovery: Recovery) -> None:
         self._store = store
         self._every = min(RESCUE_SECONDS, poll_interval)
-        self._last_claim = 0.0
+        self._clock = clock
+        self._last_claim = float("-inf")  # not yet
         self._backoff = Backoff("rescuing and pruning", recovery)
 
     def claimed(self) -> None:
         """A claim has just done the rescuing."""
-        self._last_claim = time.monotonic()
+        self._last_claim = self._clock.monotonic()
 
     async def run(self) -> None:
         # Not all workers of a deployment at once.
-        next_prune = time.monotonic() + random.uniform(0.0, PRUNE_SECONDS)  # noqa: S311
+        next_prune = self._clock.monotonic() + random.uniform(0.0, PRUNE_SECONDS)  # noqa: S311
         while True:
             await asyncio.sleep(self._every * random.uniform(0.75, 1.0))  # noqa: S311
             try:
-                if time.monotonic() - self._last_claim >= self._every:
+                if self._clock.monotonic() - self._last_claim >= self._every:
                     rescued = await self._store.rescue()
                     if rescued.total:
                         _log.info("rescued %s", rescued)
-                if time.monotonic() >= next_prune:
-                    next_prune = time.monotonic() + PRUNE_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311
+                if self._clock.monotonic() >= next_prune:
+                    next_prune = self._clock.monotonic() + PRUNE_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311
                     await self._prune()
             except StoreError as error:
                 await self._backoff.wait(error)

@@ -1,8 +1,7 @@
-"""Keeping leases alive from a thread that no handler can starve.
+"""Keeping leases alive beside whatever the handlers do.
 
-The keeper has an event loop and store connections of its own, so neither a handler that blocks the worker's
-loop nor a busy writer delays an extension. (Only a C call that never lets go of the interpreter does; tasks
-like that belong in a process of their own.)
+The keeper has an event loop (on a thread of its own, see ``keeper_thread``) and store connections of its own,
+so neither a handler that blocks the worker's loop nor a busy writer delays an extension.
 
 It is also the watchdog: a lease whose last accepted extension was *sent* longer than its length ago has ended
 for all we know, and its handler is told to stop.
@@ -12,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
@@ -41,7 +39,7 @@ StopHandler = Callable[[Held, Stop], None]
 
 
 class Keeper:
-    """One thread per worker."""
+    """What one worker's keeper does: ``run`` on an event loop that is not the worker's."""
 
     def __init__(
         self,
@@ -50,7 +48,6 @@ class Keeper:
         clock: Clock,
         stop_handler: StopHandler,
         give_back: Callable[[Held], None],
-        on_death: Callable[[BaseException], None],
         registrar: Registrar,
         recovery: Recovery,
     ) -> None:
@@ -58,47 +55,33 @@ class Keeper:
         self._held = held
         self._clock = clock
         self._stop_handler = stop_handler
-        self._on_death = on_death
         self._give_back = give_back
-        self._thread = threading.Thread(target=self._run, name="windlass-keeper", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = threading.Event()
+        self._stopped = False  # written by ``stop`` alone, from whatever thread
         self._wake: asyncio.Event | None = None
         self._registrar = registrar
         self._backoff = Backoff("extending leases", recovery, LONGEST_RETRY)
         self._next_try = 0.0  # by the loop's clock
 
-    def start(self) -> None:
-        self._thread.start()
-
     def stop(self) -> None:
-        """End soon. Does not block; ``join`` waits for it."""
-        self._stopped.set()
+        """Have ``run`` end soon. Does not block; from any thread."""
+        self._stopped = True
         loop, wake = self._loop, self._wake
         if loop is not None and wake is not None:
             try:
                 loop.call_soon_threadsafe(wake.set)
             except RuntimeError:
-                if not loop.is_closed():  # closed: the thread has already ended
+                if not loop.is_closed():  # closed: it has already ended
                     raise
 
-    def join(self) -> None:
-        """Blocks until the thread has ended; call it off the event loop."""
-        self._thread.join()
+    # -- on the keeper's own event loop ---------------------------------------------------------------------
 
-    # -- on the keeper's thread -----------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._main())
-        except BaseException as error:  # told to the worker: without its keeper it would lose every lease
-            self._on_death(error)
-
-    async def _main(self) -> None:
+    async def run(self) -> None:
+        """Keep leases until ``stop``."""
         self._wake = asyncio.Event()
         loop = self._loop = asyncio.get_running_loop()
         try:
-            while not self._stopped.is_set():
+            while not self._stopped:  # read after the loop is known: a stop before that is seen here
                 if loop.time() >= self._next_try:
                     try:
                         if not self._registrar.started:

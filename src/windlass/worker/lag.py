@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
+
+from windlass.clock import Clock
 
 
 class LoopLag:
     """Asked from another thread, so that a loop that never answers is known to be late all the same."""
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, call_soon: Callable[[Callable[[], None]], None], clock: Clock) -> None:
         self._call_soon = call_soon
+        self._clock = clock
         self._lock = threading.Lock()
         self._asked_at: float | None = None  # None: the last question was answered
         self._worst = 0.0
@@ -21,17 +23,17 @@ class LoopLag:
         with self._lock:
             if self._asked_at is not None:
                 return
-            self._asked_at = time.monotonic()
+            self._asked_at = self._clock.monotonic()
         self._call_soon(self._answer)
 
     def take_worst(self) -> float:
         """The longest delay since the last call, in seconds; an open question counts as it stands."""
         with self._lock:
             worst, self._worst = self._worst, 0.0
-            return worst if self._asked_at is None else max(worst, time.monotonic() - self._asked_at)
+            return worst if self._asked_at is None else max(worst, self._clock.monotonic() - self._asked_at)
 
     def _answer(self) -> None:
         with self._lock:
             if self._asked_at is not None:
-                self._worst = max(self._worst, time.monotonic() - self._asked_at)
+                self._worst = max(self._worst, self._clock.monotonic() - self._asked_at)
                 self._asked_at = None

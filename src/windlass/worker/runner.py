@@ -55,7 +55,7 @@ class Runner:
         self._clock = clock
         self._changed = changed
         self._recovery = recovery
-        self._working: set[asyncio.Task[None]] = set()
+        self._working: dict[asyncio.Task[None], None] = {}  # a set that keeps its order
         self._last_chance: Held | None = None
         self._now = 0.0  # when the last job ended, by the clock's monotonic time
         self._turn_ends = 0.0
@@ -78,8 +78,8 @@ class Runner:
         for _ in range(min(number, len(slots.waiting), slots.concurrency - slots.running)):
             slots.running += 1
             task = self._workplace.loop.create_task(self._work())
-            self._working.add(task)
-            task.add_done_callback(self._working.discard)
+            self._working[task] = None
+            task.add_done_callback(self._working.pop)
 
     def running(self) -> list[Held]:
         """The jobs whose handlers are at work."""
@@ -103,7 +103,7 @@ class Runner:
 
     async def close(self) -> None:
         """Let go of slots whose handlers do not end; their jobs have been given back."""
-        for task in self._working:
+        for task in list(self._working):
             task.cancel()
         if self._working:
             await asyncio.wait(self._working, timeout=0.1)
@@ -173,9 +173,14 @@ class Runner:
         outcome: Outcome | None = None
         try:
             if not held.job.last_attempt or await self._record_start(held):
-                held.started = self._clock.monotonic()
-                self._slots.started += 1
-                outcome = await self._workplace.attempt(held)
+                now = self._clock.monotonic()
+                if now < held.deadline:
+                    held.started = now
+                    self._slots.started += 1
+                    outcome = await self._workplace.attempt(held)
+                else:
+                    # The claim's answer was that late, or this process stood still: somebody else may run it.
+                    held.stop = Stop.LOST
             elif held.stop is not Stop.LOST:
                 outcome = Released()
         except asyncio.CancelledError:

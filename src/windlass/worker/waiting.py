@@ -40,11 +40,12 @@ def look_at(answer: asyncio.Future[Any]) -> None:
 
 async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
     """Cancel these until they have ended: below them there may be code that loses a cancellation."""
-    running = set(tasks)
+    running = list(tasks)  # in order, unlike a set of them
     while running:
         for task in running:
             task.cancel()
-        _, running = await asyncio.wait(running, timeout=0.2)
+        await asyncio.wait(running, timeout=0.2)
+        running = [task for task in running if not task.done()]
 
 
 class Recovery:
@@ -56,25 +57,26 @@ class Recovery:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sleeping: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = set()
+        # By their futures, in the order they came: a set would wake them in any order.
+        self._sleeping: dict[asyncio.Future[None], asyncio.AbstractEventLoop] = {}
 
     async def sleep(self, seconds: float) -> bool:
         """True when somebody got through before the time was over."""
         loop = asyncio.get_running_loop()
-        sleeper = (loop, loop.create_future())
+        sleeper = loop.create_future()
         with self._lock:
-            self._sleeping.add(sleeper)
+            self._sleeping[sleeper] = loop
         try:
-            woken, _ = await asyncio.wait((sleeper[1],), timeout=seconds)
+            woken, _ = await asyncio.wait((sleeper,), timeout=seconds)
         finally:
             with self._lock:
-                self._sleeping.discard(sleeper)
+                self._sleeping.pop(sleeper, None)
         return bool(woken)
 
     def tell(self) -> None:
         """The store answers again."""
         with self._lock:
-            for loop, future in self._sleeping:
+            for future, loop in self._sleeping.items():
                 try:
                     loop.call_soon_threadsafe(_release, future)
                 except RuntimeError:

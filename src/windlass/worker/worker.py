@@ -33,6 +33,7 @@ from windlass.worker.backoff import Backoff
 from windlass.worker.held import Held, HeldJobs, Stop
 from windlass.worker.janitor import Janitor
 from windlass.worker.keeper import Keeper
+from windlass.worker.keeper_thread import Beside, KeeperThread, OnDeath
 from windlass.worker.lag import LoopLag
 from windlass.worker.registrar import Registrar
 from windlass.worker.runner import Runner
@@ -56,7 +57,10 @@ _log = logging.getLogger("windlass.worker")
 
 
 class Worker:
-    """Runs the jobs of an app's tasks until it is stopped."""
+    """Runs the jobs of an app's tasks until it is stopped.
+
+    ``clock`` and ``keeper_thread`` are where time and the keeper's thread come from; a simulation has its own.
+    """
 
     def __init__(
         self,
@@ -74,6 +78,7 @@ class Worker:
         handle_signals: bool = True,
         isolate: bool = True,
         clock: Clock | None = None,
+        keeper_thread: Callable[[Keeper, OnDeath], Beside] = KeeperThread,
     ) -> None:
         self.name = check_worker_name(
             name or f"{socket.gethostname()[:150]}:{os.getpid()}:{secrets.token_hex(2)}"
@@ -95,6 +100,7 @@ class Worker:
         self._settings = settings
         self._handle_signals = handle_signals
         self._clock = clock or SystemClock()
+        self._keeper_thread = keeper_thread
         self._slots = Slots(settings.concurrency, settings.prefetch, topic_concurrency or {}, self._clock)
         self._held = HeldJobs()
         self._stopping = False
@@ -151,13 +157,13 @@ class Worker:
             self._clock,
             stop_handler=self._stop_from_keeper,
             give_back=lambda held: events.call_soon(lambda: runner.give_back(held)),
-            on_death=self._part_died,
             registrar=self._registrar(events),
             recovery=recovery,
         )
-        janitor = Janitor(self._store, self._settings.poll_interval, recovery)
+        keeping = self._keeper_thread(keeper, self._part_died)
+        janitor = Janitor(self._store, self._settings.poll_interval, self._clock, recovery)
         topics = {lane.topic for lane in self.lanes}
-        keeper.start()
+        keeping.start()
         background = [self._background(settler.run()), self._background(janitor.run())]
         events.settling = background[0]
         try:
@@ -181,7 +187,7 @@ class Worker:
             workplace.shut_down()
             await end(background)
             await runner.close()
-            await asyncio.to_thread(keeper.join)
+            await keeping.join()
             await workplace.close()
 
     def _registrar(self, events: _Events) -> Registrar:
@@ -191,7 +197,7 @@ class Worker:
             self.concurrency,
             self._held,
             lambda: events.settler.tally,
-            LoopLag(events.call_soon),
+            LoopLag(events.call_soon, self._clock),
             self._clock,
             events.recovery,
         )

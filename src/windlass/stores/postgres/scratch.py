@@ -99,10 +99,9 @@ class PostgresScratch:
 
     async def disturb(self, seconds: float) -> str | None:  # noqa: ARG002 - over at once
         """What a restart of a pooler, a failover or an administrator does to every session."""
-        if self._connection is None:
-            raise NotOpen(f"the schema {self._schema} is not there")
         try:
-            ended = await self._connection.fetchval(
+            connection = await self._connected()
+            ended = await connection.fetchval(
                 "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
                 " WHERE application_name = $1 AND pid <> pg_backend_pid()",
                 self._database.application_name,
@@ -111,12 +110,19 @@ class PostgresScratch:
             raise translate(error, self._database.where) from error
         return "connections were terminated" if ended else None
 
-    async def _timed(self, statement: str) -> float:
+    async def _connected(self) -> Any:
+        """Our own connection, made anew when it was lost: whoever disturbs others is not spared either."""
         if self._connection is None:
             raise NotOpen(f"the schema {self._schema} is not there")
+        if self._connection.is_closed():
+            self._connection = await self._database.connect()
+        return self._connection
+
+    async def _timed(self, statement: str) -> float:
         try:
+            connection = await self._connected()
             began = time.perf_counter()
-            await self._connection.fetchval(statement)
+            await connection.fetchval(statement)
             return time.perf_counter() - began
         except DRIVER_ERRORS as error:
             raise translate(error, self._database.where) from error

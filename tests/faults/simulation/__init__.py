@@ -1,0 +1,1 @@
+"""Workers, keepers, rescue and a store in one thread, under simulated time and a seeded scheduler."""

@@ -1,0 +1,94 @@
+"""What the jobs of a simulation do when they run. Each does what its payload says."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+
+from tests.faults.simulation.process import here
+from windlass import Cancel, Context, Fail, RetryAfter, Snooze, Windlass
+from windlass.registry import Registry
+from windlass.retry import Retry
+from windlass.verification.history import Ended, Started, Trouble
+
+TASKS = ("alpha", "beta", "gamma")
+
+
+class Mishap(Exception):
+    """What a failing handler raises."""
+
+
+async def act(ctx: Context, plan: str, seconds: float) -> None:
+    """Do it, and write down when it began and how it ended."""
+    process, job_id, fence = here(), ctx.job.id, ctx.fence
+    process.write(Started(at=process.now(), by=process.name, id=job_id, fence=fence))
+    well = False
+    try:
+        await _follow(ctx, plan, seconds)
+        well = True
+    finally:
+        process.write(Ended(at=process.now(), by=process.name, id=job_id, fence=fence, well=well))
+
+
+async def _follow(ctx: Context, plan: str, seconds: float) -> None:
+    process = here()
+    match plan:
+        case "work":
+            await asyncio.sleep(seconds)
+        case "at once":
+            pass
+        case "block":
+            process.write(Trouble(at=process.now(), by=process.name, kind="blocks"))
+            await process.main.block(seconds)
+        case "ignore":
+            await _ignore_cancellation(seconds)
+        case "kill":
+            await asyncio.sleep(seconds)
+            process.write(Trouble(at=process.now(), by=process.name, kind="killed by its job"))
+            process.kill()
+            await asyncio.Event().wait()  # not one more instruction
+        case "err":
+            await asyncio.sleep(seconds)
+            raise Mishap("as planned")
+        case "err once":
+            if ctx.attempt == 1:
+                raise RetryAfter(seconds)
+        case "snooze":
+            # Not for ever: what it was told to do once, the attempt number cannot tell.
+            if not ctx.checkpoint:
+                await ctx.checkpoint({"snoozed": True})
+                raise Snooze(seconds)
+        case "give up":
+            raise Fail("as planned")
+        case "cancel":
+            raise Cancel("as planned")
+        case "report":
+            await ctx.progress(50)
+            await asyncio.sleep(seconds)
+        case "release":
+            while not ctx.shutting_down and seconds > 0:
+                await asyncio.sleep(0.25)
+                seconds -= 0.25
+            if ctx.shutting_down:
+                ctx.release()
+        case _:
+            raise AssertionError(plan)
+
+
+async def _ignore_cancellation(seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + seconds
+    while (left := ends - loop.time()) > 0:
+        try:
+            await asyncio.sleep(left)
+        except asyncio.CancelledError:
+            continue
+
+
+@cache
+def registry() -> Registry:
+    """The tasks every simulated worker knows."""
+    app = Windlass("memory://")
+    for name in TASKS:
+        app.task(name=name, retry=Retry.fixed(0.4))(act)
+    return app.registry

@@ -1,0 +1,83 @@
+"""What can be asked of a simulation only, where nothing but what is simulated takes time.
+
+On a real machine a process may stand still between any two instructions, so nobody can promise when a handler
+starts or is stopped. Here that happens only when it is meant to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from windlass.verification.history import Event, Trouble
+from windlass.verification.lives import Book, Lease, Life
+
+TICK = 0.5
+"""How often the keeper looks at least."""
+OPENING = 5.0
+"""How long it may take to connect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What only the simulation knows about a run."""
+
+    plans: Mapping[UUID, str]
+    """What each job does."""
+    impatient: Collection[UUID]
+    """Jobs with a timeout."""
+    well_connected: Collection[str]
+    """Processes that never had any trouble with the network."""
+    stalls: bool
+    """Whether threads had to wait for a processor."""
+
+
+def broken_promises(events: list[Event], known: Known) -> Iterator[str]:
+    """What a worker did with a lease that it must not, or did not though it should have."""
+    book = Book(events)
+    frozen = {span.by for span in book.frozen}
+    blocked = {event.by for event in events if isinstance(event, Trouble) and event.kind == "blocks"}
+    for life, lease in book.leases:
+        yield from _started_late(life, lease)
+        if known.stalls or lease.by in frozen:
+            continue
+        plan = known.plans.get(life.id)
+        if lease.by not in blocked and plan not in {"ignore", "block"}:
+            yield from _stopped_late(life, lease)
+        if lease.by in known.well_connected and plan != "ignore" and life.id not in known.impatient:
+            yield from _lost_for_no_reason(life, lease)
+
+
+def _started_late(life: Life, lease: Lease) -> Iterator[str]:
+    """No handler starts under a lease that is over for all its worker knows."""
+    for start in lease.started:
+        late = start - _known_end(lease, start)
+        if late >= 0:
+            yield f"started late: {lease.by} started job {life.id} {late:.3f} s after its lease had ended"
+
+
+def _stopped_late(life: Life, lease: Lease) -> Iterator[str]:
+    """A handler that obeys does not run on for long after its lease, whatever the store does."""
+    for end, _ in lease.ended:
+        late = end - _known_end(lease, end)
+        # An answer of the store is waited for that long; at the start, its connection.
+        patience = max(lease.seconds / 4, OPENING if end < 2 * OPENING else 0.0)
+        if late > TICK + patience + 0.001:
+            yield f"stopped late: {lease.by} ran job {life.id} for {late:.3f} s after its lease had ended"
+
+
+def _lost_for_no_reason(life: Life, lease: Lease) -> Iterator[str]:
+    """A worker that runs and reaches the store keeps its jobs, also when a handler blocks its event loop."""
+    if not lease.started or life.cancellings:
+        return
+    if any(one.kept is False for one in lease.extensions if not lease.settlings or one.sent < lease.settlings[0].sent):
+        yield f"lost for no reason: {lease.by} lost job {life.id} though nothing was wrong with it"
+    elif any(one.accepted is False for one in lease.settlings):
+        yield f"lost for no reason: the outcome of job {life.id} was refused to {lease.by}"
+
+
+def _known_end(lease: Lease, now: float) -> float:
+    """When its holder must think that the lease ends, by what it had heard by then."""
+    heard = (one for one in lease.extensions if one.kept and one.answered is not None and one.answered <= now)
+    return max([lease.asked, *(one.sent for one in heard)]) + lease.seconds
