@@ -69,7 +69,7 @@ async def look_at_ground(url: str) -> Ground:
         await scratch.look()
         return scratch.ground
     finally:
-        await scratch.remove()
+        await _remove(scratch)
 
 
 def _scratch(url: str) -> Scratch:

@@ -40,10 +40,11 @@ class Examination:
         return [finding.text for finding in self.findings if finding.level is Level.PROBLEM]
 
 
-async def examine(url: str) -> Examination:
+async def examine(url: str, *, needed: bool = True) -> Examination:
     """Look at the store that ``url`` names, which must be there. Tables are neither made nor changed.
 
-    Raises ``StoreUnavailable`` where it cannot be reached, of which nothing can be said.
+    That there are none yet is a problem where they are ``needed``. Raises ``StoreUnavailable`` where the
+    store cannot be reached, of which nothing can be said.
     """
     ground = await look_at_ground(url)
     findings = _doubts(ground)
@@ -51,7 +52,7 @@ async def examine(url: str) -> Examination:
     try:
         async with Windlass(url, migrate=False) as app:
             if steps := await app.store.missing_steps():
-                findings.append(Finding(Level.PROBLEM, _behind(steps)))
+                findings.append(_behind(steps, needed=needed))
             else:
                 findings += [Finding(Level.PROBLEM, problem) for problem in await app.check()]
                 checked = True
@@ -73,10 +74,14 @@ def _doubts(ground: Ground) -> list[Finding]:
     return [Finding(Level.DOUBT, doubt) for doubt in ground.doubts]
 
 
-def _behind(steps: list[str]) -> str:
+def _behind(steps: list[str], *, needed: bool) -> Finding:
     if steps[0].startswith("0001"):
-        return "there are no tables of Windlass yet; `windlass migrate` or opening the app makes them"
-    return (
+        return Finding(
+            Level.PROBLEM if needed else Level.NOTE,
+            "there are no tables of Windlass yet; `windlass migrate` or opening the app makes them",
+        )
+    return Finding(
+        Level.PROBLEM,
         f"the tables are older than this Windlass, which would check what they do not have "
-        f"({', '.join(steps)}); `windlass migrate` or opening the app brings them up to date"
+        f"({', '.join(steps)}); `windlass migrate` or opening the app brings them up to date",
     )

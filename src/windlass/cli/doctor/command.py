@@ -155,10 +155,9 @@ async def _diagnose(url: str, plan: Plan | None, keep: Path | None) -> Diagnosis
 async def _examine(url: str, *, needed: bool) -> Examination:
     path = missing_file(url)
     if path is None:
-        return await examine(url)
-    error = no_database(path)
+        return await examine(url, needed=needed)
     if needed:
-        raise error
+        raise no_database(path)
     # The promises can be tried before there is anything to lose.
     return await survey(url, Finding(Level.NOTE, f"there is no database {path} yet, so nothing to check"))
 
