@@ -137,10 +137,10 @@ async def sweep(
             await _make_trouble(scene, plan, troubles or troubles_here(), watch)
             watch("waiting until all is quiet", 1.0)
             problems = await _quieten(app, crew, plan, patience)
-            problems += crew.problems
             for member in crew.members:
                 if member.alive:
                     await crew.stop(member)
+            problems += crew.problems  # now: who does not stop is one, too
             watch("reading the books", 1.0)
             await _write_down_the_end(app, recorder)
             problems += [f"the store itself says: {problem}" for problem in await app.check()]

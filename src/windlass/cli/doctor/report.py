@@ -132,7 +132,7 @@ def _sweep(outcome: Outcome) -> Iterator[str]:
         yield "No fault was injected: the time was too short."
     yield ""
     counted = [
-        (f"{'· ' if ' ' in name else ''}{title}", report.counts[name])
+        (f"{'- ' if ' ' in name else ''}{title}", report.counts[name])
         for name, title in _LOOKED_AT.items()
         if name in report.counts
     ]
@@ -168,8 +168,8 @@ def _examined(promise: Promise) -> str:
 def _what_to_do(diagnosis: Diagnosis, outcome: Outcome) -> Iterator[str]:
     yield (
         f"**This must not happen.** Please report it: open an issue of Windlass with this report and the "
-        f"histories, which are kept in {diagnosis.histories}: what each process did, without payloads, URLs "
-        "or passwords of yours. "
+        f"histories, which are kept in {diagnosis.histories}: what each process of the sweep did and "
+        "logged, with no job and no password of yours. "
         f"`windlass doctor --verify --seed {outcome.plan.seed} --keep DIRECTORY` tries the same faults again "
         "and keeps the histories in a place of your choice."
     )
