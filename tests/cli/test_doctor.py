@@ -75,7 +75,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Pretend:
                 list(violations),
                 COUNTS if counts is None else counts,
                 {"worker killed": 7, "worker frozen past its lease": 1200},
-                recovery or Recovery(orphans=10, worst_after_lease=0.25),
+                recovery or Recovery(orphans=10, timed=10, worst_after_lease=0.25),
                 {violation.rule: 1234 for violation in violations},
             )
             return Outcome(plan, report, Ground("SQLite 3.99"), "a place of its own", plan.seconds + 4)
@@ -376,16 +376,20 @@ def test_what_was_not_tried_is_not_called_kept(run: Run, pretend: Pretend) -> No
 
 
 @pytest.mark.parametrize(
-    ("worst", "said"),
+    ("timed", "worst", "said"),
     [
-        (0.0, "found again no later than the end of its lease; promised is 1 s."),
-        (0.25, "found again 250 ms after the end of its lease; promised is 1 s."),
-        (1.5, "Nobody who asked for work was turned away meanwhile"),
+        (10, 0.0, "found again no later than the end of its lease; promised is 1 s."),
+        (10, 0.25, "found again 250 ms after the end of its lease; promised is 1 s."),
+        (10, 1.5, "Nobody who asked for work was turned away meanwhile"),
+        (4, 0.25, "Of 4 it is known for certain when they ended. The slowest"),
+        (0, None, "Of none it is known when it ended"),
     ],
 )
-def test_recovery_is_told_against_its_promise(run: Run, pretend: Pretend, worst: float, said: str) -> None:
+def test_recovery_is_told_against_its_promise(
+    run: Run, pretend: Pretend, timed: int, worst: float | None, said: str
+) -> None:
     """The slowest counts; where it is beyond the promise and none was broken, why that can be."""
-    pretend(recovery=Recovery(orphans=10, worst_after_lease=worst))
+    pretend(recovery=Recovery(orphans=10, timed=timed, worst_after_lease=worst))
     answer = run("doctor", "--verify")
     assert answer.code == 0
     assert said in answer.out

@@ -89,7 +89,8 @@ async def verify(
         raise InvalidInput(
             f"seconds is {plan.seconds:,.15g}; {SHORTEST_SECONDS:g} to {LONGEST_SECONDS:,.0f} are possible"
         )
-    _refuse_used(keep)
+    if keep is not None:
+        check_empty(keep)
     async with make_scratch(url) as scratch:
         if not scratch.ground.shared:
             raise InvalidInput(
@@ -239,9 +240,10 @@ def _stored(record: JobRecord, at: float, ahead: float) -> Stored:
     )
 
 
-def _refuse_used(keep: Path | None) -> None:
-    if keep is not None and keep.exists() and any(keep.iterdir()):
-        raise InvalidInput(f"{keep} is not empty, and histories of two sweeps must not mix; name a new one")
+def check_empty(directory: Path) -> None:
+    """Histories of another sweep would be read as part of this one."""
+    if directory.exists() and any(directory.iterdir()):
+        raise InvalidInput(f"{directory} is not empty; histories need a directory of their own")
 
 
 @contextlib.contextmanager

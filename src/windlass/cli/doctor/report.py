@@ -182,14 +182,15 @@ def _recovery(outcome: Outcome) -> Iterator[str]:
         yield "No worker died while it held a job, so recovery was not tried; --seconds 60 or more tries it."
         return
     left = words.plural(recovery.orphans, "lease was", "leases were")
+    left += " left by a worker that died or stood still."
     if worst is None:
-        yield f"{left} left by a worker that died or stood still, and none of the jobs was found again."
+        yield f"{left} Of none it is known when it ended: calls that may have lengthened it were lost."
         return
+    if recovery.timed < recovery.orphans:
+        left += f" Of {recovery.timed:,} it is known for certain when they ended."
     when = f"{words.latency(worst)} after" if worst else "no later than"
-    said = (
-        f"{left} left by a worker that died or stood still. The slowest job was found again {when} the end "
-        f"of its lease; promised is {NOTICE_SECONDS:g} s."
-    )
+    said = f"{left} The slowest job was found again {when} the end of its lease;"
+    said += f" promised is {NOTICE_SECONDS:g} s."
     if worst > NOTICE_SECONDS and outcome.kept:
         said += " Nobody who asked for work was turned away meanwhile: workers, or the machine, were busy."
     yield said

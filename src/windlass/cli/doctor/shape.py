@@ -59,6 +59,7 @@ def _outcome_json(outcome: Outcome, diagnosis: Diagnosis) -> dict[str, Any]:
         ],
         "recovery": {
             "orphans": report.recovery.orphans,
+            "timed": report.recovery.timed,
             "worst_seconds_after_lease": report.recovery.worst_after_lease,
             "promised_seconds_after_lease": NOTICE_SECONDS,
         },

@@ -6,7 +6,7 @@ import sqlite3
 from importlib.resources import files
 
 from windlass.errors import SchemaTooNew
-from windlass.stores.sqlite.connection import begin_immediate, translate
+from windlass.stores.sqlite.connection import UNREADABLE, begin_immediate, translate
 from windlass.stores.sqlite.location import Location
 
 _VERSION_TABLE = """
@@ -47,14 +47,17 @@ def migrate(connection: sqlite3.Connection, location: Location, now: int) -> lis
     steps = migrations()
     newest = steps[-1][0]
     # A look without the lock first: nearly always there is nothing to do, and many workers start at once.
-    version = schema_version(connection)
+    try:
+        version = schema_version(connection)
+    except (sqlite3.Error, *UNREADABLE) as error:
+        raise translate(error, location) from error
     if version < newest:
         begin_immediate(connection, location)
         try:
             version = schema_version(connection)
             done = [_apply(connection, step, now) for step in steps if step[0] > version]
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, *UNREADABLE) as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise translate(error, location) from error

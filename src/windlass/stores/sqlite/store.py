@@ -79,7 +79,7 @@ class SqliteStore:
         writer = await asyncio.to_thread(
             Writer, self._location, self._clock, self._limits, self._doorbell, loop
         )
-        self._open = (writer, Reader(self._location))
+        self._open = (writer, Reader(self._location, writer.presence))
 
     async def close(self) -> None:
         if self._open is None:
@@ -106,7 +106,7 @@ class SqliteStore:
         return await self._reader.run(lambda connection: missing_steps(connection, self._location))
 
     async def check(self) -> list[str]:
-        return await self._reader.run(check)
+        return await self._reader.run(lambda connection: check(connection, self._location))
 
     async def now(self) -> int:
         return self._clock.now()
