@@ -35,6 +35,13 @@ def schema_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT coalesce(max(version), 0) FROM windlass_schema").fetchone()[0])
 
 
+def missing_steps(connection: sqlite3.Connection, location: Location) -> list[str]:
+    """The names of the steps that ``migrate`` would take."""
+    version = schema_version(connection)
+    _refuse_newer(version, location)
+    return [name for number, name, _ in migrations() if number > version]
+
+
 def migrate(connection: sqlite3.Connection, location: Location, now: int) -> list[str]:
     """Run what is missing, all in one transaction: a crash leaves the old schema or the new one."""
     steps = migrations()
@@ -55,11 +62,16 @@ def migrate(connection: sqlite3.Connection, location: Location, now: int) -> lis
                 connection.execute("ROLLBACK")
             raise translate(error, location) from error
         return done
+    _refuse_newer(version, location)
+    return []
+
+
+def _refuse_newer(version: int, location: Location) -> None:
+    newest = migrations()[-1][0]
     if version > newest:
         raise SchemaTooNew(
             f"{location.path} has schema version {version}, this Windlass knows {newest}; upgrade Windlass"
         )
-    return []
 
 
 def _apply(connection: sqlite3.Connection, step: tuple[int, str, str], now: int) -> str:

@@ -47,7 +47,7 @@ from windlass.stores.sqlite.checking import check
 from windlass.stores.sqlite.connection import connect
 from windlass.stores.sqlite.doorbell import Doorbell, Registration
 from windlass.stores.sqlite.location import check_location, parse_url
-from windlass.stores.sqlite.migrating import migrate
+from windlass.stores.sqlite.migrating import migrate, missing_steps
 from windlass.stores.sqlite.reader import Reader
 from windlass.stores.sqlite.statistics import stats, topics
 from windlass.stores.sqlite.transaction import Transaction
@@ -101,6 +101,9 @@ class SqliteStore:
 
     async def migrate(self) -> list[str]:
         return await asyncio.to_thread(self._migrate)
+
+    async def missing_steps(self) -> list[str]:
+        return await self._reader.run(lambda connection: missing_steps(connection, self._location))
 
     async def check(self) -> list[str]:
         return await self._reader.run(lambda connection: check(connection, self._location))
