@@ -49,7 +49,7 @@ _LOOKED_AT: Final[Mapping[str, str]] = {
 _LIMITS: Final = (
     "A sweep kills processes, freezes them and takes the store away from them. It does not cut the power or "
     "set a clock, and it cannot see a disk that says *written* too early or a standby that lags behind. What "
-    "holds then, and with which settings, is in *Promises, with their caveats* "
+    "holds then, and with which settings, is in *Promises* "
     "(docs/explanation/promises.md)."
 )
 
