@@ -59,7 +59,7 @@ _log = logging.getLogger("windlass.worker")
 class Worker:
     """Runs the jobs of an app's tasks until it is stopped.
 
-    ``clock`` and ``keeper_thread`` are where time and the keeper's thread come from; a simulation has its own.
+    ``clock`` and ``keeper_thread``: where time and the keeper's thread come from; a simulation has its own.
     """
 
     def __init__(

@@ -77,7 +77,7 @@ class FencesByAttempt(Broken):
 
 
 class _Endless(Book):
-    def held(self, lease: Lease, now: int) -> Job | None:
+    def held(self, lease: Lease, now: int) -> Job | None:  # noqa: ARG002 - which is the bug
         job = self.jobs.get(lease.job_id)
         return job if job is not None and job.leased_until is not None and job.fence == lease.fence else None
 
@@ -151,7 +151,12 @@ class LeaksTenants(Broken):
     """Who asks for the jobs of one tenant is shown those of all."""
 
     async def list_jobs(
-        self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0
+        self,
+        where: JobFilter,  # noqa: ARG002 - which is the bug
+        *,
+        limit: int,
+        cursor: int | None = None,
+        offset: int = 0,
     ) -> Page:
         return await super().list_jobs(JobFilter(), limit=limit, cursor=cursor, offset=offset)
 

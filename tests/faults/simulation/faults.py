@@ -11,6 +11,7 @@ from tests.faults.simulation.process import Process
 from windlass.verification.history import StoreCame, StoreLeft
 
 if TYPE_CHECKING:
+    from tests.faults.simulation.producers import Producer
     from tests.faults.simulation.world import Workplace, World
 
 FATAL_VERBS = ((), (), ("claim",), ("settle",), ("extend",), ("enqueue",), ("start", "settle"))
@@ -40,7 +41,10 @@ class Faults:
             weather.slowest = min(weather.slowest, 0.02)
 
     def _all_weather(self) -> list[Weather]:
-        return [one.weather for one in (*self._world.workers, *self._world.producers)]
+        return [one.weather for one in self._places()]
+
+    def _places(self) -> list[Workplace | Producer]:
+        return [*self._world.workers, *self._world.producers]
 
     def _victim(self) -> Workplace | None:
         alive = [one for one in self._world.workers if one.process.alive]
@@ -57,7 +61,9 @@ class Faults:
         if (victim := self._victim()) is not None:
             self._world.trouble("freeze")
             victim.process.freeze()
-            self._world.timeline.after(self._chance.uniform(0.1, 2.0) * self._world.lease, victim.process.thaw)
+            self._world.timeline.after(
+                self._chance.uniform(0.1, 2.0) * self._world.lease, victim.process.thaw
+            )
 
     def _sleep(self) -> None:
         """The machine on which they all run is put to sleep, and wakes up again."""
@@ -79,12 +85,12 @@ class Faults:
     def _cut_one(self) -> None:
         if (victim := self._victim()) is not None:
             self._world.trouble("cut")
-            self._cut(victim.weather, victim.process.name, self._chance.uniform(0.1, 2.0) * self._world.lease)
+            self._cut(victim.weather, victim.process.name, self._chance.uniform(0.1, 2.5) * self._world.lease)
 
     def _cut_all(self) -> None:
         self._world.trouble("store away")
         seconds = self._chance.uniform(0.1, 1.5) * self._world.lease
-        for one in (*self._world.workers, *self._world.producers):
+        for one in self._places():
             self._cut(one.weather, one.process.name, seconds)
 
     def _cut(self, weather: Weather, name: str, seconds: float) -> None:
@@ -116,9 +122,7 @@ class Faults:
             weather.ever_bad = True
             weather.lose_request, weather.lose_reply, weather.hang = request, reply, hang
             weather.only, weather.hint_loss = only, chance.random()
-        self._world.timeline.after(
-            chance.uniform(0.2, 1.5) * self._world.lease, lambda: [weather.clear_up() for weather in hit]
-        )
+        self._world.timeline.after(chance.uniform(0.2, 1.5) * self._world.lease, lambda: _clear_up(hit))
 
     def _slow(self) -> None:
         """A network, or a disk, that takes its time."""
@@ -131,6 +135,11 @@ class Faults:
                 self._chance.uniform(0.5, 2.0) * self._world.lease,
                 lambda: setattr(victim.weather, "slowest", usual),
             )
+
+
+def _clear_up(hit: list[Weather]) -> None:
+    for weather in hit:
+        weather.clear_up()
 
 
 def _thaw(asleep: list[Process], chance: random.Random) -> None:

@@ -38,13 +38,18 @@ def broken_promises(events: list[Event], known: Known) -> Iterator[str]:
     book = Book(events)
     frozen = {span.by for span in book.frozen}
     blocked = {event.by for event in events if isinstance(event, Trouble) and event.kind == "blocks"}
+    connected: dict[str, float] = {}  # keepers, by when the store had first answered them
+    for _, lease in book.leases:
+        for extension in lease.extensions:
+            if extension.kept is not None and extension.answered is not None:
+                connected[lease.by] = min(extension.answered, connected.get(lease.by, extension.answered))
     for life, lease in book.leases:
         yield from _started_late(life, lease)
         if known.stalls or lease.by in frozen:
             continue
         plan = known.plans.get(life.id)
         if lease.by not in blocked and plan not in {"ignore", "block"}:
-            yield from _stopped_late(life, lease)
+            yield from _stopped_late(life, lease, connected.get(lease.by))
         if lease.by in known.well_connected and plan != "ignore" and life.id not in known.impatient:
             yield from _lost_for_no_reason(life, lease)
 
@@ -57,12 +62,12 @@ def _started_late(life: Life, lease: Lease) -> Iterator[str]:
             yield f"started late: {lease.by} started job {life.id} {late:.3f} s after its lease had ended"
 
 
-def _stopped_late(life: Life, lease: Lease) -> Iterator[str]:
+def _stopped_late(life: Life, lease: Lease, connected: float | None) -> Iterator[str]:
     """A handler that obeys does not run on for long after its lease, whatever the store does."""
     for end, _ in lease.ended:
         late = end - _known_end(lease, end)
-        # An answer of the store is waited for that long; at the start, its connection.
-        patience = max(lease.seconds / 4, OPENING if end < 2 * OPENING else 0.0)
+        # For an answer of the store the keeper waits that long; for its connection, before that.
+        patience = max(lease.seconds / 4, 0.0 if connected is not None and connected < end else OPENING)
         if late > TICK + patience + 0.001:
             yield f"stopped late: {lease.by} ran job {life.id} for {late:.3f} s after its lease had ended"
 
@@ -71,7 +76,11 @@ def _lost_for_no_reason(life: Life, lease: Lease) -> Iterator[str]:
     """A worker that runs and reaches the store keeps its jobs, also when a handler blocks its event loop."""
     if not lease.started or life.cancellings:
         return
-    if any(one.kept is False for one in lease.extensions if not lease.settlings or one.sent < lease.settlings[0].sent):
+    if any(
+        one.kept is False
+        for one in lease.extensions
+        if not lease.settlings or one.sent < lease.settlings[0].sent
+    ):
         yield f"lost for no reason: {lease.by} lost job {life.id} though nothing was wrong with it"
     elif any(one.accepted is False for one in lease.settlings):
         yield f"lost for no reason: the outcome of job {life.id} was refused to {lease.by}"

@@ -1,11 +1,13 @@
-"""One run from a seed: workers, producers and faults, until everything is settled; and what is wrong with it."""
+"""One run from a seed: workers, producers and faults, until everything is settled, and the verdict."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -69,7 +71,7 @@ class World:
         self.events: list[Event] = []
         self.problems: list[str] = []
         self.lease = self.chance.choice((2.0, 2.0, 2.0, 3.0, 5.0))
-        stalls = self.chance.choice((0.0, 0.0, 0.002, 0.01))
+        stalls = self.chance.choice((0.0, 0.0, 0.0, 0.002, 0.01))
         self.scheduler = Scheduler(self.timeline, random.Random(self.chance.random()), stalls)
         self.store_clock = OwnClock(self.timeline)
         store = make_store(self.store_clock)
@@ -153,7 +155,9 @@ class World:
             )
 
         if not self.scheduler.run(settled, until=faults.length + QUIET_WITHIN):
-            left = [f"{job.id} {job.state} {job.payload!r}" for job in book.jobs.values() if not job.state.final]
+            left = [
+                f"{job.id} {job.state} {job.payload!r}" for job in book.jobs.values() if not job.state.final
+            ]
             self.report(f"not settled {QUIET_WITHIN:g} s after the last fault: {left}")
         self.ending = True
         for one in self.workers:
@@ -195,7 +199,7 @@ class World:
 
     def broken_promises(self) -> list[str]:
         jobs = self.network.store._book.jobs.values()
-        places = [*self.workers, *self.producers]
+        places: list[Workplace | Producer] = [*self.workers, *self.producers]
         known = Known(
             plans={job.id: str(msgspec.json.decode(job.payload)["plan"]) for job in jobs},
             impatient={job.id for job in jobs if job.timeout is not None},
@@ -278,33 +282,45 @@ class _Complaints(logging.Handler):
 
 def simulate(seed: int, make_store: MakeStore | None = None, *, trace: bool = False) -> Outcome:
     """The run of this seed, from its first step to the verdict. The same seed gives the same, always."""
+    with _undisturbed(seed):
+        world = World(seed, make_store or _sound_store, trace)
+        log = logging.getLogger("windlass.worker")
+        complaints = _Complaints(world, trace)
+        log.addHandler(complaints)
+        log.setLevel(complaints.level)
+        try:
+            try:
+                world.run()
+            except TooManySteps as error:
+                world.report(str(error))
+            world.dump()
+            report = check(world.events)
+            world.problems += world.broken_promises()
+        finally:
+            log.removeHandler(complaints)
+            log.setLevel(logging.CRITICAL + 1)  # of what follows nothing is said: it happens to the dead
+            world.close()
+    seconds = round(world.timeline.now, 6)
+    return Outcome(seed, world.events, report, world.problems, world.scheduler.steps, seconds)
+
+
+@contextmanager
+def _undisturbed(seed: int) -> Iterator[None]:
+    """Nothing from outside gets into a run, and what it changes outside is put back."""
     log = logging.getLogger("windlass.worker")
     level, propagate = log.level, log.propagate
-    state = random.getstate()
+    state, collecting = random.getstate(), gc.isenabled()
     random.seed(seed)  # jitter and spread of the product itself
-    world = World(seed, make_store or _sound_store, trace)
-    complaints = _Complaints(world, trace)
-    log.addHandler(complaints)
-    log.setLevel(complaints.level)
     log.propagate = False
+    gc.disable()  # what it finalises, and when, would depend on everything that ran before
     try:
-        try:
-            world.run()
-        except TooManySteps as error:
-            world.report(str(error))
-        world.dump()
-        report = check(world.events)
-        world.problems += world.broken_promises()
+        yield
     finally:
-        log.removeHandler(complaints)
-        log.setLevel(logging.CRITICAL + 1)  # of what follows nothing is said: it happens to the dead
-        world.close()
         log.setLevel(level)
         log.propagate = propagate
         random.setstate(state)
-    return Outcome(
-        seed, world.events, report, world.problems, world.scheduler.steps, round(world.timeline.now, 6)
-    )
+        if collecting:
+            gc.enable()
 
 
 def _sound_store(clock: Clock) -> MemoryStore:
