@@ -29,7 +29,7 @@ def schemas(server: PostgresServer) -> set[str]:
         connection = await asyncpg.connect(server.url())
         try:
             rows = await connection.fetch(
-                "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, 'windlass_bench')"
+                "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, 'windlass_scratch')"
             )
             return {row[0] for row in rows}
         finally:
@@ -74,7 +74,7 @@ def test_a_file_is_measured_beside_and_never_opened(run: Run, project: Project) 
     assert answer.json["store"].startswith("SQLite 3.")
     assert answer.json["settings"]["synchronous"] == "full"
     assert answer.json["payload_bytes"] == 500
-    assert str(project.directory / "windlass_bench_") in answer.errors
+    assert str(project.directory / "windlass_scratch_") in answer.errors
     assert files(project) == before
     assert database.read_bytes() == content
 

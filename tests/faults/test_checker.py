@@ -383,7 +383,7 @@ def test_the_report_says_what_was_looked_at() -> None:
     assert report.counts["jobs"] == 1
     assert report.counts["grants"] == 2
     assert report.counts["runs"] == 2
-    assert report.counts["workers died"] == 1
+    assert report.counts["processes gone"] == 1
     assert report.recovery.orphans == 1
     assert report.recovery.worst_after_lease == pytest.approx(0.2, abs=0.05)
 

@@ -48,7 +48,7 @@ async def traces(url: str, tmp_path: Path) -> list[str]:
             rows = await connection.fetch("SELECT nspname FROM pg_namespace")
         finally:
             await connection.close()
-        left += [row[0] for row in rows if row[0].startswith("windlass_bench")]
+        left += [row[0] for row in rows if row[0].startswith("windlass_scratch")]
     return left
 
 
@@ -115,7 +115,7 @@ def test_a_file_lies_beside_the_real_one_with_its_options(tmp_path: Path) -> Non
     url = f"sqlite:///{tmp_path.as_posix()}/a%20b%3Fc/jobs.db?synchronous=normal&busy_timeout=7"
     location = parse_sqlite(SqliteScratch(url).url)
     assert Path(location.path).parent == directory
-    assert Path(location.path).name.startswith("windlass_bench_")
+    assert Path(location.path).name.startswith("windlass_scratch_")
     assert (location.synchronous, location.busy_seconds) == ("NORMAL", 7.0)
 
 
@@ -129,7 +129,7 @@ def test_a_schema_replaces_that_of_the_url_and_keeps_the_rest() -> None:
     """Server, credentials and options are those of the real one; the password is not for showing."""
     scratch = PostgresScratch("postgresql://app:s%40cret@db/shop?schema=jobs&connections=9&sslmode=require")
     location = parse_postgres(scratch.url)
-    assert location.schema.startswith("windlass_bench_")
+    assert location.schema.startswith("windlass_scratch_")
     assert location.connections == 9
     assert location.dsn == "postgresql://app:s%40cret@db/shop?sslmode=require"
     assert "cret" not in scratch.place
@@ -150,7 +150,7 @@ async def test_a_schema_that_cannot_be_removed_is_named(
 
     with monkeypatch.context() as patch:
         patch.setattr(scratch._database, "connect", refused)
-        with pytest.raises(StoreError, match=r"nobody is there; DROP SCHEMA windlass_bench_\w+ CASCADE"):
+        with pytest.raises(StoreError, match=r"nobody is there; DROP SCHEMA windlass_scratch_\w+ CASCADE"):
             await scratch.remove()
     await scratch.remove()
 

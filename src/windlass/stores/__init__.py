@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from windlass.clock import Clock, SystemClock
-from windlass.errors import ConfigurationError
+from windlass.errors import ConfigurationError, StoreError
 from windlass.stores.protocol import Store, StoreLimits
 from windlass.stores.scratch import Ground, Scratch
 from windlass.urls import shown_url
@@ -43,14 +43,23 @@ async def make_scratch(url: str) -> AsyncIterator[Scratch]:
     try:
         await scratch.make()
         yield scratch
-    finally:
-        removing = asyncio.ensure_future(scratch.remove())
+    except BaseException as error:
         try:
-            await asyncio.shield(removing)
-        except asyncio.CancelledError:
-            # Called off just now: what has been begun must be finished, or it would stay for ever.
-            await removing
-            raise
+            await _remove(scratch)
+        except StoreError as left:
+            error.add_note(str(left))  # beside what went wrong, not instead of it
+        raise
+    await _remove(scratch)
+
+
+async def _remove(scratch: Scratch) -> None:
+    removing = asyncio.ensure_future(scratch.remove())
+    try:
+        await asyncio.shield(removing)
+    except asyncio.CancelledError:
+        # Called off just now: what has been begun must be finished, or it would stay for ever.
+        await removing
+        raise
 
 
 def _scratch(url: str) -> Scratch:

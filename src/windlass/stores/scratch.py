@@ -1,7 +1,7 @@
 """A place of its own beside the jobs of a URL: empty at first, gone without a trace at the end.
 
-For measuring what a store can do where it really stands, on the same disk or server and with the same
-settings, without touching anybody's jobs.
+For finding out what a store can do and bear where it really stands, on the same disk or server and with the
+same settings, without touching anybody's jobs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,13 @@ class Scratch(Protocol):
     async def commit(self) -> float | None:
         """Seconds that one small durable commit takes; None where nothing is durable."""
 
+    async def disturb(self, seconds: float) -> str | None:
+        """Make the trouble that befalls a store of this kind, for about so long; what was done, in words.
+
+        None where there is nothing to disturb.
+        """
+
 
 def scratch_name() -> str:
     """A name that nobody has chosen before."""
-    return f"windlass_bench_{secrets.token_hex(6)}"
+    return f"windlass_scratch_{secrets.token_hex(6)}"

@@ -80,8 +80,8 @@ def _counts(book: Book) -> dict[str, int]:
         counts["jobs run more than once"] += runs > 1
         if life.end is not None:
             counts[f"jobs {life.end.state}"] += 1
-    counts["workers died"] = len(book.died)
-    counts["workers frozen"] = len(book.frozen)
+    counts["processes gone"] = len(book.died)
+    counts["processes frozen"] = len(book.frozen)
     counts["events without a grant"] = len(book.strays)
     return {name: number for name, number in sorted(counts.items()) if number or " " not in name}
 
@@ -92,7 +92,7 @@ def _recovery(book: Book) -> Recovery:
         recovery.orphans += 1
         if orphan.found is None:
             continue
-        due = orphan.left + orphan.lease.seconds
+        due = orphan.due
         # Nobody can be found by a store that is away: count from its return.
         for span in book.away:
             if span.begin <= max(due, orphan.found) and span.end > due:

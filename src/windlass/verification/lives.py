@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import assert_never
 from uuid import UUID
 
@@ -194,6 +195,15 @@ class Book:
         if life is None:
             life = self.lives[job_id] = Life(job_id)
         return life
+
+    @cached_property
+    def unheard_claims(self) -> list[ClaimCalled]:
+        """Claims whose answers nobody got: they may have been granted jobs."""
+        return [
+            one.called
+            for one in self.claimings
+            if one.answered is None or one.answered.result is not Result.OK
+        ]
 
     @property
     def leases(self) -> Iterable[tuple[Life, Lease]]:

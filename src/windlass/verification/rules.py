@@ -11,7 +11,7 @@ from uuid import UUID
 
 from windlass.model import FINAL_STATES, State
 from windlass.verification.history import Result
-from windlass.verification.lives import Book, Lease, Life
+from windlass.verification.lives import FOREVER, Book, Lease, Life
 
 CLOCK_SLACK = 0.05
 """Seconds by which the store's clock may run apart from the one of the events over a lease (NTP slews it)."""
@@ -282,11 +282,8 @@ class Orphan:
     life: Life
     lease: Lease
     left: float  # when its worker stopped
+    due: float  # when its lease must have ended
     found: float | None  # when somebody else got it, or it was ended by time; None: never
-
-    @property
-    def bound(self) -> float:
-        return self.left + self.lease.seconds + NOTICE_SECONDS
 
 
 def orphans(book: Book) -> Iterator[Orphan]:
@@ -302,7 +299,18 @@ def orphans(book: Book) -> Iterator[Orphan]:
                 found: float | None = following[0].received
             else:
                 found = life.end.ended if life.end is not None else None
-            yield Orphan(life, lease, left, found)
+            sent = [left, *_unheard(book, lease, found)]
+            yield Orphan(life, lease, left, max(sent) + lease.seconds, found)
+
+
+def _unheard(book: Book, lease: Lease, found: float | None) -> Iterator[float]:
+    """When calls may have come into force of which nobody knows: each means another lease to wait for."""
+    for extension in lease.extensions:
+        if extension.answered is None:
+            yield extension.sent + UNDER_WAY
+    for called in book.unheard_claims:
+        if lease.asked - UNDER_WAY <= called.at < (found or FOREVER) and lease.granted.topic in called.topics:
+            yield called.at + UNDER_WAY
 
 
 def _left(book: Book, lease: Lease) -> float | None:
@@ -332,15 +340,10 @@ def orphans_are_found_in_time(book: Book) -> Findings:
         if following:
             waited_until = following[0].asked  # from then on it may have been on its way to somebody
         elif end is not None and end.state in FINAL_STATES:
-            waited_until = end.ended if end.ended is not None else orphan.bound
+            waited_until = end.ended if end.ended is not None else orphan.due
         else:
             waited_until = float("inf")
-        # A claim whose answer nobody heard may have been granted the job, and a dead worker's last extension
-        # may have come into force later than it died.
-        waited_until = min([waited_until, *_unheard_claims(book, orphan)])
-        if any(extension.answered is None for extension in orphan.lease.extensions):
-            continue
-        for index in range(bisect_right(sent, orphan.bound), len(empty)):
+        for index in range(bisect_right(sent, orphan.due + NOTICE_SECONDS), len(empty)):
             called, answered = empty[index]
             if called.at >= waited_until:
                 break
@@ -351,15 +354,6 @@ def orphans_are_found_in_time(book: Book) -> Findings:
                     f"(lease {orphan.lease.seconds:g} s)"
                 )
                 break
-
-
-def _unheard_claims(book: Book, orphan: Orphan) -> Iterator[float]:
-    for claiming in book.claimings:
-        called, answered = claiming.called, claiming.answered
-        if answered is not None and answered.result is Result.OK:
-            continue
-        if called.at >= orphan.lease.asked - UNDER_WAY and orphan.lease.granted.topic in called.topics:
-            yield called.at
 
 
 RULES = (

@@ -27,3 +27,6 @@ class MemoryScratch:
 
     async def commit(self) -> float | None:
         return None
+
+    async def disturb(self, seconds: float) -> str | None:  # noqa: ARG002 - nobody is in between
+        return None

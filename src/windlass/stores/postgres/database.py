@@ -104,11 +104,17 @@ class Database:
             raise
         return connection
 
+    @property
+    def application_name(self) -> str:
+        """How our sessions are known to people who look at the server; queues that share it tell apart."""
+        schema = self.location.schema
+        return "windlass" if schema == "windlass" else f"windlass {schema}"
+
     def _arguments(self) -> dict[str, Any]:
         return {
             "timeout": CONNECT_SECONDS,
             "command_timeout": STATEMENT_SECONDS,
-            "server_settings": {"application_name": "windlass"},
+            "server_settings": {"application_name": self.application_name},
             # A pooler hands each transaction to any server connection, which knows nothing of our statements.
             "statement_cache_size": 0 if self.pooled else 100,
         }

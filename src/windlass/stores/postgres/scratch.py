@@ -22,7 +22,7 @@ SAFE_COMMITS: Final = ("on", "remote_apply", "remote_write", "local")
 
 
 class PostgresScratch:
-    """A schema ``windlass_bench_…``. That of the URL is not looked at."""
+    """A schema ``windlass_scratch_…``. That of the URL is not looked at."""
 
     def __init__(self, url: str) -> None:
         schema = scratch_name()
@@ -49,8 +49,8 @@ class PostgresScratch:
                 await self._refuse(error)
             await connection.execute(
                 self._database.qualify(
-                    "CREATE TABLE {schema}.bench_commits (number bigint); "
-                    "INSERT INTO {schema}.bench_commits VALUES (0)"
+                    "CREATE TABLE {schema}.scratch_commits (number bigint); "
+                    "INSERT INTO {schema}.scratch_commits VALUES (0)"
                 )
             )
             settings = {
@@ -87,15 +87,35 @@ class PostgresScratch:
 
     async def commit(self) -> float | None:
         return await self._timed(
-            self._database.qualify("UPDATE {schema}.bench_commits SET number = number + 1")
+            self._database.qualify("UPDATE {schema}.scratch_commits SET number = number + 1")
         )
 
-    async def _timed(self, statement: str) -> float:
+    async def disturb(self, seconds: float) -> str | None:  # noqa: ARG002 - over at once
+        """What a restart of a pooler, a failover or an administrator does to every session."""
+        try:
+            connection = await self._connected()
+            ended = await connection.fetchval(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                " WHERE application_name = $1 AND pid <> pg_backend_pid()",
+                self._database.application_name,
+            )
+        except DRIVER_ERRORS as error:
+            raise translate(error, self._database.where) from error
+        return "connections were terminated" if ended else None
+
+    async def _connected(self) -> Any:
+        """Our own connection, made anew when it was lost: whoever disturbs others is not spared either."""
         if self._connection is None:
             raise NotOpen(f"the schema {self._schema} is not there")
+        if self._connection.is_closed():
+            self._connection = await self._database.connect()
+        return self._connection
+
+    async def _timed(self, statement: str) -> float:
         try:
+            connection = await self._connected()
             began = time.perf_counter()
-            await self._connection.fetchval(statement)
+            await connection.fetchval(statement)
             return time.perf_counter() - began
         except DRIVER_ERRORS as error:
             raise translate(error, self._database.where) from error
@@ -105,9 +125,9 @@ class PostgresScratch:
             "SELECT quote_ident(current_user), quote_ident(current_database())"
         )
         raise ConfigurationError(
-            f"the role {role} may not create a schema in the database {database}, and the benchmark works in "
-            f"one of its own; GRANT CREATE ON DATABASE {database} TO {role}, or give the URL of another role "
-            "or database"
+            f"the role {role} may not create a schema in the database {database}, and this works in one of "
+            f"its own; GRANT CREATE ON DATABASE {database} TO {role}, or give the URL of another role or "
+            "database"
         ) from error
 
 

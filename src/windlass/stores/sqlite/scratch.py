@@ -25,7 +25,7 @@ IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
 class SqliteScratch:
-    """A file ``windlass_bench_….db`` beside the one of the URL, which is not even opened."""
+    """A file ``windlass_scratch_….db`` beside the one of the URL, which is not even opened."""
 
     def __init__(self, url: str) -> None:
         beside = Path(parse_url(url).path)
@@ -54,6 +54,10 @@ class SqliteScratch:
     async def commit(self) -> float | None:
         return await self._on_thread(self._commit)
 
+    async def disturb(self, seconds: float) -> str | None:
+        await self._on_thread(lambda: self._hold_the_lock(seconds))
+        return "another program held the write lock"
+
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
@@ -65,8 +69,8 @@ class SqliteScratch:
         kind = file_system_of(directory)
         self._connection = connect(self._location)
         try:
-            self._connection.execute("CREATE TABLE bench_commits (number INTEGER)")
-            self._connection.execute("INSERT INTO bench_commits VALUES (0)")
+            self._connection.execute("CREATE TABLE scratch_commits (number INTEGER)")
+            self._connection.execute("INSERT INTO scratch_commits VALUES (0)")
         except sqlite3.Error as error:
             raise translate(error, self._location) from error
         settings = {"synchronous": self._location.synchronous.lower()}
@@ -92,11 +96,22 @@ class SqliteScratch:
         began = time.perf_counter()
         begin_immediate(connection, self._location)
         try:
-            connection.execute("UPDATE bench_commits SET number = number + 1")
+            connection.execute("UPDATE scratch_commits SET number = number + 1")
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise translate(error, self._location) from error
         return time.perf_counter() - began
+
+    def _hold_the_lock(self, seconds: float) -> None:
+        """What an editor of databases, a backup or a long transaction of the application does."""
+        connection = self._connection
+        if connection is None:
+            raise NotOpen(f"{self.place} is not there")
+        begin_immediate(connection, self._location)
+        try:
+            time.sleep(seconds)
+        finally:
+            connection.execute("ROLLBACK")
 
     def _remove(self) -> None:
         connection, self._connection = self._connection, None

@@ -1,0 +1,123 @@
+"""The program of a process under test: a worker, or a producer, that writes down what it does.
+
+Its orders come as one line on its standard input, whose end tells it to stop: no password is shown in a list
+of processes, and nobody is left behind by a sweep that was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+from windlass.errors import StoreError
+from windlass.model import JobFilter
+from windlass.stores import Store
+from windlass.verification.history import FileRecorder, Listed
+from windlass.verification.recording import RecordingStore
+from windlass.verification.sweep_app import TENANTS, make_job, make_sweep_app
+from windlass.worker import Worker
+
+WORKER_CONCURRENCY = 10
+GUARD_CONCURRENCY = 50
+"""Plenty: whatever comes back must find a free slot there, or nobody could say how soon it came back."""
+LARGEST_BATCH = 10
+KEYS = 50
+"""Keys are used again and again, so that some are taken."""
+REMEMBERED = 100
+"""Jobs a producer may still cancel."""
+READY = b"ready\n"
+
+
+def main() -> None:
+    """Read the orders and follow them until standard input ends."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    # By number: a thread that waits inside a Python file object would keep the interpreter from ending.
+    number = sys.stdin.fileno()
+    orders = b""
+    while not orders.endswith(b"\n"):
+        piece = os.read(number, 65_536)
+        if not piece:
+            return  # called off before it began
+        orders += piece
+    asyncio.run(_follow(json.loads(orders), number))
+
+
+async def _follow(orders: dict[str, Any], number: int) -> None:
+    recorder = FileRecorder(Path(orders["history"]), orders["name"])
+    role = orders["role"]
+    app = make_sweep_app(
+        orders["url"],
+        lease=orders["lease"],
+        concurrency=GUARD_CONCURRENCY if role == "guard" else WORKER_CONCURRENCY,
+        recorder=recorder,
+        spared=role == "guard",
+    )
+    async with app:
+        store = cast("Store", RecordingStore(app.store, recorder))
+        os.write(sys.stdout.fileno(), READY)
+        if role != "producer":
+            worker = Worker(store, app.registry, app.settings, name=orders["name"], clock=app.clock)
+            _when_input_ends(number, worker.stop)
+            await worker.run()
+        else:
+            loop = asyncio.get_running_loop()
+            stopped = asyncio.Event()
+            _when_input_ends(number, lambda: loop.call_soon_threadsafe(stopped.set))
+            producer = Producer(store, recorder, random.Random(orders["seed"]), orders["pause"])  # noqa: S311
+            await producer.run(stopped)
+
+
+def _when_input_ends(number: int, stop: Any) -> None:
+    def listen() -> None:
+        while os.read(number, 64):
+            pass
+        stop()
+
+    threading.Thread(target=listen, name="windlass-parent", daemon=True).start()
+
+
+class Producer:
+    """Enqueues, cancels and looks, one call after another."""
+
+    def __init__(self, store: Store, recorder: FileRecorder, choose: random.Random, pause: float) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._choose = choose
+        self._pause = pause
+        self._recent: deque[UUID] = deque(maxlen=REMEMBERED)
+
+    async def run(self, stopped: asyncio.Event) -> None:
+        while not stopped.is_set():
+            try:
+                await self._call()
+            except StoreError:
+                await asyncio.sleep(0.1)  # it was written down; the next call tries again
+            await asyncio.sleep(self._choose.uniform(0.0, 2 * self._pause))
+
+    async def _call(self) -> None:
+        choose = self._choose
+        dice = choose.random()
+        if dice < 0.03 and self._recent:
+            await self._store.cancel([choose.choice(self._recent)])
+        elif dice < 0.05:
+            tenant = choose.choice(TENANTS)
+            page = await self._store.list_jobs(JobFilter(tenant=tenant), limit=20)
+            ids = [record.id for record in page.items]
+            me = self._recorder
+            me.write(Listed(at=me.now(), by=me.name, tenant=tenant, ids=ids))
+        elif dice < 0.15:
+            answers = await self._store.enqueue([make_job(choose, key=f"key-{choose.randrange(KEYS)}")])
+            self._recent.append(answers[0].job_id)
+        else:
+            number = choose.randint(2, LARGEST_BATCH) if dice < 0.35 else 1
+            answers = await self._store.enqueue([make_job(choose) for _ in range(number)])
+            self._recent += [answer.job_id for answer in answers]

@@ -1,0 +1,166 @@
+"""What happens to a PostgreSQL server and to the way there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from tests.faults.network import Network
+from tests.postgres.proxy import Proxy
+from tests.servers import PostgresServer
+from tests.servers.postgres import StopMode
+from windlass.verification.history import StoreCame, StoreLeft
+from windlass.verification.troubles import Scene, Trouble
+
+STATEMENTS = {"enqueue": "did_enqueue", "claim": ".claim(", "settle": ".settle(", "extend": ".extend("}
+"""How to recognise what a statement does."""
+
+
+class ServerTroubles:
+    """Every kind, for one server and one network."""
+
+    def __init__(self, server: PostgresServer, network: Network, schema: str) -> None:
+        self._server = server
+        self._network = network
+        self._schema = schema
+        self._restarting = asyncio.Lock()
+
+    def all(self) -> list[Trouble]:
+        return [
+            Trouble("crash server", 0.6, lambda scene: self._restart(scene, "immediate")),
+            Trouble("restart server", 0.3, lambda scene: self._restart(scene, "fast")),
+            Trouble("terminate backends", 1, self._terminate),
+            Trouble("lock table", 0.6, self._lock_table),
+            Trouble("cut connections", 1.5, self._cut),
+            Trouble("blackhole", 1, self._blackhole),
+            Trouble("half-open", 1, self._half_open),
+            Trouble("slow network", 1, self._delay),
+            Trouble("cut after bytes", 1.5, self._cut_after),
+            Trouble("refuse connections", 0.6, self._refuse),
+            *(
+                Trouble(f"lose {what}", 1, self._losing(verb, what))
+                for verb in STATEMENTS
+                for what in ("reply", "request")
+            ),
+        ]
+
+    # -- the server -------------------------------------------------------------------------------------
+
+    async def _restart(self, scene: Scene, mode: StopMode) -> None:
+        if self._restarting.locked():
+            return
+        async with self._restarting, away(scene):
+            scene.happened({"immediate": "server crashed", "fast": "server restarted"}[mode])
+            await asyncio.to_thread(self._server.stop, mode)
+            await asyncio.sleep(scene.choose.uniform(0.0, 1.5) * scene.lease)
+            await asyncio.to_thread(self._server.start)
+
+    async def _terminate(self, scene: Scene) -> None:
+        async with self._session() as session:
+            await session.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE starts_with(application_name, 'windlass') AND random() < 0.5"
+                " AND pid <> pg_backend_pid()"
+            )
+            scene.happened("backends terminated")
+
+    async def _lock_table(self, scene: Scene) -> None:
+        async with self._session() as session, away(scene):
+            await session.execute("BEGIN")
+            await session.execute(f"LOCK TABLE {self._schema}.jobs IN ACCESS EXCLUSIVE MODE")
+            scene.happened("table locked")
+            await asyncio.sleep(scene.choose.uniform(0.2, 1.5) * scene.lease)
+            await session.execute("ROLLBACK")
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[Any]:
+        """One of our own, straight; a server that is away just now has trouble enough."""
+        with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            session = await asyncpg.connect(self._server.url(), timeout=5)
+            try:
+                yield session
+            finally:
+                session.terminate()
+
+    # -- the network ------------------------------------------------------------------------------------
+
+    def _victim(self, scene: Scene) -> tuple[str, Proxy] | None:
+        member = scene.victim(scene.choose.choice(("worker", "worker", "producer")))
+        proxy = None if member is None else self._network.to(member.name)
+        return None if member is None or proxy is None else (member.name, proxy)
+
+    async def _cut(self, scene: Scene) -> None:
+        if (victim := self._victim(scene)) is not None and victim[1].cut():
+            scene.happened("connections cut")
+
+    async def _blackhole(self, scene: Scene) -> None:
+        """Nothing arrives for a while, then all of it."""
+        if (victim := self._victim(scene)) is not None:
+            name, proxy = victim
+            async with away(scene, name):
+                scene.happened("network silent, then back")
+                proxy.blackhole()
+                await asyncio.sleep(scene.choose.uniform(0.3, 3.0) * scene.lease)
+                proxy.restore()
+
+    async def _half_open(self, scene: Scene) -> None:
+        """Nothing arrives for a while, then the connections turn out to be dead."""
+        if (victim := self._victim(scene)) is not None:
+            name, proxy = victim
+            async with away(scene, name):
+                scene.happened("connections half-open, then reset")
+                proxy.blackhole()
+                await asyncio.sleep(scene.choose.uniform(0.3, 3.0) * scene.lease)
+                proxy.cut()
+                proxy.restore()
+
+    async def _delay(self, scene: Scene) -> None:
+        if (victim := self._victim(scene)) is not None:
+            scene.happened("network slow")
+            victim[1].delay = scene.choose.uniform(0.02, 0.3)
+            await asyncio.sleep(2 * scene.lease)
+            victim[1].delay = 0.0
+
+    async def _cut_after(self, scene: Scene) -> None:
+        if (victim := self._victim(scene)) is not None:
+            scene.happened("cut in the middle of an answer")
+            victim[1].cut_after(scene.choose.randrange(1, 3000))
+
+    async def _refuse(self, scene: Scene) -> None:
+        if (victim := self._victim(scene)) is not None:
+            name, proxy = victim
+            async with away(scene, name):
+                scene.happened("connections refused")
+                proxy.refuse = True
+                proxy.cut()
+                await asyncio.sleep(scene.choose.uniform(0.2, 2.0) * scene.lease)
+                proxy.refuse = False
+
+    def _losing(self, verb: str, what: str) -> Callable[[Scene], Coroutine[Any, Any, None]]:
+        async def lose(scene: Scene) -> None:
+            if (victim := self._victim(scene)) is None:
+                return
+            proxy = victim[1]
+            plan = proxy.lose_reply if what == "reply" else proxy.lose_request
+            happened = plan(STATEMENTS[verb])
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(happened.wait(), 5.0)
+                scene.happened(f"{what} of {verb} lost")
+
+        return lose
+
+
+@asynccontextmanager
+async def away(scene: Scene, by: str = "") -> AsyncIterator[None]:
+    """Nobody, or one process, can reach the store meanwhile."""
+    me = scene.recorder
+    me.write(StoreLeft(at=me.now(), by=by))
+    try:
+        yield
+    finally:
+        me.write(StoreCame(at=me.now(), by=by))
