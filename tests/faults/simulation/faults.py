@@ -24,9 +24,11 @@ class Faults:
         self._world = world
         self._chance = random.Random(world.chance.random())
         self.length = self._chance.uniform(2.0, 4.0 + world.lease)
+        if self._chance.random() < 0.3:  # long enough for outages that outlast leases and those who hold them
+            self.length += 2 * world.lease
         kinds: list[Callable[[], None]] = [
-            self._kill, self._kill, self._freeze, self._cut_one, self._cut_all, self._rain, self._rain,
-            self._stop, self._slow, self._sleep, self._sleep,
+            self._kill, self._kill, self._freeze, self._cut_one, self._cut_one, self._cut_all, self._rain,
+            self._rain, self._stop, self._slow, self._sleep, self._sleep,
         ]  # fmt: skip
         for _ in range(self._chance.randint(2, 8)):
             world.timeline.at(self._chance.uniform(0.0, self.length), self._chance.choice(kinds))
@@ -85,7 +87,7 @@ class Faults:
     def _cut_one(self) -> None:
         if (victim := self._victim()) is not None:
             self._world.trouble("cut")
-            self._cut(victim.weather, victim.process.name, self._chance.uniform(0.1, 2.5) * self._world.lease)
+            self._cut(victim.weather, victim.process.name, self._chance.uniform(0.1, 3.5) * self._world.lease)
 
     def _cut_all(self) -> None:
         self._world.trouble("store away")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.faults.simulation import process, world
-from tests.faults.simulation.broken import BUGS, Broken
+from tests.faults.simulation.broken import BUGS, Broken, RefusesExtensions
 from tests.faults.simulation.world import Outcome, simulate
 from windlass.worker.held import Held
 from windlass.worker.keeper import Keeper
@@ -37,9 +37,11 @@ def test_a_keeper_on_the_workers_own_loop_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_keeper_that_does_not_watch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Handlers run on long after their leases."""
-    monkeypatch.setattr(Keeper, "_watch", lambda _: None)
-    _first(lambda outcome: _breaks(outcome, "stopped late"))
+    """Handlers run on long after their leases; with the watchdog none does in the same schedule."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Keeper, "_watch", lambda _: None)
+        seed = _first(lambda outcome: _breaks(outcome, "stopped late"), RefusesExtensions)
+    assert not _breaks(simulate(seed, RefusesExtensions), "stopped late")
 
 
 def test_a_worker_that_counts_leases_from_their_arrival_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
