@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.faults.simulation.connection import Weather
 from tests.faults.simulation.process import Process
-from windlass.verification.history import StoreCame, StoreLeft
+from windlass.verification.history import ClockStepped, StoreCame, StoreLeft
 
 if TYPE_CHECKING:
     from tests.faults.simulation.producers import Producer
@@ -30,6 +30,8 @@ class Faults:
             self._kill, self._kill, self._freeze, self._cut_one, self._cut_one, self._cut_all, self._rain,
             self._rain, self._stop, self._slow, self._sleep, self._sleep,
         ]  # fmt: skip
+        if self._chance.random() < 0.1:  # then the checker knows less: not too often
+            kinds.append(self._step_clock)
         for _ in range(self._chance.randint(2, 8)):
             world.timeline.at(self._chance.uniform(0.0, self.length), self._chance.choice(kinds))
 
@@ -125,6 +127,13 @@ class Faults:
             weather.lose_request, weather.lose_reply, weather.hang = request, reply, hang
             weather.only, weather.hint_loss = only, chance.random()
         self._world.timeline.after(chance.uniform(0.2, 1.5) * self._world.lease, lambda: _clear_up(hit))
+
+    def _step_clock(self) -> None:
+        """The store's clock is set: leases end sooner or later than they were to."""
+        seconds = self._chance.uniform(-3.0, 3.0)
+        self._world.trouble("clock stepped")
+        self._world.keep(ClockStepped(at=self._world.timeline.now, seconds=seconds))
+        self._world.store_clock.step(seconds)
 
     def _slow(self) -> None:
         """A network, or a disk, that takes its time."""

@@ -25,6 +25,10 @@ class OwnClock:
         self._epoch = EPOCH + int(wrong_by * MICROSECONDS)
         self._started = started
 
+    def step(self, seconds: float) -> None:
+        """Somebody sets the clock."""
+        self._epoch += int(seconds * MICROSECONDS)
+
     def now(self) -> int:
         return self._epoch + round(self._timeline.now * MICROSECONDS)
 

@@ -50,7 +50,7 @@ def broken_promises(events: list[Event], known: Known) -> Iterator[str]:
             continue
         if plan != "block":
             yield from _stopped_late(life, lease, connected.get(lease.by), still)
-        steady = lease.by in known.well_connected and lease.by not in frozen
+        steady = lease.by in known.well_connected and lease.by not in frozen and not book.clock_stepped
         if steady and life.id not in known.impatient:
             yield from _lost_for_no_reason(life, lease)
 

@@ -30,19 +30,20 @@ def test_no_schedule_breaks_a_promise(part: int) -> None:
 
 
 def test_faults_do_happen() -> None:
-    """A search that meets no trouble finds none: every kind of fault is there in a hundred schedules."""
+    """A search that meets no trouble finds none: every kind of fault is there in sixty schedules."""
     tally = Tally()
-    for seed in range(100):
+    for seed in range(60):
         tally.count(simulate(seed))
     for kind in (
         "kill", "killed by its job", "freeze", "sleep", "cut", "store away", "rain", "stop", "slow", "blocks",
+        "clock stepped",
         "request lost", "reply to claim lost", "reply to settle lost", "reply to extend lost",
         "reply to enqueue lost", "call hangs", "hint lost",
     ):  # fmt: skip
         assert tally.contents[f"fault: {kind}"] > 0, kind
     for what in ("endings refused", "endings unknown", "extensions refused", "jobs run more than once"):
         assert tally.contents[what] > 0, what
-    assert tally.contents["jobs"] > 1000
+    assert tally.contents["jobs"] > 500
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

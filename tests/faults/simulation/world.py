@@ -15,7 +15,7 @@ import msgspec
 
 from tests.faults.simulation.connection import LossyStore, Network, Weather
 from tests.faults.simulation.faults import Faults
-from tests.faults.simulation.handlers import registry
+from tests.faults.simulation.handlers import TASKS, registry
 from tests.faults.simulation.loop import Timeline
 from tests.faults.simulation.process import EPOCH, OwnClock, Process, SimulatedThread
 from tests.faults.simulation.producers import Producer
@@ -230,6 +230,8 @@ class Workplace:
             Settings(lease=world.lease, shutdown_grace=chance.choice((0.0, 3.0))),
             name=name,
             concurrency=chance.randint(1, 5),
+            topics=None if chance.random() < 0.8 or name == "host-fresh" else chance.sample(TASKS, 2),
+            topic_concurrency={"alpha": 1} if chance.random() < 0.2 else None,
             handle_signals=False,
             isolate=False,
             clock=self.process.clock,
