@@ -21,7 +21,7 @@ from tests.faults.server_troubles import ServerTroubles
 from tests.servers import DURABLE, PostgresServer
 from windlass.stores import make_scratch
 from windlass.stores.postgres.location import parse_url
-from windlass.verification.sweep import Outcome, Plan, sweep
+from windlass.verification.sweep import Outcome, Plan, check_empty, sweep
 from windlass.verification.troubles import troubles_here
 
 
@@ -57,6 +57,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "faults": dict(sorted(report.troubles.items())),
         "faults in all": sum(report.troubles.values()),
         "orphans": report.recovery.orphans,
+        "orphans timed": report.recovery.timed,
         "worst seconds after the lease": report.recovery.worst_after_lease,
         "violations": [f"{violation.rule}: {violation.text}" for violation in report.violations],
         "more violations": report.left_out,
@@ -74,6 +75,7 @@ def main() -> None:
     with ExitStack() as stack:
         directory = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         directory.mkdir(parents=True, exist_ok=True)
+        check_empty(directory)
         if options.store == "postgres":
             server = stack.enter_context(PostgresServer(settings=DURABLE))
             outcome = asyncio.run(mix_on_postgres(plan, directory, server))

@@ -164,3 +164,18 @@ async def test_nothing_can_be_timed_where_nothing_was_made(tmp_path: Path) -> No
         with pytest.raises(NotOpen):
             await scratch.commit()
         await scratch.remove()
+
+
+async def test_what_went_wrong_is_told_before_what_could_not_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that hides another leaves people to repair the wrong thing."""
+
+    def stuck(scratch: SqliteScratch) -> None:
+        raise StoreError("it could not be removed")
+
+    monkeypatch.setattr(SqliteScratch, "_remove", stuck)
+    with pytest.raises(ValueError, match="the reason") as caught:
+        async with make_scratch(f"sqlite:///{tmp_path.as_posix()}/jobs.db"):
+            raise ValueError("the reason")
+    assert caught.value.__notes__ == ["it could not be removed"]

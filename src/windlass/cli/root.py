@@ -94,6 +94,8 @@ class Root(click.Group):
             return super().invoke(ctx)
         except WindlassError as error:
             failures.say(str(error))
+            for note in getattr(error, "__notes__", ()):
+                failures.warn(note)
             failures.maybe_say_traceback(ctx, error)
             ctx.exit(failures.exit_code(error))
         except BrokenPipeError:

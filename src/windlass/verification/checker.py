@@ -27,9 +27,11 @@ class Recovery:
     """What became of the jobs of workers that died, or stood still."""
 
     orphans: int = 0
+    timed: int = 0
+    """Those of which is known when their leases ended: no call was lost that may have lengthened them."""
     worst_after_lease: float | None = None
-    """Seconds from the end of the lease until somebody else had the job; the promise is one. Time in which
-    the store itself was away does not count."""
+    """Of these: seconds from the end of the lease until somebody else had the job; the promise is one. Time
+    in which the store itself was away does not count."""
 
 
 @dataclass(slots=True)
@@ -90,12 +92,13 @@ def _recovery(book: Book) -> Recovery:
     recovery = Recovery()
     for orphan in orphans(book):
         recovery.orphans += 1
-        if orphan.found is None:
+        due = orphan.left + orphan.lease.seconds
+        if orphan.found is None or orphan.due > due:
             continue
-        due = orphan.due
+        recovery.timed += 1
         # Nobody can be found by a store that is away: count from its return.
         for span in book.away:
-            if span.begin <= max(due, orphan.found) and span.end > due:
+            if not span.by and span.begin <= max(due, orphan.found) and span.end > due:
                 due = min(span.end, orphan.found)
         late = max(0.0, orphan.found - due)
         recovery.worst_after_lease = max(late, recovery.worst_after_lease or 0.0)

@@ -233,10 +233,17 @@ def _stored(record: JobRecord, at: float, ahead: float) -> Stored:
     )
 
 
+def check_empty(directory: Path) -> None:
+    """Histories of another sweep would be read as part of this one."""
+    if any(directory.iterdir()):
+        raise InvalidInput(f"{directory} is not empty; histories need a directory of their own")
+
+
 @contextlib.contextmanager
 def _directory(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
+        check_empty(keep)
         yield keep
         return
     with tempfile.TemporaryDirectory(prefix="windlass-verify-") as directory:
