@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import random
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -212,8 +213,10 @@ class World:
         self.ending = True
         for process in self.processes:
             process.kill()
-        for process in self.processes:
-            process.bury()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of what they would still have awaited
+            for process in self.processes:
+                process.bury()
 
 
 class Workplace:
