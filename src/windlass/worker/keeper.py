@@ -66,6 +66,10 @@ class Keeper:
     def stop(self) -> None:
         """Have ``run`` end soon. Does not block; from any thread."""
         self._stopped = True
+        self.look()
+
+    def look(self) -> None:
+        """Look at the leases now instead of at the next tick. From any thread."""
         loop, wake = self._loop, self._wake
         if loop is not None and wake is not None:
             try:
@@ -116,6 +120,7 @@ class Keeper:
                 await asyncio.wait_for(self._wake.wait(), self._tick_seconds())
             except TimeoutError:
                 return
+            self._wake.clear()
 
     async def _ask(self, held: list[Held], call: Awaitable[T]) -> T:
         """An answer of the store, in time for the next round: one that hangs must not stop the watchdog."""
