@@ -126,3 +126,36 @@ async def test_a_keeper_that_is_told_to_look_does_not_wait_for_its_tick(
                 await asyncio.sleep(0.005)
         one.stop()
         await running
+
+
+async def test_a_question_about_long_leases_leaves_time_to_watch_short_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store that does not answer is waited for no longer than the shortest lease allows."""
+    waits: list[float] = []
+
+    async def no_time(seconds: float, call: Any) -> Any:
+        waits.append(seconds)
+        return await call
+
+    monkeypatch.setattr(keeper, "within", no_time)
+    clock = FrozenClock()
+    unused: Any = None
+    async with Windlass("memory://", clock=clock) as app:
+
+        @app.task
+        async def work() -> None:
+            pass
+
+        held = HeldJobs()
+        for lease in (60.0, 2.0):
+            await work.enqueue()
+            [job] = (await app.store.claim(ClaimRequest("ada", (Lane("work", "work"),), 1, lease))).jobs
+            held.add(Held.since(clock.monotonic(), job, work))
+        one = keeper.Keeper(app.store, held, clock, unused, unused, unused, Recovery())
+        await one._store.open()
+        long, short = held.snapshot()
+        long.extend_at, long.settling = clock.monotonic(), True
+        await one._extend([long, short])
+        assert waits == [0.5]
+        await one._store.close()
