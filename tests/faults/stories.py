@@ -82,7 +82,7 @@ class Story:
         takes: float = 0.01,
         **about: Any,
     ) -> Story:
-        """Each grant is a job's number and its fence. An answer that ``takes`` long comes during what follows."""
+        """Each grant is a job's number and its fence. If it ``takes`` long, other things happen meanwhile."""
         call = next(self._calls)
         self.events.append(ClaimCalled(at=self.at, by=by, call=call, topics=["mail"], limit=10))
         about = {"attempt": 1, "lease": LEASE, "topic": "mail", "tenant": "root", **about}

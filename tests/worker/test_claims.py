@@ -19,6 +19,7 @@ from windlass.model import Claim, ClaimRequest
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
 from windlass.worker import Worker, worker
+from windlass.worker.keeper import Keeper
 
 
 async def test_a_claim_that_is_never_answered_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,18 +131,19 @@ async def test_a_claim_given_up_while_a_file_is_busy_loses_nothing(
 
 
 class _LateStore(SwitchedStore):
-    """The first answer to a claim takes longer than a lease."""
+    """The first answer to a claim takes as long as a lease, or as this part of one."""
 
-    def __init__(self, inner: Store, clock: FrozenClock) -> None:
+    def __init__(self, inner: Store, clock: FrozenClock, leases: float = 1.0) -> None:
         super().__init__(inner, Switch())
-        self._late_by = clock.advance
+        self._clock = clock
+        self._leases = leases
         self._claims = 0
 
     async def claim(self, request: ClaimRequest) -> Claim:
         claim = await self._inner.claim(request)
         self._claims += 1
         if self._claims == 1:
-            self._late_by(request.lease_seconds)
+            self._clock.advance(request.lease_seconds * self._leases)
         return claim
 
 
@@ -164,3 +166,28 @@ async def test_a_job_whose_lease_ended_on_its_way_is_not_started() -> None:
         await run
         assert fences == [2]
         assert running.tally.lost == 1
+
+
+@pytest.mark.parametrize(("leases", "expected"), [(0.9, 1), (0.2, 0)], ids=["late", "in time"])
+async def test_leases_that_arrive_late_are_extended_at_once(
+    monkeypatch: pytest.MonkeyPatch, leases: float, expected: int
+) -> None:
+    """What is left of them may be less than the time to the keeper's next look."""
+    looks: list[str] = []
+    monkeypatch.setattr(Keeper, "look", lambda _: looks.append("now"))
+    monkeypatch.setattr(Keeper, "stop", lambda self: setattr(self, "_stopped", True))
+    clock = FrozenClock()
+    async with Windlass("memory://", clock=clock, poll_interval=0.02) as app:
+
+        @app.task
+        async def work() -> None:
+            pass
+
+        job = await work.enqueue()
+        store = cast("Store", _LateStore(app.store, clock, leases))
+        running = Worker(store, app.registry, app.settings, clock=clock, handle_signals=False)
+        run = asyncio.create_task(running.run())
+        await job.result(timeout=20)
+        running.stop()
+        await run
+        assert len(looks) == expected

@@ -81,3 +81,81 @@ async def test_a_start_that_is_taken_back_meanwhile_does_not_kill_the_keeper() -
         await one._record_starts([held])
         assert held.start_recorded
         await one._store.close()
+
+
+class _NoRegistrar:
+    """For a keeper that keeps leases and nothing else."""
+
+    started = False
+
+    def start(self, _: object) -> None:
+        self.started = True
+
+    async def stop(self, _: object) -> None:
+        pass
+
+
+async def test_a_keeper_that_is_told_to_look_does_not_wait_for_its_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A lease that is nearly over when the worker gets it is extended all the same."""
+    monkeypatch.setattr(keeper, "LONGEST_TICK", 60.0)
+    monkeypatch.setattr(keeper, "SHORTEST_TICK", 60.0)
+    clock = FrozenClock()
+    unused: Any = None
+    async with Windlass("memory://", clock=clock) as app:
+
+        @app.task
+        async def work() -> None:
+            pass
+
+        await work.enqueue()
+        [job] = (await app.store.claim(ClaimRequest("ada", (Lane("work", "work"),), 1, 10.0))).jobs
+        held = HeldJobs()
+        registrar: Any = _NoRegistrar()
+        one = keeper.Keeper(app.store, held, clock, unused, unused, registrar, Recovery())
+        running = asyncio.create_task(one.run())
+        await until(lambda: registrar.started)
+        for seconds in (9.0, 9.0):  # the second one tells whether it can be told again
+            clock.advance(seconds)
+            mine = Held.since(clock.monotonic() - 9.0, job, work)
+            mine.handler = running  # whichever: the job is at work
+            held.add(mine)
+            one.look()
+            while mine.deadline <= clock.monotonic() + 9.0:
+                await asyncio.sleep(0.005)
+        one.stop()
+        await running
+
+
+async def test_a_question_about_long_leases_leaves_time_to_watch_short_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store that does not answer is waited for no longer than the shortest lease allows."""
+    waits: list[float] = []
+
+    async def no_time(seconds: float, call: Any) -> Any:
+        waits.append(seconds)
+        return await call
+
+    monkeypatch.setattr(keeper, "within", no_time)
+    clock = FrozenClock()
+    unused: Any = None
+    async with Windlass("memory://", clock=clock) as app:
+
+        @app.task
+        async def work() -> None:
+            pass
+
+        held = HeldJobs()
+        for lease in (60.0, 2.0):
+            await work.enqueue()
+            [job] = (await app.store.claim(ClaimRequest("ada", (Lane("work", "work"),), 1, lease))).jobs
+            held.add(Held.since(clock.monotonic(), job, work))
+        one = keeper.Keeper(app.store, held, clock, unused, unused, unused, Recovery())
+        await one._store.open()
+        long, short = held.snapshot()
+        long.extend_at, long.settling = clock.monotonic(), True
+        await one._extend([long, short])
+        assert waits == [0.5]
+        await one._store.close()

@@ -82,7 +82,9 @@ class RecordingStore:
 
     async def claim(self, request: ClaimRequest) -> Claim:
         number, me = next(self._numbers), self._recorder
-        topics = list(dict.fromkeys(lane.topic for lane in request.lanes))
+        # Of topics in which this worker has no room it is told nothing, and so nothing wrong.
+        room = request.topic_limits
+        topics = list(dict.fromkeys(lane.topic for lane in request.lanes if room.get(lane.topic, 1) > 0))
         me.write(ClaimCalled(at=me.now(), by=me.name, call=number, topics=topics, limit=request.limit))
         try:
             claim = await self._inner.claim(request)

@@ -328,6 +328,8 @@ def _left(book: Book, lease: Lease) -> float | None:
 
 
 def orphans_are_found_in_time(book: Book) -> Findings:
+    if book.clock_stepped:
+        return  # their leases may have been made longer by it
     empty = [
         (claiming.called, claiming.answered.at)
         for claiming in book.claimings

@@ -66,6 +66,10 @@ class Keeper:
     def stop(self) -> None:
         """Have ``run`` end soon. Does not block; from any thread."""
         self._stopped = True
+        self.look()
+
+    def look(self) -> None:
+        """Look at the leases now instead of at the next tick. From any thread."""
         loop, wake = self._loop, self._wake
         if loop is not None and wake is not None:
             try:
@@ -107,8 +111,10 @@ class Keeper:
             _log.warning("the keeper's store could not be closed properly: %s", error)
 
     def _tick_seconds(self) -> float:
-        leases = [held.job.lease_seconds for held in self._held.snapshot()]
-        return max(SHORTEST_TICK, min(LONGEST_TICK, min(leases, default=60.0) / 8))
+        return max(SHORTEST_TICK, min(LONGEST_TICK, self._shortest_lease() / 8))
+
+    def _shortest_lease(self) -> float:
+        return min((held.job.lease_seconds for held in self._held.snapshot()), default=60.0)
 
     async def _pause(self) -> None:
         if self._wake is not None:
@@ -116,11 +122,14 @@ class Keeper:
                 await asyncio.wait_for(self._wake.wait(), self._tick_seconds())
             except TimeoutError:
                 return
+            self._wake.clear()
 
-    async def _ask(self, held: list[Held], call: Awaitable[T]) -> T:
-        """An answer of the store, in time for the next round: one that hangs must not stop the watchdog."""
-        patience = min(5.0, min(one.job.lease_seconds for one in held) / 4)
-        answer = await within(patience, call)
+    async def _ask(self, call: Awaitable[T]) -> T:
+        """An answer of the store, in time for the next round: one that hangs must not stop the watchdog.
+
+        Whoever the question is about: the watchdog looks after the shortest lease of all.
+        """
+        answer = await within(min(5.0, self._shortest_lease() / 4), call)
         self._backoff.reset()
         return answer
 
@@ -147,7 +156,7 @@ class Keeper:
             for part in _batches(due):
                 sent = self._clock.monotonic()
                 leases = [held.job.lease for held in part]
-                answers = await self._ask(part, self._store.extend(leases, lease_seconds))
+                answers = await self._ask(self._store.extend(leases, lease_seconds))
                 for held, kept in zip(part, answers, strict=True):
                     if kept:
                         held.extended(sent)
@@ -167,14 +176,14 @@ class Keeper:
             and now - started >= START_AFTER
         ]
         for part in _batches(running):
-            await self._ask(part, self._store.start([held.job.lease for held in part]))
+            await self._ask(self._store.start([held.job.lease for held in part]))
             for held in part:
                 held.start_recorded = True
 
     async def _pass_on_cancel_requests(self, all_held: list[Held]) -> None:
         running = {held.job.lease: held for held in all_held if not held.settling and held.stop is None}
         for leases in _batches(list(running)):
-            for lease in await self._ask(list(running.values()), self._store.cancel_requests(leases)):
+            for lease in await self._ask(self._store.cancel_requests(leases)):
                 self._stop_handler(running[lease], Stop.CANCEL)
 
     def _watch(self) -> None:

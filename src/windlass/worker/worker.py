@@ -48,6 +48,8 @@ UNKNOWN_DELAY = 60.0
 """Seconds until a job whose task is not known here after all is offered again."""
 ANSWER_SECONDS = 10.0
 """How long a claim may take: one connection that has gone silent must not stop a worker for longer."""
+LATE_SECONDS = 0.25
+"""How late the answer to a claim may be before anybody asks what is left of its leases."""
 STOPPED_SECONDS = 1.0
 """How long a worker that is to stop waits for the claim it has sent."""
 SETTLE_GRACE = 5.0
@@ -59,7 +61,7 @@ _log = logging.getLogger("windlass.worker")
 class Worker:
     """Runs the jobs of an app's tasks until it is stopped.
 
-    ``clock`` and ``keeper_thread`` are where time and the keeper's thread come from; a simulation has its own.
+    ``clock`` and ``keeper_thread``: where time and the keeper's thread come from; a simulation has its own.
     """
 
     def __init__(
@@ -151,7 +153,7 @@ class Worker:
             self._store, workplace, settler, self._slots, self._held, self._clock, changed.set, recovery
         )
         events = self._events = _Events(loop, workplace, settler, runner, changed, recovery)
-        keeper = Keeper(
+        keeper = events.keeper = Keeper(
             self._store,
             self._held,
             self._clock,
@@ -306,6 +308,7 @@ class Worker:
 
     def _take_in(self, claim: Claim, sent: float) -> None:
         unknown: list[Settlement] = []
+        late = self._clock.monotonic() - sent
         for job in claim.jobs:
             task = self._registry.resolve(job.topic, job.task)
             if task is None:
@@ -315,9 +318,18 @@ class Worker:
             held = Held.since(sent, job, task)
             self._held.add(held)
             self._slots.take_in(held)
+        if late > LATE_SECONDS and any(late >= job.lease_seconds / 3 for job in claim.jobs):
+            self._extend_soon()
         if unknown:
             _log.error("%d jobs of %s have no task here any more; given back", len(unknown), self.name)
             self._background(self._give_back(unknown))
+
+    def _extend_soon(self) -> None:
+        """The answer to a claim came late, or a handler blocked the loop it came to: its leases cannot wait
+        for the keeper's next tick.
+        """
+        if self._events is not None and self._events.keeper is not None:
+            self._events.keeper.look()
 
     async def _give_back(self, settlements: list[Settlement]) -> None:
         try:
@@ -427,6 +439,7 @@ class _Events:
         self.wakeups: Wakeups | None = None
         self.settling: asyncio.Task[None] | None = None
         self.claiming: asyncio.Future[Claim] | None = None
+        self.keeper: Keeper | None = None
 
     def call_off_claim(self, seconds: float) -> asyncio.TimerHandle | None:
         """Cancel the claim under way if no answer comes in time. Its store gives back what it grants."""

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Sequence
 
 from windlass.clock import Clock, seconds_to_microseconds
+from windlass.errors import StoreUnavailable
 from windlass.model import Claim, ClaimRequest, Enqueued, JobFilter, Lease, NewJob, Page, Rescued, State
 from windlass.stores.memory import MemoryStore, writing
 from windlass.stores.memory.book import Book
@@ -77,7 +78,7 @@ class FencesByAttempt(Broken):
 
 
 class _Endless(Book):
-    def held(self, lease: Lease, now: int) -> Job | None:
+    def held(self, lease: Lease, now: int) -> Job | None:  # noqa: ARG002 - which is the bug
         job = self.jobs.get(lease.job_id)
         return job if job is not None and job.leased_until is not None and job.fence == lease.fence else None
 
@@ -151,7 +152,12 @@ class LeaksTenants(Broken):
     """Who asks for the jobs of one tenant is shown those of all."""
 
     async def list_jobs(
-        self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0
+        self,
+        where: JobFilter,  # noqa: ARG002 - which is the bug
+        *,
+        limit: int,
+        cursor: int | None = None,
+        offset: int = 0,
     ) -> Page:
         return await super().list_jobs(JobFilter(), limit=limit, cursor=cursor, offset=offset)
 
@@ -198,6 +204,13 @@ class RescuesLate(Broken):
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
         with self._verb() as book:
             return writing.rescue(book, self._clock.now() - 3 * SECOND, limit)
+
+
+class RefusesExtensions(Broken):
+    """No bug, but an outage of one verb that never ends: every handler that takes long loses its lease."""
+
+    async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
+        raise StoreUnavailable(f"{len(leases)} leases cannot be made to last {lease_seconds} s just now")
 
 
 BUGS: dict[type[Broken], str] = {

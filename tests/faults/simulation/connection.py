@@ -162,19 +162,18 @@ class DistantWakeups(LocalWakeups):
         self._ear.detach()
 
 
-class _Ear:
-    """What the store's hub takes for a subscription."""
+class _Ear(LocalWakeups):
+    """The store's end of a subscription."""
 
     def __init__(self, wakeups: DistantWakeups, network: Network, weather: Weather) -> None:
+        super().__init__(topics=wakeups.topics, finished=wakeups.finished)
         self._wakeups = wakeups
         self._network = network
         self._weather = weather
         self._hub = network.store._book.hub
-        self.finished = wakeups.finished
-        self.wants = wakeups.wants
 
     def attach(self) -> None:
-        self._hub._subscriptions = (*self._hub._subscriptions, self)  # type: ignore[assignment]
+        self._hub._subscriptions = (*self._hub._subscriptions, self)
 
     def detach(self) -> None:
         self._hub._subscriptions = tuple(one for one in self._hub._subscriptions if one is not self)
@@ -183,9 +182,7 @@ class _Ear:
         self._network.pass_on_hint(self._weather, self._wakeups.nudge)
 
 
-def _deliver(
-    loop: SimulatedLoop, answer: asyncio.Future[Any], value: Any, error: Exception | None
-) -> None:
+def _deliver(loop: SimulatedLoop, answer: asyncio.Future[Any], value: Any, error: Exception | None) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(_set, answer, value, error)
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from tests.faults.simulation.connection import Weather
 from tests.faults.simulation.process import Process
-from windlass.verification.history import StoreCame, StoreLeft
+from windlass.verification.history import ClockStepped, StoreCame, StoreLeft
 
 if TYPE_CHECKING:
+    from tests.faults.simulation.producers import Producer
     from tests.faults.simulation.world import Workplace, World
 
 FATAL_VERBS = ((), (), ("claim",), ("settle",), ("extend",), ("enqueue",), ("start", "settle"))
@@ -23,10 +24,14 @@ class Faults:
         self._world = world
         self._chance = random.Random(world.chance.random())
         self.length = self._chance.uniform(2.0, 4.0 + world.lease)
+        if self._chance.random() < 0.3:  # long enough for outages that outlast leases and those who hold them
+            self.length += 2 * world.lease
         kinds: list[Callable[[], None]] = [
-            self._kill, self._kill, self._freeze, self._cut_one, self._cut_all, self._rain, self._rain,
-            self._stop, self._slow, self._sleep, self._sleep,
+            self._kill, self._kill, self._freeze, self._cut_one, self._cut_one, self._cut_all, self._rain,
+            self._rain, self._stop, self._slow, self._sleep, self._sleep,
         ]  # fmt: skip
+        if self._chance.random() < 0.1:  # then the checker knows less: not too often
+            kinds.append(self._step_clock)
         for _ in range(self._chance.randint(2, 8)):
             world.timeline.at(self._chance.uniform(0.0, self.length), self._chance.choice(kinds))
 
@@ -40,7 +45,10 @@ class Faults:
             weather.slowest = min(weather.slowest, 0.02)
 
     def _all_weather(self) -> list[Weather]:
-        return [one.weather for one in (*self._world.workers, *self._world.producers)]
+        return [one.weather for one in self._places()]
+
+    def _places(self) -> list[Workplace | Producer]:
+        return [*self._world.workers, *self._world.producers]
 
     def _victim(self) -> Workplace | None:
         alive = [one for one in self._world.workers if one.process.alive]
@@ -57,7 +65,9 @@ class Faults:
         if (victim := self._victim()) is not None:
             self._world.trouble("freeze")
             victim.process.freeze()
-            self._world.timeline.after(self._chance.uniform(0.1, 2.0) * self._world.lease, victim.process.thaw)
+            self._world.timeline.after(
+                self._chance.uniform(0.1, 2.0) * self._world.lease, victim.process.thaw
+            )
 
     def _sleep(self) -> None:
         """The machine on which they all run is put to sleep, and wakes up again."""
@@ -79,12 +89,12 @@ class Faults:
     def _cut_one(self) -> None:
         if (victim := self._victim()) is not None:
             self._world.trouble("cut")
-            self._cut(victim.weather, victim.process.name, self._chance.uniform(0.1, 2.0) * self._world.lease)
+            self._cut(victim.weather, victim.process.name, self._chance.uniform(0.1, 3.5) * self._world.lease)
 
     def _cut_all(self) -> None:
         self._world.trouble("store away")
         seconds = self._chance.uniform(0.1, 1.5) * self._world.lease
-        for one in (*self._world.workers, *self._world.producers):
+        for one in self._places():
             self._cut(one.weather, one.process.name, seconds)
 
     def _cut(self, weather: Weather, name: str, seconds: float) -> None:
@@ -116,9 +126,14 @@ class Faults:
             weather.ever_bad = True
             weather.lose_request, weather.lose_reply, weather.hang = request, reply, hang
             weather.only, weather.hint_loss = only, chance.random()
-        self._world.timeline.after(
-            chance.uniform(0.2, 1.5) * self._world.lease, lambda: [weather.clear_up() for weather in hit]
-        )
+        self._world.timeline.after(chance.uniform(0.2, 1.5) * self._world.lease, lambda: _clear_up(hit))
+
+    def _step_clock(self) -> None:
+        """The store's clock is set: leases end sooner or later than they were to."""
+        seconds = self._chance.uniform(-3.0, 3.0)
+        self._world.trouble("clock stepped")
+        self._world.keep(ClockStepped(at=self._world.timeline.now, seconds=seconds))
+        self._world.store_clock.step(seconds)
 
     def _slow(self) -> None:
         """A network, or a disk, that takes its time."""
@@ -131,6 +146,11 @@ class Faults:
                 self._chance.uniform(0.5, 2.0) * self._world.lease,
                 lambda: setattr(victim.weather, "slowest", usual),
             )
+
+
+def _clear_up(hit: list[Weather]) -> None:
+    for weather in hit:
+        weather.clear_up()
 
 
 def _thaw(asleep: list[Process], chance: random.Random) -> None:

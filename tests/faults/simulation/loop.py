@@ -1,7 +1,8 @@
 """An event loop whose time is simulated and whose turns are given by somebody else.
 
-It has what coroutines of the worker need, and nothing that reaches outside: no sockets, no threads. One real
-thread steps any number of such loops, each of which stands for a thread of some simulated process.
+It has what coroutines of the worker need, and nothing that reaches outside: no sockets, no threads (asyncio's
+base class refuses those). One real thread steps any number of such loops, each of which stands for a thread
+of some simulated process.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class Timeline:
 class SimulatedLoop(asyncio.AbstractEventLoop):
     """Handles that are ready, in the order asyncio promises. ``step`` runs the first of them."""
 
-    def __init__(self, name: str, timeline: Timeline, report: Callable[[str], None], owner: Any = None) -> None:
+    def __init__(
+        self, name: str, timeline: Timeline, report: Callable[[str], None], owner: Any = None
+    ) -> None:
         self.name = name
         self.owner = owner  # the process this loop is a thread of
         self.ready: deque[asyncio.Handle] = deque()
@@ -84,8 +87,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return self._go_on_first()
 
     async def _go_on_first(self) -> None:
-        await _Yield()
-        # The step that brings us here was put behind whatever was ready; ``step_blocked`` takes it from there.
+        await _Yield()  # behind whatever is ready; ``put_last_first`` takes the next step from there
 
     def stall(self, seconds: float) -> None:
         """The thread gets no processor for a while."""
@@ -116,7 +118,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self._timeline.now
 
-    def call_soon(
+    def call_soon(  # type: ignore[override] # typed by star arguments there
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         if self._closed and not self._buried:
@@ -126,9 +128,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             self.ready.append(handle)
         return handle
 
-    call_soon_threadsafe = call_soon
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self,
         delay: float,
         callback: Callable[..., object],
@@ -137,7 +139,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         return self.call_at(self._timeline.now + delay, callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self,
         when: float,
         callback: Callable[..., object],
@@ -163,15 +165,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         name: object = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[T]:
-        task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=str(name or "task"), context=context)  # type: ignore[arg-type]
+        task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=str(name or "task"), context=context)
         self._tasks.append(task)
         if len(self._tasks) > self._sweep_at:
             self._tasks = [task for task in self._tasks if not task.done()]
             self._sweep_at = 2 * len(self._tasks) + 64
         return task
-
-    def run_in_executor(self, *_: Any) -> Any:
-        raise NotImplementedError("a simulated process has no threads but its two loops")
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self._closed:
@@ -206,7 +205,7 @@ def _end(task: asyncio.Task[Any]) -> None:
         try:
             # Not close(): that would leave inner coroutines that wait in a ``finally`` to the collector.
             coroutine.throw(_Dead())
-        except BaseException:  # noqa: BLE001 - whatever it says: it is dead
+        except BaseException:  # whatever it says: it is dead
             return
 
 

@@ -25,6 +25,10 @@ class OwnClock:
         self._epoch = EPOCH + int(wrong_by * MICROSECONDS)
         self._started = started
 
+    def step(self, seconds: float) -> None:
+        """Somebody sets the clock."""
+        self._epoch += int(seconds * MICROSECONDS)
+
     def now(self) -> int:
         return self._epoch + round(self._timeline.now * MICROSECONDS)
 
@@ -36,20 +40,25 @@ class Process:
     """What is killed, frozen and started as one. Its events are no longer kept once it is gone."""
 
     def __init__(
-        self, name: str, timeline: Timeline, keep: Callable[[Event], None], report: Callable[[str], None], clock: OwnClock
+        self,
+        name: str,
+        timeline: Timeline,
+        keep: Callable[[Event], None],
+        report: Callable[[str], None],
+        clock: OwnClock,
     ) -> None:
         self.name = name
         self.clock = clock
         self.alive = True
         self.frozen = False
         self.numbers = itertools.count(1)
-        self.main = SimulatedLoop(f"{name}.main", timeline, report, self)
-        self.keeper = SimulatedLoop(f"{name}.keeper", timeline, report, self)
+        self.main = SimulatedLoop(f"{name}.main", timeline, report, self)  # type: ignore[abstract] # complete enough
+        self.keeper = SimulatedLoop(f"{name}.keeper", timeline, report, self)  # type: ignore[abstract] # complete enough
         self._timeline = timeline
         self._keep = keep
         self.when_gone: Callable[[], None] = lambda: None
 
-    # -- a recorder of its own (windlass.verification.history.Recorder) -----------------------------------------
+    # -- a recorder of its own (windlass.verification.history.Recorder) --------------------------------------
 
     def now(self) -> float:
         return self._timeline.now
@@ -58,7 +67,7 @@ class Process:
         if self.alive:
             self._keep(event)
 
-    # -- what befalls it --------------------------------------------------------------------------------------
+    # -- what befalls it ------------------------------------------------------------------------------------
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         return self.main.create_task(work)

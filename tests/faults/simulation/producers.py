@@ -94,7 +94,7 @@ class Producer:
             "work": chance.choice((0.01, 0.3, 1.0)) * chance.random(),
             "block": lease * chance.choice((0.3, 1.2, 3.0)) * chance.random(),
             "ignore": lease * 2 * chance.random(),
-            "long": lease * (0.8 + chance.random()),
+            "long": lease * (0.8 + 2.5 * chance.random() ** 2),
             "release": lease * chance.random(),
         }.get(plan, 0.5 * chance.random())
         keyed = chance.random() < 0.25

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from windlass.verification.history import Event, Trouble
-from windlass.verification.lives import Book, Lease, Life
+from windlass.verification.history import Event
+from windlass.verification.lives import Book, Lease, Life, Span
 
 TICK = 0.5
 """How often the keeper looks at least."""
@@ -36,17 +36,33 @@ class Known:
 def broken_promises(events: list[Event], known: Known) -> Iterator[str]:
     """What a worker did with a lease that it must not, or did not though it should have."""
     book = Book(events)
+    still = _still(book, known)
+    connected: dict[str, float] = {}  # keepers, by when the store had first answered them
+    for _, lease in book.leases:
+        for extension in lease.extensions:
+            if extension.kept is not None and extension.answered is not None:
+                connected[lease.by] = min(extension.answered, connected.get(lease.by, extension.answered))
     frozen = {span.by for span in book.frozen}
-    blocked = {event.by for event in events if isinstance(event, Trouble) and event.kind == "blocks"}
     for life, lease in book.leases:
         yield from _started_late(life, lease)
-        if known.stalls or lease.by in frozen:
-            continue
         plan = known.plans.get(life.id)
-        if lease.by not in blocked and plan not in {"ignore", "block"}:
-            yield from _stopped_late(life, lease)
-        if lease.by in known.well_connected and plan != "ignore" and life.id not in known.impatient:
+        if known.stalls or plan == "ignore":
+            continue
+        if plan != "block":
+            yield from _stopped_late(life, lease, connected.get(lease.by), still)
+        steady = lease.by in known.well_connected and lease.by not in frozen and not book.clock_stepped
+        if steady and life.id not in known.impatient:
             yield from _lost_for_no_reason(life, lease)
+
+
+def _still(book: Book, known: Known) -> list[Span]:
+    """When the event loop of a process did not run: it was frozen, or some handler blocked it."""
+    spans = list(book.frozen)
+    for life, lease in book.leases:
+        if known.plans.get(life.id) == "block":
+            ends = [end for end, _ in lease.ended] or [float("inf")]
+            spans += [Span(lease.by, start, ends[-1]) for start in lease.started]
+    return sorted(spans, key=lambda span: span.end)
 
 
 def _started_late(life: Life, lease: Lease) -> Iterator[str]:
@@ -57,12 +73,16 @@ def _started_late(life: Life, lease: Lease) -> Iterator[str]:
             yield f"started late: {lease.by} started job {life.id} {late:.3f} s after its lease had ended"
 
 
-def _stopped_late(life: Life, lease: Lease) -> Iterator[str]:
+def _stopped_late(life: Life, lease: Lease, connected: float | None, still: list[Span]) -> Iterator[str]:
     """A handler that obeys does not run on for long after its lease, whatever the store does."""
     for end, _ in lease.ended:
-        late = end - _known_end(lease, end)
-        # An answer of the store is waited for that long; at the start, its connection.
-        patience = max(lease.seconds / 4, OPENING if end < 2 * OPENING else 0.0)
+        due = _known_end(lease, end)
+        for span in still:
+            if span.by == lease.by and span.begin <= end and span.end >= due:
+                due = span.end  # from then on it can be stopped
+        late = end - due
+        # For an answer of the store the keeper waits that long; for its connection, before that.
+        patience = max(lease.seconds / 4, 0.0 if connected is not None and connected < end else OPENING)
         if late > TICK + patience + 0.001:
             yield f"stopped late: {lease.by} ran job {life.id} for {late:.3f} s after its lease had ended"
 
@@ -71,7 +91,10 @@ def _lost_for_no_reason(life: Life, lease: Lease) -> Iterator[str]:
     """A worker that runs and reaches the store keeps its jobs, also when a handler blocks its event loop."""
     if not lease.started or life.cancellings:
         return
-    if any(one.kept is False for one in lease.extensions if not lease.settlings or one.sent < lease.settlings[0].sent):
+    # An extension may be overtaken by the settlement, and is then refused with good reason.
+    given_up = min((one.sent for one in lease.settlings), default=float("inf"))
+    refused = [one.answered for one in lease.extensions if one.kept is False and one.answered is not None]
+    if any(answered < given_up for answered in refused):
         yield f"lost for no reason: {lease.by} lost job {life.id} though nothing was wrong with it"
     elif any(one.accepted is False for one in lease.settlings):
         yield f"lost for no reason: the outcome of job {life.id} was refused to {lease.by}"
