@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-QUICK_TIER = ("tests/faults",)
+QUICK_TIER = ("tests/faults", "tests/stores/test_conformance.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def noticed_by(name: str, tests: tuple[str, ...] = QUICK_TIER, most: int = 3) ->
         )
     if answer.returncode not in {0, 1, 2}:
         raise SystemExit(f"pytest could not run:\n{answer.stdout}{answer.stderr}")
-    return re.findall(r"^(?:FAILED|ERROR) (\S+)", answer.stdout, re.MULTILINE)
+    return re.findall(r"^(?:FAILED|ERROR) (.{1,300})", answer.stdout, re.MULTILINE)
 
 
 def main() -> None:
