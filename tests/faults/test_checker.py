@@ -6,6 +6,7 @@ import pytest
 
 from tests.faults.stories import LEASE, Story
 from windlass.verification.history import Result
+from windlass.verification.rules import RULES, Rule
 
 
 def ordinary() -> Story:
@@ -384,7 +385,8 @@ def test_the_report_says_what_was_looked_at() -> None:
     assert report.counts["grants"] == 2
     assert report.counts["runs"] == 2
     assert report.counts["processes gone"] == 1
-    assert report.recovery.orphans == 1
+    assert report.counts["endings"] == report.counts["endings accepted"] == 1
+    assert report.counts["orphans"] == report.recovery.orphans == 1
     assert report.recovery.worst_after_lease == pytest.approx(0.2, abs=0.05)
 
 
@@ -396,3 +398,11 @@ def test_thousands_of_findings_are_told_as_a_few_and_a_number() -> None:
     report = story.quiet().check()
     assert len(report.violations) == 20
     assert report.left_out == {"acknowledged": 80}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_of_every_rule_it_is_known_whether_it_was_tried(rule: Rule) -> None:
+    """A history in which everything occurs has some of what each rule is about, an empty one has none."""
+    whole = handed_on().settle("b", 1, 2).stored(1, fence=2, attempt=2)
+    assert whole.check().counts[rule.examines] > 0
+    assert not Story().check().counts.get(rule.examines, 0)

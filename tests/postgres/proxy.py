@@ -41,6 +41,7 @@ class Proxy:
         self._faults: deque[Fault] = deque()
         self._open = asyncio.Event()  # cleared: nothing passes, in neither direction
         self._open.set()
+        self.closing = asyncio.Event()
         self._allowance: int | None = None  # bytes that may still come from the server
         self.delay = 0.0
         self.refuse = False  # new connections are reset, as if nobody listened
@@ -87,6 +88,12 @@ class Proxy:
         """What was held back arrives now."""
         self._open.set()
 
+    def half_open(self) -> int:
+        """Those who are connected now never hear a word again; new connections work. How many there were."""
+        for link in self._links:
+            link.silent = True
+        return len(self._links)
+
     def cut_after(self, length: int) -> None:
         """Reset every connection once this many more bytes have come from the server."""
         self._allowance = length
@@ -118,6 +125,7 @@ class Proxy:
         assert self._server is not None
         self._server.close()
         self._open.set()
+        self.closing.set()
         tasks = [task for link in self._links for task in link.tasks]
         self.cut()
         for task in tasks:
@@ -153,6 +161,7 @@ class _Link:
         self._statements: dict[str, str] = {}  # SQL by the name it was prepared under
         self._bound = ""  # SQL of the portal that is executed next
         self._losing: Fault | None = None
+        self.silent = False
         self.tasks: set[asyncio.Task[object]] = set()
 
     async def run(self, from_client: asyncio.StreamReader, target: tuple[str, int]) -> None:
@@ -190,7 +199,7 @@ class _Link:
                     fault.happened.set()
                     raise ConnectionAbortedError
                 self._losing = fault
-            await self._proxy.passage()
+            await self._passage()
             writer.write(head + body)
             await writer.drain()
 
@@ -227,8 +236,14 @@ class _Link:
                 if self._losing.kind == "reply":
                     raise ConnectionAbortedError
 
-    async def _pass_back(self, data: bytes) -> None:
+    async def _passage(self) -> None:
         await self._proxy.passage()
+        if self.silent:
+            await self._proxy.closing.wait()
+            raise ConnectionAbortedError
+
+    async def _pass_back(self, data: bytes) -> None:
+        await self._passage()
         passing = self._proxy.allow(data)
         self._client.write(passing)
         await self._client.drain()

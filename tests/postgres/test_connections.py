@@ -148,6 +148,23 @@ async def test_those_not_needed_are_closed(monkeypatch: pytest.MonkeyPatch) -> N
     assert await some.lend() not in lent
 
 
+async def test_one_that_is_silent_casts_doubt_on_those_not_heard_of_since() -> None:
+    """A server that vanished is found out once, and not once for each connection that rests."""
+    some = Connections(_connect, 3)
+    early, late, silent = [await some.lend() for _ in range(3)]
+    some.give_back(early)
+    await asyncio.sleep(0.001)  # the loop's clock moves on
+    lent_at = asyncio.get_running_loop().time()
+    await asyncio.sleep(0.001)
+    some.give_back(late)
+    silent.terminate()
+    some.doubt(lent_at)
+    some.give_back(silent)
+    assert (early.closed, late.closed) == (True, False)
+    assert await some.lend() is late
+    assert {await some.lend(), await some.lend()}.isdisjoint({early, late, silent})  # there is room for both
+
+
 async def test_closing_waits_for_what_is_lent_and_refuses_the_rest() -> None:
     """Resting ones say goodbye; whoever waits for one is told."""
     some = Connections(_connect, 2)

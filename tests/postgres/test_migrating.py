@@ -53,6 +53,17 @@ async def test_a_newer_schema_is_refused() -> None:
         )
         with pytest.raises(SchemaTooNew, match=r"9999.*upgrade Windlass"):
             await store.migrate()
+        with pytest.raises(SchemaTooNew, match="9999"):
+            await store.missing_steps()
+
+
+async def test_what_a_migration_would_do_can_be_asked_first() -> None:
+    """Asking makes no schema."""
+    url = fresh_url()
+    async with opened(url, migrated=False) as [store]:
+        assert await store.missing_steps() == await store.missing_steps() == STEPS
+        assert await store.migrate() == STEPS
+        assert await store.missing_steps() == []
 
 
 async def test_an_older_schema_gets_only_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

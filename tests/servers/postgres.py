@@ -53,6 +53,7 @@ class PostgresServer:
         directory: Path | None = None,
         port: int | None = None,
         settings: Mapping[str, str] = FAST,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._account = server_account()
         self._owns_directory = directory is None
@@ -60,6 +61,7 @@ class PostgresServer:
         self.directory = directory or self._account.make_directory("windlass-pg-")
         self.port = port or free_port()
         self.settings = {**COMMON, **settings}
+        self.environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
 
@@ -129,6 +131,13 @@ class PostgresServer:
         command = [str(self.binaries.program("postgres")), "-D", str(self.data)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
+        if self.environment:
+            # For the server alone: what starts it as another user must not load the same libraries.
+            command = [
+                "/usr/bin/env",
+                *(f"{name}={value}" for name, value in self.environment.items()),
+                *command,
+            ]
         self._process = start_process(command, self._account, self.log, death_signal=DIE_AT_ONCE)
         while self._process.poll() is None:
             if self._accepts():

@@ -64,6 +64,8 @@ async def test_a_newer_schema_is_refused(store: SqliteStore, path: Path) -> None
     connection.close()
     with pytest.raises(SchemaTooNew, match=r"version 99, this Windlass knows 1; upgrade"):
         await store.migrate()
+    with pytest.raises(SchemaTooNew, match="version 99"):
+        await store.missing_steps()
 
 
 async def test_a_migration_that_breaks_leaves_the_old_schema(
@@ -80,6 +82,16 @@ async def test_a_migration_that_breaks_leaves_the_old_schema(
         0,
     )
     connection.close()
+
+
+async def test_what_a_migration_would_do_can_be_asked_first(path: Path) -> None:
+    """Asking makes no table."""
+    store = SqliteStore(f"sqlite:///{path}")
+    await store.open()
+    assert await store.missing_steps() == await store.missing_steps() == ["0001_first"]
+    assert await store.migrate() == ["0001_first"]
+    assert await store.missing_steps() == []
+    await store.close()
 
 
 async def test_a_store_without_tables_says_what_to_do(path: Path) -> None:

@@ -25,6 +25,7 @@ class Site:
     directory: Path
     lease: float = 2.0
     store_url: str | None = None
+    program: str = "tests.worker.victims"
 
     @property
     def url(self) -> str:
@@ -40,7 +41,8 @@ class Site:
             "WINDLASS_URL": self.url,
             "WINDLASS_LEASE": str(self.lease),
             "EVENTS": str(self.events_path),
-            "PYTHONPATH": str(ROOT),
+            # Before what is there already, which may say where the Windlass under test is.
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             **more,
         }
 
@@ -56,7 +58,7 @@ class Site:
         """A worker process, past its start-up."""
         with self.complaints_path.open("a") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.worker.victims"],
+                [sys.executable, "-m", self.program],
                 env=self.environment(**environment),
                 cwd=ROOT,
                 stdout=subprocess.PIPE,

@@ -129,7 +129,7 @@ async def test_a_job_that_kills_its_worker_fails_in_the_end_and_takes_nobody_wit
 
 async def test_a_handler_that_blocks_the_loop_for_leases_keeps_its_job(site: Site, app: Windlass) -> None:
     """The keeper's thread extends the lease; a second worker never gets the job."""
-    job = await app.enqueue("rude", {"seconds": 2.5 * site.lease})
+    job = await app.enqueue("rude", {"seconds": 3 * site.lease})
     with site.workers(2):
         await job.result(timeout=30)
     await job.refresh()

@@ -49,6 +49,11 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "Operate",
         "Measure what the queue can do here, on your store and machine.",
     ),
+    "doctor": Entry(
+        "windlass.cli.doctor.command:doctor",
+        "Operate",
+        "Check the store and what it stands on, and try the promises there.",
+    ),
     "migrate": Entry(
         "windlass.cli.migrate:migrate", "Operate", "Create the tables, or bring them up to date."
     ),

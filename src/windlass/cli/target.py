@@ -115,13 +115,27 @@ def _remember(name: str, ctx: click.Context, param: click.Parameter, value: str 
         ctx.meta[name] = value
 
 
-def _refuse_missing_file(url: str) -> None:
+def missing_file(url: str) -> Path | None:
+    """The database file that a URL names, where it has not been made yet."""
     parts = urlsplit(url)
     if parts.scheme != "sqlite" or parts.netloc:
-        return  # whatever is wrong with such a URL, the store says it better
+        return None  # whatever is wrong with such a URL, the store says it better
     path = unquote(parts.path).removeprefix("/")
-    if path and not Path(path).exists():
-        raise StoreUnavailable(
-            f"there is no database {Path(path).absolute()} yet; enqueue a job or run `windlass migrate` to "
-            "make it, or say where it is with --url or --app"
-        )
+    file = Path(path).absolute()
+    # An empty one is none yet: merely opening it would make it one.
+    there = file.exists() and (not file.is_file() or file.stat().st_size)
+    return None if not path or there else file
+
+
+def _refuse_missing_file(url: str) -> None:
+    path = missing_file(url)
+    if path is not None:
+        raise no_database(path)
+
+
+def no_database(path: Path) -> StoreUnavailable:
+    """What to say to whoever asks about a file that is not there."""
+    return StoreUnavailable(
+        f"there is no database {path} yet; enqueue a job or run `windlass migrate` to make it, or say where "
+        "it is with --url or --app"
+    )

@@ -62,6 +62,16 @@ async def _remove(scratch: Scratch) -> None:
         raise
 
 
+async def look_at_ground(url: str) -> Ground:
+    """What the jobs of a URL stand on, or would. Nothing is made, and no job is looked at."""
+    scratch = _scratch(url)
+    try:
+        await scratch.look()
+        return scratch.ground
+    finally:
+        await _remove(scratch)
+
+
 def _scratch(url: str) -> Scratch:
     match url.partition(":")[0]:
         case "memory":
@@ -99,4 +109,4 @@ def _unknown(url: str) -> ConfigurationError:
     )
 
 
-__all__ = ["Ground", "Scratch", "Store", "StoreLimits", "create_store", "make_scratch"]
+__all__ = ["Ground", "Scratch", "Store", "StoreLimits", "create_store", "look_at_ground", "make_scratch"]

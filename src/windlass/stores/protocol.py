@@ -111,6 +111,9 @@ class Store(Protocol):
     async def migrate(self) -> list[str]:
         """Bring the schema up to date under a lock; the names of the steps taken. Refuses a newer schema."""
 
+    async def missing_steps(self) -> list[str]:
+        """What ``migrate`` would do now, by the same names; nothing is changed. Refuses a newer schema."""
+
     async def check(self) -> list[str]:
         """Problems found in the store itself: damage, broken invariants, counters that do not add up."""
 

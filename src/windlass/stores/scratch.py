@@ -37,6 +37,9 @@ class Scratch(Protocol):
     """Where it is, for people."""
     ground: Ground
 
+    async def look(self) -> None:
+        """Find out about the ground, and make nothing."""
+
     async def make(self) -> None:
         """Make it, and find out about the ground. Raises ``ConfigurationError`` where it may not be made."""
 

@@ -58,7 +58,9 @@ def check(events: Iterable[Event]) -> Report:
         violations += [Violation(rule.name, text) for text in findings[:MOST_FINDINGS]]
         if len(findings) > MOST_FINDINGS:
             left_out[rule.name] = len(findings) - MOST_FINDINGS
-    return Report(violations, _counts(book), dict(book.troubles), _recovery(book), left_out)
+    recovery = _recovery(book)
+    counts = {**_counts(book), "orphans": recovery.orphans}
+    return Report(violations, counts, dict(book.troubles), recovery, left_out)
 
 
 def _counts(book: Book) -> dict[str, int]:
@@ -76,6 +78,7 @@ def _counts(book: Book) -> dict[str, int]:
             counts["extensions refused"] += extension.kept is False
         for settling in lease.settlings:
             word = {True: "accepted", False: "refused", None: "unknown"}[settling.accepted]
+            counts["endings"] += 1
             counts[f"endings {word}"] += 1
     for life in book.lives.values():
         runs = sum(len(lease.started) for lease in life.leases)

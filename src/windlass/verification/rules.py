@@ -33,6 +33,8 @@ class Rule:
     name: str
     promise: str
     look: Callable[[Book], Findings]
+    examines: str = "jobs"
+    """Of which it is true, as the report counts them: where there were none, nothing was tried."""
 
 
 # -- 1 ------------------------------------------------------------------------------------------------------
@@ -363,6 +365,7 @@ RULES = (
         "acknowledged",
         "What was acknowledged is there, what failed for certain left nothing, and a key has one job.",
         acknowledged_is_present,
+        "enqueues",
     ),
     Rule(
         "ended",
@@ -373,11 +376,13 @@ RULES = (
         "leases",
         "No fence is given out twice, fences grow, and no two valid leases of a job overlap.",
         leases_do_not_overlap,
+        "grants",
     ),
     Rule(
         "fenced",
         "Nothing is accepted under a lease that is over; completed means that a run ended well under it.",
         late_writes_are_refused,
+        "endings",
     ),
     Rule(
         "attempts",
@@ -388,10 +393,12 @@ RULES = (
         "whole",
         "Calls are all or nothing, tenants see their own, and the counters equal a recount.",
         calls_are_whole_and_tenants_apart,
+        "enqueues",
     ),
     Rule(
         "recovered",
         "One lease and a second after a worker's death nobody is told that nothing waits while its job does.",
         orphans_are_found_in_time,
+        "orphans",
     ),
 )

@@ -35,6 +35,11 @@ LONGEST_SECONDS: Final = 86_400.0
 QUIET_SECONDS: Final = 90.0
 """How long it may take until everything is done, once no trouble is made any more."""
 PAGE: Final = 1000
+SOUND: Final = "sound"
+"""The name of what a sweep sees by itself, beside the rules of the checker."""
+SOUND_PROMISE: Final = (
+    "Everything comes to its end, no process fails by itself, and the store's own check finds nothing wrong."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,8 @@ async def verify(
         raise InvalidInput(
             f"seconds is {plan.seconds:,.15g}; {SHORTEST_SECONDS:g} to {LONGEST_SECONDS:,.0f} are possible"
         )
+    if keep is not None:
+        check_empty(keep)
     async with make_scratch(url) as scratch:
         if not scratch.ground.shared:
             raise InvalidInput(
@@ -131,10 +138,10 @@ async def sweep(
             await _make_trouble(scene, plan, troubles or troubles_here(), watch)
             watch("waiting until all is quiet", 1.0)
             problems = await _quieten(app, crew, plan, patience)
-            problems += crew.problems
             for member in crew.members:
                 if member.alive:
                     await crew.stop(member)
+            problems += crew.problems  # now: who does not stop is one, too
             watch("reading the books", 1.0)
             await _write_down_the_end(app, recorder)
             problems += [f"the store itself says: {problem}" for problem in await app.check()]
@@ -142,7 +149,7 @@ async def sweep(
         crew.kill_all()
         recorder.close()
     report = await asyncio.to_thread(check, read_history(crew.histories))
-    report.violations[:0] = [Violation("sound", problem) for problem in problems]
+    report.violations[:0] = [Violation(SOUND, problem) for problem in problems]
     return Outcome(plan, report, scratch.ground, scratch.place, time.monotonic() - began)
 
 
@@ -235,7 +242,7 @@ def _stored(record: JobRecord, at: float, ahead: float) -> Stored:
 
 def check_empty(directory: Path) -> None:
     """Histories of another sweep would be read as part of this one."""
-    if any(directory.iterdir()):
+    if directory.exists() and any(directory.iterdir()):
         raise InvalidInput(f"{directory} is not empty; histories need a directory of their own")
 
 
@@ -243,7 +250,6 @@ def check_empty(directory: Path) -> None:
 def _directory(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        check_empty(keep)
         yield keep
         return
     with tempfile.TemporaryDirectory(prefix="windlass-verify-") as directory:

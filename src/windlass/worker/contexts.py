@@ -7,9 +7,12 @@ with it: the next job in the slot may belong to somebody else.
 from __future__ import annotations
 
 import contextvars
+import sys
 import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
+
+from windlass.worker.forks import Forks, end_child
 
 
 @types.coroutine
@@ -17,11 +20,15 @@ def in_context(context: contextvars.Context, coroutine: Coroutine[Any, Any, Any]
     """Await ``coroutine``, with every step of it run in ``context``."""
     step: Callable[[Any], Any] = coroutine.send
     value: Any = None
+    forks = Forks.count
     while True:
         try:
             waits_for = context.run(step, value)
         except StopIteration as done:
             return done.value
+        finally:
+            if Forks.count != forks:
+                end_child(sys.exception())
         try:
             value = yield waits_for
             step = coroutine.send

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from windlass.worker.forks import Forks, end_child
+
 
 class HandlerThreads:
     """Runs calls on threads and answers on the event loop."""
@@ -64,10 +66,13 @@ class HandlerThreads:
                 return
             call, answer = item
             value, error = None, None
+            forks = Forks.count
             try:
                 value = call()
             except BaseException as raised:
                 error = raised
+            if Forks.count != forks:
+                end_child(error)
             # Idle before answering: the loop may hand out the next call as soon as it has the answer.
             with self._lock:
                 self._idle += 1

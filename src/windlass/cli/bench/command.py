@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -14,10 +11,10 @@ import click
 from windlass.benchmark import Figures, Measurement, measure
 from windlass.cli import words
 from windlass.cli.bench.result import print_result, result_json, title
+from windlass.cli.ending import ended_by_signals
 from windlass.cli.target import Target, target_options
 from windlass.cli.terminal import console, examples, is_terminal, json_option, print_json
 from windlass.urls import shown_url
-from windlass.worker.signals import stop_signals
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -72,7 +69,7 @@ def bench(target: Target, seconds: float, payload: int, as_json: bool) -> None:
 
 
 async def _measure(app: Windlass, seconds: float, payload: int) -> Figures:
-    with _ended_by_signals(), Watch(seconds) as watch:
+    with ended_by_signals(), Watch(seconds) as watch:
         return await measure(
             app.settings.url,
             seconds=seconds,
@@ -81,30 +78,6 @@ async def _measure(app: Windlass, seconds: float, payload: int) -> Figures:
             begun=watch.begun,
             watch=watch.look,
         )
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """The first signal ends the run. Those after it do nothing: by then it is being cleared away."""
-    running = asyncio.current_task()
-    ending = False
-
-    def end() -> None:
-        nonlocal ending
-        if running is not None and not ending:
-            ending = True
-            running.cancel()
-
-    loop = asyncio.get_running_loop()
-    hang_up = getattr(signal, "SIGHUP", None)  # the terminal's window was closed; not on Windows
-    with stop_signals(end, enabled=True):
-        if hang_up is not None:
-            loop.add_signal_handler(hang_up, end)
-        try:
-            yield
-        finally:
-            if hang_up is not None:
-                loop.remove_signal_handler(hang_up)
 
 
 class Watch:

@@ -16,6 +16,9 @@ class MemoryScratch:
         self.place = "the memory of this process"
         self.ground = Ground("memory", shared=False)
 
+    async def look(self) -> None:
+        """Nothing to find out."""
+
     async def make(self) -> None:
         """Nothing to make."""
 

@@ -77,6 +77,10 @@ class MemoryStore:
         with self._verb():
             return []
 
+    async def missing_steps(self) -> list[str]:
+        with self._verb():
+            return []
+
     async def check(self) -> list[str]:
         with self._verb() as book:
             return book.problems()

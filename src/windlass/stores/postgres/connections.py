@@ -65,6 +65,17 @@ class Connections:
         if not self._lent:
             self._all_back.set()
 
+    def doubt(self, since: float) -> None:
+        """One of them has been silent since then. Close those that have rested for longer.
+
+        When the other end has vanished they are all dead, and each would be found out by another long wait.
+        """
+        doubted = [connection for connection, rested in self._resting if rested <= since]
+        self._resting = [(connection, rested) for connection, rested in self._resting if rested > since]
+        for connection in doubted:
+            connection.terminate()
+            self._number -= 1
+
     async def close(self, seconds: float) -> None:
         """Wait so long for those that are lent, then close all, politely where there is time for it."""
         self._closing = True

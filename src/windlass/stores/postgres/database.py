@@ -29,6 +29,8 @@ TYPES: Final = (
     " NULL::bytea[], NULL::double precision[], ARRAY[ROW (1)]"
 )
 """Every type of ours that the driver does not know by itself."""
+SILENT_SECONDS: Final = 1.0
+"""Who gave up after so long has met a silence, and not only changed its mind."""
 CLOSE_SECONDS: Final = 2.0
 """How long to say goodbye to the server."""
 SPOILED: Final = (asyncpg.InternalClientError, asyncpg.ReadOnlySQLTransactionError)
@@ -175,12 +177,15 @@ class Database:
             )
         try:
             connection = await connections.lend()
+            lent_at = asyncio.get_running_loop().time()
             try:
                 yield connection
             except (asyncio.CancelledError, TimeoutError, *SPOILED):
                 # Whoever gave up waiting must not wait again for the server to confirm it: the keeper gives
                 # up in time to stop its handlers. And a connection the driver is confused about is of no use.
                 connection.terminate()
+                if asyncio.get_running_loop().time() - lent_at >= SILENT_SECONDS:
+                    connections.doubt(lent_at)
                 raise
             finally:
                 connections.give_back(connection)

@@ -29,6 +29,15 @@ def migrations() -> list[tuple[int, str, str]]:
     )
 
 
+async def missing_steps(database: Database) -> list[str]:
+    """The names of the steps that ``migrate`` would take."""
+    steps = migrations()
+    async with database.connection() as connection:
+        version = await _schema_version(connection, database)
+    _refuse_newer(version, steps, database)
+    return [name for number, name, _ in steps if number > version]
+
+
 async def migrate(database: Database) -> list[str]:
     """Run what is missing, all in one transaction: a crash leaves the old schema or the new one."""
     steps = migrations()

@@ -37,10 +37,21 @@ class PostgresScratch:
         self._connection: Any = None
         self._made = False  # or may have been: the answer to the statement was not waited for
 
-    async def make(self) -> None:
+    async def look(self) -> None:
         await self._database.open()
         try:
             self._connection = connection = await self._database.connect()
+            settings = {
+                name: await connection.fetchval("SELECT current_setting($1)", name) for name in SETTINGS
+            }
+        except DRIVER_ERRORS as error:
+            raise translate(error, self._database.where) from error
+        self.ground = _ground(self._database, settings)
+
+    async def make(self) -> None:
+        await self.look()
+        connection = self._connection
+        try:
             self._made = True
             try:
                 await connection.execute(f"CREATE SCHEMA {self._database.schema}")
@@ -53,12 +64,8 @@ class PostgresScratch:
                     "INSERT INTO {schema}.scratch_commits VALUES (0)"
                 )
             )
-            settings = {
-                name: await connection.fetchval("SELECT current_setting($1)", name) for name in SETTINGS
-            }
         except DRIVER_ERRORS as error:
             raise translate(error, self._database.where) from error
-        self.ground = _ground(self._database, settings)
 
     async def remove(self) -> None:
         connection, self._connection = self._connection, None
@@ -135,8 +142,8 @@ def _ground(database: Database, settings: dict[str, str]) -> Ground:
     doubts = []
     if settings["fsync"] != "on":
         doubts.append(
-            "fsync is off on this server: a crash of the machine may lose or damage everything in it, and "
-            "these figures are not those of a durable queue; fsync = on in postgresql.conf"
+            "fsync is off on this server: a crash of the machine may lose or damage everything in it; "
+            "fsync = on in postgresql.conf"
         )
     if settings["synchronous_commit"] not in SAFE_COMMITS:
         doubts.append(

@@ -38,7 +38,7 @@ from windlass.stores.postgres.database import Database
 from windlass.stores.postgres.listening import Listener
 from windlass.stores.postgres.location import parse_url
 from windlass.stores.postgres.marks import ANYWHERE
-from windlass.stores.postgres.migrating import migrate
+from windlass.stores.postgres.migrating import migrate, missing_steps
 from windlass.stores.postgres.notifying import Hint, Notifier
 from windlass.stores.postgres.recording import STATES
 from windlass.stores.postgres.writer import Writer
@@ -102,6 +102,9 @@ class PostgresStore:
 
     async def migrate(self) -> list[str]:
         return await migrate(self._database)
+
+    async def missing_steps(self) -> list[str]:
+        return await missing_steps(self._database)
 
     async def check(self) -> list[str]:
         return await checking.check(self._database)

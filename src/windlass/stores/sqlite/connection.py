@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from windlass.errors import ConfigurationError, StoreError, StoreUnavailable
 from windlass.stores.sqlite.location import Location
 
@@ -19,6 +21,8 @@ READER_CACHE_KIB: Final = 4 * 1024
 SHORTEST_REST: Final = 0.00005
 LONGEST_REST: Final = 0.0005
 """Seconds between two tries for the write lock: an eighth of what the wait has lasted, within these."""
+UNREADABLE: Final = (UnicodeError, msgspec.MsgspecError, KeyError, TypeError)
+"""What reading rows raises, apart from SQLite's own errors, when a damaged file holds what nobody wrote."""
 PATIENCE: Final = 0.003
 """Seconds until a waiter makes itself heard. Again after ten times as long, because that may get lost."""
 
@@ -40,7 +44,7 @@ def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connectio
             location.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
         )
     except sqlite3.Error as error:
-        raise StoreUnavailable(f"cannot open {location.path}: {error}") from error
+        raise translate(error, location) from error
     try:
         # A few statements below need a lock that another process may hold for a moment.
         connection.execute(f"PRAGMA busy_timeout = {int(location.busy_seconds * 1000)}")
@@ -66,7 +70,7 @@ def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connectio
             connection.execute("PRAGMA temp_store = MEMORY")
             # From here on waiting is done by begin_immediate, which is fair where SQLite's own is not.
             connection.execute("PRAGMA busy_timeout = 0")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, *UNREADABLE) as error:
         connection.close()
         raise translate(error, location) from error
     except BaseException:
@@ -112,8 +116,14 @@ def _when_free(
             time.sleep(rest * random.uniform(0.5, 1.5))  # noqa: S311 - spreads waiters, guards nothing
 
 
-def translate(error: sqlite3.Error, location: Location) -> StoreError:
-    """A driver error in our words: what happened, to which file, and what helps."""
+def translate(error: Exception, location: Location) -> StoreError:
+    """What the driver or a decoder said, in our words: what happened, to which file, what helps."""
+    if isinstance(error, UNREADABLE):
+        # A bug of ours could look the same, and nobody should throw a good file away for it.
+        return StoreError(
+            f"{location.path} holds something that cannot be read ({error!r}); it is damaged if "
+            f"`sqlite3 {location.path} 'PRAGMA integrity_check'` says so: then restore a backup"
+        )
     text = str(error)
     name = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or "locked" in text:
@@ -122,16 +132,32 @@ def translate(error: sqlite3.Error, location: Location) -> StoreError:
             "look for a process with a long write transaction"
         )
     if name.startswith("SQLITE_FULL"):
-        return StoreUnavailable(f"no space left for {location.path}: {text}")
-    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_PERM")):
-        return StoreUnavailable(f"{location.path} cannot be read or written: {text} ({name})")
+        return StoreUnavailable(f"no space left for {location.path}: {text}; make room on its disk")
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return StoreUnavailable(
+            f"{location.path} cannot be read or written: {text} ({name}); this process must be able to write "
+            "the file and to make others in its directory"
+        )
+    if name.startswith("SQLITE_IOERR"):
+        return StoreUnavailable(
+            f"{location.path} cannot be read or written: {text} ({name}); look at the disk and at the "
+            "system's log"
+        )
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return StoreError(f"{location.path} is damaged or not a database: {text}; restore it from a backup")
+        return damaged(text, location)
     if "no such table: windlass_" in text:
         return StoreError(
             f"{location.path} has no Windlass tables yet; run `windlass migrate` or open the app"
         )
     return StoreError(f"{location.path}: {text} ({name or type(error).__name__})")
+
+
+def damaged(text: str, location: Location) -> StoreError:
+    """Not ``StoreUnavailable``: waiting does not help."""
+    return StoreError(
+        f"{location.path} is damaged or not a database: {text}; stop what uses it and restore a backup, or "
+        f"save what is left with `sqlite3 {location.path} .recover`"
+    )
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:

@@ -6,7 +6,7 @@ import sqlite3
 from importlib.resources import files
 
 from windlass.errors import SchemaTooNew
-from windlass.stores.sqlite.connection import begin_immediate, translate
+from windlass.stores.sqlite.connection import UNREADABLE, begin_immediate, translate
 from windlass.stores.sqlite.location import Location
 
 _VERSION_TABLE = """
@@ -35,28 +35,43 @@ def schema_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT coalesce(max(version), 0) FROM windlass_schema").fetchone()[0])
 
 
+def missing_steps(connection: sqlite3.Connection, location: Location) -> list[str]:
+    """The names of the steps that ``migrate`` would take."""
+    version = schema_version(connection)
+    _refuse_newer(version, location)
+    return [name for number, name, _ in migrations() if number > version]
+
+
 def migrate(connection: sqlite3.Connection, location: Location, now: int) -> list[str]:
     """Run what is missing, all in one transaction: a crash leaves the old schema or the new one."""
     steps = migrations()
     newest = steps[-1][0]
     # A look without the lock first: nearly always there is nothing to do, and many workers start at once.
-    version = schema_version(connection)
+    try:
+        version = schema_version(connection)
+    except (sqlite3.Error, *UNREADABLE) as error:
+        raise translate(error, location) from error
     if version < newest:
         begin_immediate(connection, location)
         try:
             version = schema_version(connection)
             done = [_apply(connection, step, now) for step in steps if step[0] > version]
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, *UNREADABLE) as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise translate(error, location) from error
         return done
+    _refuse_newer(version, location)
+    return []
+
+
+def _refuse_newer(version: int, location: Location) -> None:
+    newest = migrations()[-1][0]
     if version > newest:
         raise SchemaTooNew(
             f"{location.path} has schema version {version}, this Windlass knows {newest}; upgrade Windlass"
         )
-    return []
 
 
 def _apply(connection: sqlite3.Connection, step: tuple[int, str, str], now: int) -> str:

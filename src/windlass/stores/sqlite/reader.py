@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from windlass.errors import StoreError
-from windlass.stores.sqlite.connection import connect, translate
+from windlass.stores.sqlite.connection import UNREADABLE, connect, translate
 from windlass.stores.sqlite.home import Home
 from windlass.stores.sqlite.location import Location
+from windlass.stores.sqlite.presence import Presence
 
 R = TypeVar("R")
 
@@ -22,8 +23,9 @@ THREADS = 4
 class Reader:
     """A few threads, each with a read-only connection opened at its first use."""
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, presence: Presence) -> None:
         self._location = location
+        self._presence = presence
         self._home = Home()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="windlass-sqlite-reader")
         self._local = threading.local()
@@ -51,6 +53,8 @@ class Reader:
 
     def _read(self, read: Callable[[sqlite3.Connection], R]) -> R:
         try:
+            # Also before connecting: another file under this name has nothing to do with our log.
+            self._presence.check()
             connection = self._connection()
             connection.execute("BEGIN")
             try:
@@ -59,7 +63,7 @@ class Reader:
                 # A read transaction left open would keep the log from being reset.
                 if connection.in_transaction:
                     connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, *UNREADABLE) as error:
             raise translate(error, self._location) from error
 
     def _connection(self) -> sqlite3.Connection:

@@ -39,6 +39,9 @@ class SqliteScratch:
         # One thread, so that what is asked last (to close) comes after everything that was asked before.
         self._thread = ThreadPoolExecutor(1, "windlass-scratch")
 
+    async def look(self) -> None:
+        await self._on_thread(self._look)
+
     async def make(self) -> None:
         await self._on_thread(self._make)
 
@@ -64,23 +67,26 @@ class SqliteScratch:
     # -- on the thread ----------------------------------------------------------------------------------
 
     def _make(self) -> None:
-        check_location(self._location)
-        directory = Path(self._location.path).parent
-        kind = file_system_of(directory)
+        self._look()
         self._connection = connect(self._location)
         try:
             self._connection.execute("CREATE TABLE scratch_commits (number INTEGER)")
             self._connection.execute("INSERT INTO scratch_commits VALUES (0)")
         except sqlite3.Error as error:
             raise translate(error, self._location) from error
+
+    def _look(self) -> None:
+        check_location(self._location)
+        directory = Path(self._location.path).parent
+        kind = file_system_of(directory)
         settings = {"synchronous": self._location.synchronous.lower()}
         doubts = []
         if kind is not None:
             settings["file system"] = kind
         if kind in IN_MEMORY:
             doubts.append(
-                f"{directory} is in memory ({kind}): a restart of the machine loses every job, and no disk "
-                "is measured; give the URL of a file on a disk"
+                f"{directory} is in memory ({kind}): a restart of the machine loses every job; give the URL "
+                "of a file on a disk"
             )
         if self._location.synchronous != "FULL":
             doubts.append(

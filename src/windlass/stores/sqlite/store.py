@@ -47,7 +47,7 @@ from windlass.stores.sqlite.checking import check
 from windlass.stores.sqlite.connection import connect
 from windlass.stores.sqlite.doorbell import Doorbell, Registration
 from windlass.stores.sqlite.location import check_location, parse_url
-from windlass.stores.sqlite.migrating import migrate
+from windlass.stores.sqlite.migrating import migrate, missing_steps
 from windlass.stores.sqlite.reader import Reader
 from windlass.stores.sqlite.statistics import stats, topics
 from windlass.stores.sqlite.transaction import Transaction
@@ -79,7 +79,7 @@ class SqliteStore:
         writer = await asyncio.to_thread(
             Writer, self._location, self._clock, self._limits, self._doorbell, loop
         )
-        self._open = (writer, Reader(self._location))
+        self._open = (writer, Reader(self._location, writer.presence))
 
     async def close(self) -> None:
         if self._open is None:
@@ -102,8 +102,11 @@ class SqliteStore:
     async def migrate(self) -> list[str]:
         return await asyncio.to_thread(self._migrate)
 
+    async def missing_steps(self) -> list[str]:
+        return await self._reader.run(lambda connection: missing_steps(connection, self._location))
+
     async def check(self) -> list[str]:
-        return await self._reader.run(check)
+        return await self._reader.run(lambda connection: check(connection, self._location))
 
     async def now(self) -> int:
         return self._clock.now()

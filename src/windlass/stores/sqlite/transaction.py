@@ -132,5 +132,10 @@ class Transaction:
 
     def take_numbers(self, name: str, n: int) -> int:
         """Reserve ``n`` values of a store-wide sequence; the first of them."""
-        last = self.connection.execute(_sql["take_numbers"], (n, name)).fetchone()[0]
-        return int(last) - n + 1
+        return take_numbers(self.connection, name, n)
+
+
+def take_numbers(connection: sqlite3.Connection, name: str, n: int) -> int:
+    """The first of ``n`` values that nobody else will have."""
+    last = connection.execute(_sql["take_numbers"], (n, name)).fetchone()[0]
+    return int(last) - n + 1

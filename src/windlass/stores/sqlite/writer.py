@@ -28,10 +28,12 @@ from windlass.clock import Clock
 from windlass.errors import StoreError, WindlassError
 from windlass.stores.protocol import StoreLimits
 from windlass.stores.sqlite.checkpoint import Checkpointer
-from windlass.stores.sqlite.connection import begin_immediate, connect, translate
+from windlass.stores.sqlite.committing import commit
+from windlass.stores.sqlite.connection import UNREADABLE, begin_immediate, connect, translate
 from windlass.stores.sqlite.doorbell import Doorbell
 from windlass.stores.sqlite.home import Home
 from windlass.stores.sqlite.location import Location
+from windlass.stores.sqlite.presence import Presence
 from windlass.stores.sqlite.transaction import Grants, Transaction
 
 A = TypeVar("A")
@@ -82,6 +84,7 @@ class Writer:
         self._home = Home()
         self._closed = False
         self._connection = connect(location)
+        self.presence = Presence(location)
         self._checkpointer = Checkpointer(location, self._connection)
         self._thread = threading.Thread(target=self._run, name="windlass-sqlite-writer", daemon=True)
         self._thread.start()
@@ -202,7 +205,10 @@ class Writer:
         return None
 
     def _write(self, calls: list[_Call]) -> bool:
-        """One transaction for all of them. What fails here fails for every caller, and left nothing."""
+        """One transaction for all of them. What fails here fails for every caller, and left nothing.
+
+        Where a failing disk makes that uncertain, the error says so.
+        """
         connection = self._connection
         try:
             if connection.in_transaction:
@@ -217,13 +223,14 @@ class Writer:
                 # Before the commit, so that waking up takes no time of its own: a claim needs the write lock,
                 # and gets it when the commit is done.
                 self._give_hint(transaction.ready_topics, finished=False)
-                connection.execute("COMMIT")
+                self.presence.check(in_transaction=True)
+                commit(connection, self._location, self._make_heard)
             except BaseException:
                 # After some errors (a full disk) SQLite has rolled back by itself.
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-        except sqlite3.Error as error:
+        except (sqlite3.Error, *UNREADABLE) as error:
             failure = translate(error, self._location)
             for call in calls:
                 call.error = failure
@@ -272,7 +279,9 @@ class Writer:
                 if not guard:
                     raise  # the only call of this transaction: there are no neighbours to protect
                 group[0].error = (
-                    translate(error, self._location) if isinstance(error, sqlite3.Error) else error
+                    translate(error, self._location)
+                    if isinstance(error, (sqlite3.Error, *UNREADABLE))
+                    else error
                 )
                 return
             if not guard:  # this is all there is, so it can begin anew

@@ -37,6 +37,7 @@ async def test_a_store_describes_what_runs_underneath(store: Store) -> None:
 async def test_migrating_again_does_nothing(store: Store) -> None:
     """Nothing is left to do the second time."""
     await put(store)
+    assert await store.missing_steps() == []
     assert await store.migrate() == []
     assert (await store.count(JobFilter())).total == 1
 

@@ -1,0 +1,458 @@
+"""``windlass doctor``: it looks, it tries, it tells, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.cli.processes import Project, on_terminal, wait_until
+from tests.cli.test_bench import execute, files, schemas
+from tests.postgres.stores import schema_of
+from tests.servers import PostgresServer
+from tests.servers.shared import fresh_url
+from windlass.cli.doctor import command
+from windlass.stores import Ground
+from windlass.stores.sqlite import migrating
+from windlass.verification.checker import Recovery, Report, Violation
+from windlass.verification.rules import RULES
+from windlass.verification.sweep import Outcome, Plan
+
+needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGINT to one process")
+needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+
+PROMISES = [*(rule.name for rule in RULES), "sound"]
+COUNTS = {
+    "enqueues": 1200,
+    "jobs": 1100,
+    "grants": 1150,
+    "endings": 1140,
+    "orphans": 10,
+    "processes gone": 12,
+}
+
+Pretend = Callable[..., None]
+
+
+def damage(project: Project, statement: str) -> None:
+    connection = sqlite3.connect(project.directory / "jobs.db")
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory for temporary files of this test alone, so that what is left there can be told."""
+    directory = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    monkeypatch.setenv("TMPDIR", str(directory))
+    return directory
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Pretend:
+    """A sweep that takes no time and ends as told."""
+
+    def pretend(
+        *violations: Violation, recovery: Recovery | None = None, counts: dict[str, int] | None = None
+    ) -> None:
+        async def verify(url: str, plan: Plan, *, begun: Any, watch: Any, keep: Path) -> Outcome:
+            del url
+            begun("a place of its own")
+            watch("making trouble", 0.5)
+            keep.mkdir(exist_ok=True)
+            (keep / "worker-1.jsonl").write_text("{}\n")
+            report = Report(
+                list(violations),
+                COUNTS if counts is None else counts,
+                {"worker killed": 7, "worker frozen past its lease": 1200},
+                recovery or Recovery(orphans=10, timed=10, worst_after_lease=0.25),
+                {violation.rule: 1234 for violation in violations},
+            )
+            return Outcome(plan, report, Ground("SQLite 3.99"), "a place of its own", plan.seconds + 4)
+
+        monkeypatch.setattr(command, "verify", verify)
+
+    return pretend
+
+
+# -- the store's own check ----------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_well(run: Run, project: Project) -> None:
+    """Exit code 0, what it stands on, and not one job or file more than before."""
+    run("enqueue", "mail", "{}", "--url", project.url)
+    before = files(project)
+    answer = run("doctor", "--url", project.url)
+    assert (answer.code, answer.errors) == (0, "")
+    assert answer.lines[0].startswith("# Well: SQLite 3.")
+    assert f"- store: {project.url}" in answer.lines
+    assert "synchronous full" in answer.out
+    told = run("doctor", "--url", project.url, "--json").json
+    assert told["well"] is told["checked"] is True
+    assert told["findings"] == []
+    assert told["verified"] is None
+    assert told["settings"]["synchronous"] == "full"
+    assert files(project) == before
+    assert run("stats", "--json", "--url", project.url).json["pending"] == 1
+
+
+def test_a_server_that_is_in_doubt_is_still_well(run: Run, postgres_url: str) -> None:
+    """What makes promises weaker is said, and is no error: somebody may have chosen it."""
+    run("migrate", "--url", postgres_url)
+    answer = run("doctor", "--url", postgres_url.replace("postgres@", "postgres:hunter2@"))
+    assert answer.code == 0
+    assert answer.lines[0].startswith("# Well: PostgreSQL ")
+    for name in ("fsync", "synchronous_commit", "full_page_writes"):
+        assert f"- in doubt: {name} is off" in answer.out
+    assert "hunter2" not in answer.out + answer.errors
+    assert "postgres:***@" in answer.out
+
+
+def test_damage_is_told_and_not_repaired(run: Run, project: Project) -> None:
+    """Exit code 1, and the same again the next time."""
+    run("enqueue", "mail", "{}", "--url", project.url)
+    damage(project, "UPDATE windlass_counts SET n = n + 1")
+    damage(project, "UPDATE windlass_sequences SET value = 0 WHERE name = 'number'")
+    for _ in range(2):
+        answer = run("doctor", "--url", project.url)
+        assert answer.code == 1
+        assert answer.lines[0] == "# WRONG: 2 problems with the store"
+        assert "- WRONG: sequence number is behind" in answer.out
+    told = run("doctor", "--url", project.url, "--json")
+    assert told.code == 1
+    assert told.json["well"] is False
+    assert {finding["level"] for finding in told.json["findings"]} == {"problem"}
+
+
+def test_damage_on_a_server_is_told(run: Run, postgres: PostgresServer) -> None:
+    """There it is the rules of the schema that are looked at."""
+    url = fresh_url()
+    run("enqueue", "mail", "{}", "--url", url)
+    assert run("doctor", "--url", url).code == 0
+    execute(postgres, f"UPDATE {schema_of(url)}.jobs SET attempt = 99")  # noqa: S608
+    answer = run("doctor", "--url", url)
+    assert answer.code == 1
+    assert re.search(r"^- WRONG: job .* had 99 attempts", answer.out, re.MULTILINE)
+
+
+def test_a_file_that_is_no_database_is_a_finding(run: Run, project: Project) -> None:
+    """Not an error of the doctor's: that is what it is asked about."""
+    project.write("jobs.db", "Dear diary, " * 1000)
+    answer = run("doctor", "--url", project.url)
+    assert answer.code == 1
+    assert "is damaged or not a database" in answer.out
+    assert "Its own check was not run." in answer.out
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_file_that_is_not_there_is_not_made(run: Run, project: Project, empty: bool) -> None:
+    """Nor is an empty one filled; asking is not making."""
+    if empty:
+        project.write("jobs.db", "")
+    before = files(project)
+    answer = run("doctor", "--url", project.url)
+    assert answer.code == 1
+    assert "there is no database" in answer.errors
+    assert files(project) == before
+    assert not empty or not (project.directory / "jobs.db").stat().st_size
+
+
+def test_a_schema_that_is_not_there_is_not_made(run: Run, postgres: PostgresServer) -> None:
+    """On a server the place can be reached, so there is a report; it says what is missing."""
+    url = fresh_url()
+    answer = run("doctor", "--url", url)
+    assert answer.code == 1
+    assert "- WRONG: there are no tables of Windlass yet; `windlass migrate`" in answer.out
+    assert run("migrate", "--url", url).lines[0].startswith("applied 0001")
+    assert not schemas(postgres)
+
+
+def test_older_and_newer_tables_are_left_as_they_are(
+    run: Run, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The doctor migrates nothing, and does not look at tables it does not know."""
+    run("migrate", "--url", project.url)
+    later = [*migrating.migrations(), (2, "0002_later", "CREATE TABLE windlass_x (a)")]
+    with monkeypatch.context() as newer:
+        newer.setattr(migrating, "migrations", lambda: later)
+        answer = run("doctor", "--url", project.url)
+        assert answer.code == 1
+        assert "the tables are older than this Windlass" in answer.out
+        assert "0002_later" in answer.out
+        assert run("migrate", "--json", "--url", project.url).json["steps"] == ["0002_later"]
+    answer = run("doctor", "--url", project.url)
+    assert answer.code == 1
+    assert "has schema version 2, this Windlass knows 1; upgrade Windlass" in answer.out
+
+
+def test_a_server_that_is_away_is_one_line(run: Run) -> None:
+    """Nothing can be said about it."""
+    answer = run("doctor", "--url", "postgresql://nobody@127.0.0.1:1/jobs")
+    assert (answer.code, answer.out) == (1, "")
+    assert "127.0.0.1:1" in answer.errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--seconds", "60"), "--seconds is about --verify"),
+        (("--seed", "3"), "--seed is about --verify"),
+        (("--keep", "somewhere"), "--keep is about --verify"),
+        (("--verify", "--seconds", "1"), "seconds is 1; 5 to 86,400 are possible"),
+        (("--verify", "--seed", "-1"), "--seed"),
+        (("--verify", "--url", "memory://"), "is out of reach for other processes"),
+        (("--verify", "--keep", "."), "is not empty"),
+        (("--output", "nowhere/report.md"), "nowhere/report.md cannot be written"),
+        (("--url", "mysql://db"), "names no store Windlass knows"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(
+    run: Run, project: Project, temporary: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    """Before any trouble is made."""
+    before = files(project)
+    answer = run("doctor", *arguments)
+    assert answer.code == 2
+    assert said in answer.errors
+    assert files(project) == before
+    assert not list(temporary.iterdir())
+
+
+# -- the sweep ----------------------------------------------------------------------------------------------
+
+
+def test_promises_are_tried_beside_the_users_store(run: Run, project: Project, temporary: Path) -> None:
+    """A real sweep, as short as can be: nothing of it is left but the report, and no job was touched."""
+    run("enqueue", "mail", "{}", "--url", project.url)
+    database = project.directory / "jobs.db"
+    before, content = files(project), database.read_bytes()
+    arguments = ("--verify", "--seconds", "5", "--seed", "7", "--url", project.url)
+    answer = run("doctor", *arguments, "--json", "--output", "report.md")
+    assert answer.code == 0, answer.out
+    told = answer.json
+    verified = told["verified"]
+    assert told["well"] is verified["kept"] is True
+    assert (verified["seconds"], verified["seed"]) == (5, 7)
+    assert [promise["name"] for promise in verified["promises"]] == PROMISES
+    assert {promise["verdict"] for promise in verified["promises"]} <= {"kept", "untried"}
+    assert sum(verified["faults"].values()) > 0
+    assert verified["counts"]["jobs"] > 0
+    assert verified["recovery"]["promised_seconds_after_lease"] == 1.0
+    assert verified["histories"] is None
+    assert f"making trouble for 5 s in {project.directory}" in answer.errors
+    report = (project.directory / "report.md").read_text("utf-8")
+    assert report.startswith("# Kept: no promise was broken in 5 s of faults on SQLite 3.")
+    assert re.search(r"^- date: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$", report, re.MULTILINE)
+    assert "- faults: for 5 s, seed 7" in report
+    assert report.count("\n- kept: ") + report.count("\n- not tried: ") == len(PROMISES)
+    assert "docs/explanation/promises.md" in report
+    assert files(project) == before | {"report.md"}
+    assert not list(temporary.iterdir())
+    assert database.read_bytes() == content
+
+
+@needs_signals
+@pytest.mark.parametrize("on", ["sqlite", "postgres"])
+def test_ctrl_c_ends_it_and_nothing_is_left(
+    project: Project, postgres: PostgresServer, temporary: Path, on: str
+) -> None:
+    """No file, no schema, no history and no process; impatience does not stop the clearing away."""
+    before = files(project)
+    url = postgres.url() if on == "postgres" else project.url
+    with project.start("doctor", "--verify", "--output", "report.md", "--url", url) as process:
+        process.wait_for("making trouble for 60 s in ")
+        members = children_once_there(process.popen.pid)
+        process.signal(signal.SIGINT)
+        process.signal(signal.SIGINT)
+        assert process.wait() == 130
+    assert process.seen[-1] == "stopped; nothing is left behind"
+    assert "Traceback" not in process.text
+    assert files(project) == before
+    assert not list(temporary.iterdir())
+    assert not schemas(postgres)
+    assert not [member for member in members if Path(f"/proc/{member}").exists()]
+
+
+def children_once_there(parent: int) -> list[int]:
+    """The processes that another has started, at least two; where the system tells."""
+    listed = Path(f"/proc/{parent}/task/{parent}/children")
+    if not listed.exists():
+        return []
+    wait_until(lambda: len(listed.read_text().split()) >= 2)
+    return [int(number) for number in listed.read_text().split()]
+
+
+def test_a_role_that_may_not_make_a_schema_is_told_what_to_do(run: Run, postgres: PostgresServer) -> None:
+    """As for the benchmark: who, where, and the statement that changes it."""
+    execute(postgres, "CREATE ROLE doctors_guest LOGIN")
+    try:
+        answer = run(
+            "doctor",
+            "--verify",
+            "--url",
+            postgres.url(schema="no_tables").replace("postgres@", "doctors_guest@"),
+        )
+    finally:
+        execute(postgres, "DROP ROLE doctors_guest")
+    assert answer.code == 2
+    assert "GRANT CREATE ON DATABASE postgres TO doctors_guest" in answer.errors
+
+
+# -- the report ---------------------------------------------------------------------------------------------
+
+
+def test_a_broken_promise_is_told_with_its_evidence(run: Run, project: Project, pretend: Pretend) -> None:
+    """Exit code 1; which promise, what was found, and the histories, which nobody could make again."""
+    run("migrate")
+    pretend(
+        Violation("leases", "job 1: b got it too early"), Violation("sound", "worker-3 ended with code 1")
+    )
+    answer = run("doctor", "--verify", "--seed", "5")
+    assert answer.code == 1
+    assert answer.lines[0].startswith("# BROKEN: 2 promises (leases, sound) in 60 s of faults on SQLite 3.")
+    place = answer.lines.index(
+        "- BROKEN: No fence is given out twice, fences grow, and no two valid leases of a job overlap "
+        "(leases: 1,150 leases granted)."
+    )
+    assert answer.lines[place + 1 : place + 3] == [
+        "  - job 1: b got it too early",
+        "  - and 1,234 more of this kind",
+    ]
+    assert answer.out.count("\n- kept: ") == len(PROMISES) - 2
+    assert "--seed 5 --keep DIRECTORY" in answer.out
+    [kept] = [Path(word) for word in re.findall(r"kept in (\S+):", answer.out)]
+    assert (kept / "worker-1.jsonl").exists()
+    told = run("doctor", "--verify", "--keep", "evidence", "--json")
+    assert told.code == 1
+    assert told.json["verified"]["histories"] == "evidence"
+    broken = [promise for promise in told.json["verified"]["promises"] if promise["verdict"] == "broken"]
+    assert [(promise["name"], promise["findings"], promise["left_out"]) for promise in broken] == [
+        ("leases", ["job 1: b got it too early"], 1234),
+        ("sound", ["worker-3 ended with code 1"], 1234),
+    ]
+
+
+def test_a_damaged_store_is_wrong_also_when_no_promise_was_broken(
+    run: Run, project: Project, pretend: Pretend
+) -> None:
+    """Both are said, and the exit code is that of the worse."""
+    run("enqueue", "mail", "{}", "--url", project.url)
+    damage(project, "UPDATE windlass_counts SET n = n + 1")
+    pretend()
+    answer = run("doctor", "--verify", "--url", project.url)
+    assert answer.code == 1
+    assert answer.lines[0].startswith("# WRONG: 1 problem with the store; no promise was broken in 60 s")
+
+
+def test_before_there_is_a_store_promises_can_be_tried(run: Run, project: Project, pretend: Pretend) -> None:
+    """Whoever has not decided yet wants to know most of all. Nothing is made, on no store."""
+    pretend()
+    before = files(project)
+    answer = run("doctor", "--verify", "--url", project.url)
+    assert answer.code == 0
+    assert "- note: there is no database" in answer.out
+    assert files(project) == before
+    answer = run("doctor", "--verify", "--url", fresh_url())
+    assert answer.code == 0
+    assert "- note: there are no tables of Windlass yet" in answer.out
+
+
+def test_what_was_not_tried_is_not_called_kept(run: Run, pretend: Pretend) -> None:
+    """A sweep in which nobody died says nothing about recovery."""
+    pretend(recovery=Recovery(), counts={**COUNTS, "orphans": 0})
+    answer = run("doctor", "--verify")
+    assert "- not tried: One lease and a second after a worker's death" in answer.out
+    assert "No worker died while it held a job, so recovery was not tried" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("timed", "worst", "said"),
+    [
+        (10, 0.0, "found again no later than the end of its lease; promised is 1 s."),
+        (10, 0.25, "found again 250 ms after the end of its lease; promised is 1 s."),
+        (10, 1.5, "Nobody who asked for work was turned away meanwhile"),
+        (4, 0.25, "Of 4 it is known for certain when they ended. The slowest"),
+        (0, None, "Of none it is known when it ended"),
+    ],
+)
+def test_recovery_is_told_against_its_promise(
+    run: Run, pretend: Pretend, timed: int, worst: float | None, said: str
+) -> None:
+    """The slowest counts; where it is beyond the promise and none was broken, why that can be."""
+    pretend(recovery=Recovery(orphans=10, timed=timed, worst_after_lease=worst))
+    answer = run("doctor", "--verify")
+    assert answer.code == 0
+    assert said in answer.out
+
+
+def test_the_report_goes_to_a_new_file_and_to_the_terminal(
+    run: Run, project: Project, pretend: Pretend
+) -> None:
+    """Reports are kept, so none is written over; that is found out before the minute, not after it."""
+    pretend()
+    answer = run("doctor", "--verify", "--output", "report.md")
+    assert (project.directory / "report.md").read_text("utf-8") == answer.out
+    again = run("doctor", "--verify", "--output", "report.md")
+    assert (again.code, again.out) == (2, "")
+    assert "report.md is there already" in again.errors
+    assert (project.directory / "report.md").read_text("utf-8") == answer.out
+    assert "making trouble" not in again.errors
+
+
+def test_a_report_that_does_not_come_leaves_no_file(run: Run, project: Project) -> None:
+    """The name is free for the next try."""
+    answer = run("doctor", "--output", "report.md", "--url", project.url)
+    assert answer.code == 1
+    assert not (project.directory / "report.md").exists()
+
+
+def test_histories_are_kept_on_request(run: Run, project: Project, temporary: Path, pretend: Pretend) -> None:
+    """Also when all is well, and only there."""
+    pretend()
+    (project.directory / "evidence").mkdir()
+    assert run("doctor", "--verify", "--keep", "evidence").code == 0
+    assert (project.directory / "evidence/worker-1.jsonl").exists()
+    assert not list(temporary.iterdir())
+
+
+def test_every_run_makes_other_trouble(run: Run, pretend: Pretend) -> None:
+    """Unless told to repeat one; the seed is in the report."""
+    pretend()
+    seeds = {run("doctor", "--verify", "--json").json["verified"]["seed"] for _ in range(3)}
+    assert len(seeds) > 1
+    assert run("doctor", "--verify", "--json", "--seed", "9").json["verified"]["seed"] == 9
+
+
+@needs_terminal
+def test_on_a_terminal_lines_fit_and_the_verdict_is_in_colour(run: Run, project: Project) -> None:
+    """Wrapped where words end, items under their beginning."""
+    run("migrate", "--url", project.url)
+    url = f"{project.url}?synchronous=normal"
+    with on_terminal(project, "doctor", "--url", url, columns=60) as terminal:
+        assert terminal.wait() == 0
+    result = terminal.text[terminal.text.rindex("# Well") :]
+    lines = [line.rstrip() for line in result.splitlines()]
+    assert all(len(line) <= 60 for line in lines if url not in line)
+    doubt = next(number for number, line in enumerate(lines) if line.startswith("- in doubt: synchronous"))
+    assert lines[doubt + 1].startswith("  ")
+    assert "\x1b[1;32m# Well" in terminal.raw
+
+
+@needs_terminal
+def test_on_a_terminal_a_bar_shows_how_far_a_sweep_is(project: Project) -> None:
+    """It goes with the sweep, and leaves a line that says so."""
+    with on_terminal(project, "doctor", "--verify") as terminal:
+        terminal.wait_for("making trouble .* 0:00:0")
+        terminal.popen.send_signal(signal.SIGINT)
+        assert terminal.wait() == 130
+    assert terminal.text.splitlines()[-1].endswith("stopped; nothing is left behind")

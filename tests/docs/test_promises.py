@@ -1,0 +1,50 @@
+"""Every promise names the tests that try to break it, and they are there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+PAGES = ("docs/explanation/promises.md", "docs/explanation/faults.md")
+_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+
+
+def _named(page: str) -> list[tuple[str, str]]:
+    return _TEST.findall((ROOT / page).read_text("utf-8"))
+
+
+@cache
+def _functions(path: Path) -> frozenset[str]:
+    tree = ast.parse(path.read_text("utf-8"))
+    return frozenset(
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_test_that_is_named_is_there(page: str) -> None:
+    """A promise whose test was renamed away would be a promise without one."""
+    named = _named(page)
+    assert len(named) > 10
+    for file, function in named:
+        path = ROOT / file
+        assert path.is_file(), f"{page} names {file}, which is not there"
+        if function:
+            assert function in _functions(path), f"{page} names {file}::{function}, which is not there"
+
+
+def test_every_promise_names_a_test() -> None:
+    """Or says what it waits for."""
+    text = (ROOT / "docs/explanation/promises.md").read_text("utf-8")
+    promises = re.split(r"^## (?=\d+\. )", text, flags=re.MULTILINE)[1:]
+    assert len(promises) == 8
+    for promise in promises:
+        body = promise.split("\n## ")[0]
+        title = body.splitlines()[0]
+        assert _TEST.search(body) or "not in 0.1" in body, f"promise {title!r} names no test"

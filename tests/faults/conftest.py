@@ -1,0 +1,24 @@
+"""A site on every store that several processes can share, and a producer that knows no tasks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.sites import STORES, make_site
+from tests.worker.processes import Site
+from windlass import Windlass
+
+
+@pytest.fixture(params=STORES)
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    return make_site(request.param, tmp_path)
+
+
+@pytest.fixture
+async def app(site: Site) -> AsyncIterator[Windlass]:
+    """It enqueues by name."""
+    async with Windlass(site.url, lease=site.lease) as app:
+        yield app

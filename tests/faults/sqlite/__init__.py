@@ -1,0 +1,1 @@
+"""SQLite: killed, cut off from power, lied to by the disk, damaged."""

@@ -1,0 +1,191 @@
+"""A sweep makes real trouble, finds no promise broken, and leaves nothing behind; so does its crew."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_bench import schemas
+from tests.servers import PostgresServer
+from windlass.errors import InvalidInput, StoreError
+from windlass.verification import members
+from windlass.verification.history import Died, Event, ListRecorder, read_history
+from windlass.verification.members import Crew, Role
+from windlass.verification.sweep import Outcome, Plan, verify
+
+# Trouble comes often, so that a few seconds have some of each kind. More is for the soak.
+PLAN = Plan(seconds=7.0, seed=3, trouble_every=0.4, workers=2, producers=1, pause=0.004)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """Every process that a crew starts."""
+    processes: list[subprocess.Popen[bytes]] = []
+    spawn = Crew._spawn
+
+    def noted(crew: Crew, name: str) -> subprocess.Popen[bytes]:
+        processes.append(spawn(crew, name))
+        return processes[-1]
+
+    monkeypatch.setattr(Crew, "_spawn", noted)
+    return processes
+
+
+def check_outcome(outcome: Outcome, started: list[subprocess.Popen[bytes]], places: list[str]) -> None:
+    report = outcome.report
+    assert report.violations == []
+    assert outcome.kept
+    assert places == [outcome.place]
+    killed = report.troubles["worker killed"]
+    assert killed > 0
+    assert len(report.troubles) >= 3, report.troubles
+    assert report.recovery.orphans > 0
+    for name in ("enqueues ok", "jobs completed", "jobs run more than once", "endings accepted"):
+        assert report.counts[name] > 0, name
+    assert report.counts["runs"] >= report.counts["jobs completed"]
+    assert len(started) >= 4 + killed
+    # Not only dead but waited for: nobody is left, not even as a zombie.
+    assert all(process.returncode is not None for process in started)
+
+
+async def test_a_sweep_on_sqlite(tmp_path: Path, started: list[subprocess.Popen[bytes]]) -> None:
+    """Killed, frozen and locked out: every promise is kept. Only the histories are left, as asked for."""
+    places: list[str] = []
+    watched: list[tuple[str, float]] = []
+    kept = tmp_path / "kept"
+    outcome = await verify(
+        f"sqlite:///{tmp_path}/jobs.db",
+        PLAN,
+        begun=places.append,
+        watch=lambda what, share: watched.append((what, share)),
+        keep=kept,
+    )
+    check_outcome(outcome, started, places)
+    assert list(tmp_path.iterdir()) == [kept]
+    assert Path(outcome.place).parent == tmp_path
+    shares = [share for _, share in watched]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert len(list(kept.glob("*.jsonl"))) == len(started) + 1
+    assert sum(isinstance(event, Died) for event in read_history(kept.glob("*.jsonl"))) >= len(started)
+
+
+async def test_a_sweep_on_postgresql(
+    postgres: PostgresServer, started: list[subprocess.Popen[bytes]]
+) -> None:
+    """The same with a server that throws everybody out; the schema is gone."""
+    places: list[str] = []
+    outcome = await verify(postgres.url(), PLAN, begun=places.append, watch=lambda _what, _share: None)
+    check_outcome(outcome, started, places)
+    assert not await asyncio.to_thread(schemas, postgres)
+
+
+@pytest.mark.parametrize(
+    ("url", "plan", "said"),
+    [
+        ("memory://", Plan(), "out of reach for other processes"),
+        ("sqlite:///jobs.db", Plan(seconds=1), "seconds is 1; 5 to 86,400 are possible"),
+        ("sqlite:///jobs.db", Plan(seconds=1e6), "seconds is 1,000,000"),
+    ],
+)
+async def test_what_cannot_be_swept_is_refused(url: str, plan: Plan, said: str) -> None:
+    """Before anything is started."""
+    with pytest.raises(InvalidInput, match=said):
+        await verify(url, plan, begun=pytest.fail, watch=lambda _what, _share: None)
+
+
+async def test_histories_of_two_sweeps_do_not_mix(tmp_path: Path) -> None:
+    """The jobs of the first would be missing from the books of the second."""
+    (tmp_path / "worker-1.jsonl").write_text("")
+    with pytest.raises(InvalidInput, match="is not empty"):
+        await verify(
+            "sqlite:///jobs.db", PLAN, begun=pytest.fail, watch=lambda _what, _share: None, keep=tmp_path
+        )
+
+
+# -- the crew -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+async def crew(tmp_path: Path, events: list[Event]) -> AsyncIterator[Crew]:
+    """On a file, with nobody in it yet; whoever is left at the end is killed."""
+
+    async def url_for(_: str) -> str:
+        return f"sqlite:///{tmp_path}/jobs.db"
+
+    recorder = ListRecorder(events, "sweep", time.monotonic)
+    crew = Crew(tmp_path, recorder, url_for=url_for, lease=2.0, seed=1, pause=0.02)
+    yield crew
+    crew.kill_all()
+
+
+async def test_one_that_was_killed_is_replaced_and_no_problem(crew: Crew, events: list[Event]) -> None:
+    """By one with another name: histories tell them apart."""
+    member = await crew.start("producer")
+    crew.kill(member)
+    assert not member.alive
+    assert [event.by for event in events if isinstance(event, Died)] == [member.name]
+    await crew.replace_the_dead()
+    [other] = crew.members
+    assert other.working
+    assert (member.name, other.name) == ("producer-1", "producer-2")
+    assert crew.problems == []
+
+
+@pytest.mark.parametrize("role", ["producer", "worker"])
+async def test_one_that_is_told_to_stop_does(
+    crew: Crew, tmp_path: Path, events: list[Event], role: Role
+) -> None:
+    """As a deployment ends it: by itself, and well."""
+    member = await crew.start(role)
+    history = tmp_path / f"{member.name}.jsonl"
+    while not history.stat().st_size:  # a worker hears signals once it is at work
+        await asyncio.sleep(0.01)
+    await crew.stop(member)
+    assert member.popen.returncode == 0
+    assert crew.problems == []
+    assert [event.by for event in events if isinstance(event, Died)] == [member.name]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGQUIT"), reason="needs a signal that nobody listens to")
+async def test_one_that_ends_by_itself_is_a_problem(crew: Crew, tmp_path: Path) -> None:
+    """A worker must outlive whatever is done to its store; what it said last is passed on."""
+    member = await crew.start("producer")
+    (tmp_path / f"{member.name}.log").write_text("first\nlast words\n")
+    os.kill(member.popen.pid, signal.SIGQUIT)
+    assert await member.wait(10)
+    await crew.replace_the_dead()
+    assert crew.problems == [f"producer-1 ended with code {-signal.SIGQUIT}: first\nlast words"]
+    assert [one.name for one in crew.members] == ["producer-2"]
+
+
+async def test_one_that_cannot_start_says_why(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last words are in the error, and it is no member."""
+    monkeypatch.setattr(members, "_PROGRAM", "import sys; sys.exit('no more memory')")
+    with pytest.raises(StoreError, match="worker-1 ended: no more memory"):
+        await crew.start("worker")
+    assert crew.members == []
+
+
+async def test_one_that_takes_too_long_to_start_is_given_up(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch, started: list[subprocess.Popen[Any]]
+) -> None:
+    """Nobody waits for ever, and nobody is left behind."""
+    monkeypatch.setattr(members, "_PROGRAM", "import time; time.sleep(600)")
+    monkeypatch.setattr(members, "START_SECONDS", 0.2)
+    with pytest.raises(StoreError, match=r"worker-1 was not ready within 0\.2 s: it said nothing"):
+        await crew.start("worker")
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
