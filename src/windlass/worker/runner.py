@@ -45,6 +45,7 @@ class Runner:
         held: HeldJobs,
         clock: Clock,
         changed: Callable[[], None],
+        extend_soon: Callable[[], None],
         recovery: Recovery,
     ) -> None:
         self._store = store
@@ -54,6 +55,7 @@ class Runner:
         self._held = held
         self._clock = clock
         self._changed = changed
+        self._extend_soon = extend_soon
         self._recovery = recovery
         self._working: dict[asyncio.Task[None], None] = {}  # a set that keeps its order
         self._last_chance: Held | None = None
@@ -175,6 +177,10 @@ class Runner:
             if not held.job.last_attempt or await self._record_start(held):
                 now = self._clock.monotonic()
                 if now < held.deadline:
+                    if now >= held.extend_at:
+                        # The claim's answer came late, or another handler blocked the event loop: what is
+                        # left of the lease may be less than the time to the keeper's next look.
+                        self._extend_soon()
                     held.started = now
                     self._slots.started += 1
                     outcome = await self._workplace.attempt(held)

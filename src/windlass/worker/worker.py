@@ -48,8 +48,6 @@ UNKNOWN_DELAY = 60.0
 """Seconds until a job whose task is not known here after all is offered again."""
 ANSWER_SECONDS = 10.0
 """How long a claim may take: one connection that has gone silent must not stop a worker for longer."""
-LATE_SECONDS = 0.25
-"""How late the answer to a claim may be before anybody asks what is left of its leases."""
 STOPPED_SECONDS = 1.0
 """How long a worker that is to stop waits for the claim it has sent."""
 SETTLE_GRACE = 5.0
@@ -150,7 +148,15 @@ class Worker:
         settler = Settler(self._store, self._held, self._settled, self._clock, recovery)
         changed = asyncio.Event()
         runner = Runner(
-            self._store, workplace, settler, self._slots, self._held, self._clock, changed.set, recovery
+            self._store,
+            workplace,
+            settler,
+            self._slots,
+            self._held,
+            self._clock,
+            changed=changed.set,
+            extend_soon=self._extend_soon,
+            recovery=recovery,
         )
         events = self._events = _Events(loop, workplace, settler, runner, changed, recovery)
         keeper = events.keeper = Keeper(
@@ -308,7 +314,6 @@ class Worker:
 
     def _take_in(self, claim: Claim, sent: float) -> None:
         unknown: list[Settlement] = []
-        late = self._clock.monotonic() - sent
         for job in claim.jobs:
             task = self._registry.resolve(job.topic, job.task)
             if task is None:
@@ -318,16 +323,12 @@ class Worker:
             held = Held.since(sent, job, task)
             self._held.add(held)
             self._slots.take_in(held)
-        if late > LATE_SECONDS and any(late >= job.lease_seconds / 3 for job in claim.jobs):
-            self._extend_soon()
         if unknown:
             _log.error("%d jobs of %s have no task here any more; given back", len(unknown), self.name)
             self._background(self._give_back(unknown))
 
     def _extend_soon(self) -> None:
-        """The answer to a claim came late, or a handler blocked the loop it came to: its leases cannot wait
-        for the keeper's next tick.
-        """
+        """Some lease cannot wait for the keeper's next tick."""
         if self._events is not None and self._events.keeper is not None:
             self._events.keeper.look()
 

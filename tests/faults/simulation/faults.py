@@ -28,7 +28,7 @@ class Faults:
             self.length += 2 * world.lease
         kinds: list[Callable[[], None]] = [
             self._kill, self._kill, self._freeze, self._cut_one, self._cut_one, self._cut_all, self._rain,
-            self._rain, self._stop, self._slow, self._sleep, self._sleep,
+            self._rain, self._stop, self._slow, self._slow, self._sleep, self._sleep,
         ]  # fmt: skip
         if self._chance.random() < 0.1:  # then the checker knows less: not too often
             kinds.append(self._step_clock)
@@ -140,7 +140,7 @@ class Faults:
         if (victim := self._victim()) is not None:
             self._world.trouble("slow")
             victim.weather.ever_bad = True
-            victim.weather.slowest = self._chance.choice((0.3, 1.0, 3.0))
+            victim.weather.slowest = self._chance.choice((0.3, 1.5, 4.0))
             usual = 0.02
             self._world.timeline.after(
                 self._chance.uniform(0.5, 2.0) * self._world.lease,

@@ -12,7 +12,7 @@ from tests.faults.simulation.world import Outcome, simulate
 from windlass.worker.held import Held
 from windlass.worker.keeper import Keeper
 
-MOST_SEEDS = 60
+MOST_SEEDS = 150
 """A bug that hides for longer than that would need better faults."""
 
 
