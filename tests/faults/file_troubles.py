@@ -39,6 +39,10 @@ class FileTroubles:
         try:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        except sqlite3.OperationalError:  # locked or full: another trouble was faster
+            reader.close()
+            return
+        try:
             scene.happened("long reader")
             await asyncio.sleep(scene.choose.uniform(1.0, 4.0) * scene.lease)
         finally:
@@ -46,8 +50,9 @@ class FileTroubles:
 
     async def _checkpoint(self, scene: Scene) -> None:
         """What a backup tool or a person with the command line does."""
-        await asyncio.to_thread(self._truncate)
-        scene.happened("checkpoint by an outsider")
+        with contextlib.suppress(sqlite3.OperationalError):  # locked or full: another trouble was faster
+            await asyncio.to_thread(self._truncate)
+            scene.happened("checkpoint by an outsider")
 
     def _truncate(self) -> None:
         outsider = sqlite3.connect(self._path, timeout=1.0, isolation_level=None)

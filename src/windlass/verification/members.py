@@ -236,6 +236,11 @@ class Crew:
             self._refused = 0
             self._missing.pop()
 
+    def dismiss(self, role: Role) -> None:
+        """Nobody of this role is replaced any more; those there were have ended."""
+        self.members = [member for member in self.members if member.role != role]
+        self._missing = [missing for missing in self._missing if missing != role]
+
     def kill_all(self) -> None:
         """Whatever happens, nobody is left behind."""
         for member in self.members:

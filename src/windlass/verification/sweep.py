@@ -158,6 +158,8 @@ async def _make_trouble(scene: Scene, plan: Plan, troubles: Sequence[Trouble], w
     begin = loop.time()
     under_way: set[asyncio.Task[None]] = set()
     weights = [trouble.weight for trouble in troubles]
+    enough = asyncio.Event()
+    replacing = asyncio.create_task(_replace_the_dead(scene.crew, enough))
     try:
         while (passed := loop.time() - begin) < plan.seconds:
             watch("making trouble", passed / plan.seconds)
@@ -169,12 +171,21 @@ async def _make_trouble(scene: Scene, plan: Plan, troubles: Sequence[Trouble], w
             under_way -= done
             for task in done:
                 task.result()  # a mistake of ours ends the sweep
-            await scene.crew.replace_the_dead()
-        await asyncio.gather(*under_way)
+            if replacing.done():
+                replacing.result()
+        enough.set()
+        await asyncio.gather(*under_way, replacing)
     finally:
-        for task in under_way:
+        for task in (*under_way, replacing):
             task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.gather(*under_way, replacing, return_exceptions=True)
+
+
+async def _replace_the_dead(crew: Crew, enough: asyncio.Event) -> None:
+    """Beside the trouble, which does not wait for a process to start."""
+    while not enough.is_set():
+        await crew.replace_the_dead()
+        await asyncio.sleep(0.05)
 
 
 async def _quieten(app: Windlass, crew: Crew, plan: Plan, patience: float) -> list[str]:
@@ -184,7 +195,7 @@ async def _quieten(app: Windlass, crew: Crew, plan: Plan, patience: float) -> li
     for member in crew.members:
         if member.role == "producer" and member.alive:
             await crew.stop(member)
-    crew.members = [member for member in crew.members if member.role != "producer"]
+    crew.dismiss("producer")
     deadline = time.monotonic() + patience + 10 * plan.lease
     left = -1
     while time.monotonic() < deadline:
