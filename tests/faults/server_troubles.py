@@ -21,6 +21,10 @@ STATEMENTS = {"enqueue": "did_enqueue", "claim": ".claim(", "settle": ".settle("
 """How to recognise what a statement does."""
 
 
+SERVER_AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+"""Then it has trouble enough."""
+
+
 class ServerTroubles:
     """Every kind, for one server and one network."""
 
@@ -61,31 +65,34 @@ class ServerTroubles:
             await asyncio.to_thread(self._server.start)
 
     async def _terminate(self, scene: Scene) -> None:
-        async with self._session() as session:
+        with contextlib.suppress(*SERVER_AWAY):
+            session = await self._session()
             await session.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE starts_with(application_name, 'windlass') AND random() < 0.5"
                 " AND pid <> pg_backend_pid()"
             )
             scene.happened("backends terminated")
+            session.terminate()
 
     async def _lock_table(self, scene: Scene) -> None:
-        async with self._session() as session, away(scene):
+        with contextlib.suppress(*SERVER_AWAY):
+            session = await self._session()
+            async with away(scene):
+                await self._hold_lock(session, scene)
+
+    async def _hold_lock(self, session: Any, scene: Scene) -> None:
+        try:
             await session.execute("BEGIN")
             await session.execute(f"LOCK TABLE {self._schema}.jobs IN ACCESS EXCLUSIVE MODE")
             scene.happened("table locked")
             await asyncio.sleep(scene.choose.uniform(0.2, 1.5) * scene.lease)
-            await session.execute("ROLLBACK")
+        finally:
+            session.terminate()
 
-    @asynccontextmanager
-    async def _session(self) -> AsyncIterator[Any]:
-        """One of our own, straight; a server that is away just now has trouble enough."""
-        with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            session = await asyncpg.connect(self._server.url(), timeout=5)
-            try:
-                yield session
-            finally:
-                session.terminate()
+    async def _session(self) -> Any:
+        """One of our own, straight to the server."""
+        return await asyncpg.connect(self._server.url(), timeout=5)
 
     # -- the network ------------------------------------------------------------------------------------
 
