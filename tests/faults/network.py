@@ -22,8 +22,8 @@ class Network:
             await proxy.__aexit__()
 
     async def url_for(self, name: str) -> str:
-        """A way of its own for this process. A guard's is straight: nobody harms it."""
-        if name.startswith("guard"):
+        """A way of its own for this process. A guard's is straight: nobody harms it; a file has no way."""
+        if name.startswith("guard") or self._url.startswith("sqlite:"):
             return self._url
         proxy = self._proxies[name] = await Proxy(self._url).__aenter__()
         return proxy.url

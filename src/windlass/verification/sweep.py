@@ -143,7 +143,7 @@ async def sweep(
                     await crew.stop(member)
             problems += crew.problems  # now: who does not stop is one, too
             watch("reading the books", 1.0)
-            await _write_down_the_end(app, recorder)
+            await write_down_the_end(app, recorder)
             problems += [f"the store itself says: {problem}" for problem in await app.check()]
     finally:
         crew.kill_all()
@@ -209,7 +209,8 @@ async def _quieten(app: Windlass, crew: Crew, plan: Plan, patience: float) -> li
     return [f"{left} jobs were not done {patience + 10 * plan.lease:g} s after the last trouble"]
 
 
-async def _write_down_the_end(app: Windlass, recorder: Recorder) -> None:
+async def write_down_the_end(app: Windlass, recorder: Recorder) -> None:
+    """Everything that is stored, once nothing is going on any more."""
     store = app.store
     # One clock for all events: how far the store's is ahead of ours.
     ahead = await store.now() / 1e6 - recorder.now()

@@ -37,7 +37,7 @@ class Conduct(StrEnum):
     FAILING = "failing"  # once, then well
     HOPELESS = "hopeless"  # every time
     SNOOZING = "snoozing"  # once, uncounted, then well
-    BLOCKING = "blocking"  # holds up the event loop for longer than a lease
+    BLOCKING = "blocking"  # holds up the event loop for three leases, the first time
     DEADLY = "deadly"  # takes its worker with it, the first time
 
 
@@ -99,7 +99,7 @@ async def _behave(conduct: Conduct, ctx: Context, lease: float, recorder: Record
             await ctx.checkpoint("snoozed")
             raise Snooze(0.3)
         case Conduct.BLOCKING if ctx.attempt == 1:
-            time.sleep(1.5 * lease)  # noqa: ASYNC251 - which is what it is for
+            time.sleep(3 * lease)  # noqa: ASYNC251 - which is what it is for
         case Conduct.DEADLY if ctx.attempt == 1:
             recorder.write(Died(at=recorder.now(), by=recorder.name))
             os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
