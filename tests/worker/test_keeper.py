@@ -17,11 +17,12 @@ from windlass.worker.held import Held, HeldJobs
 from windlass.worker.waiting import Recovery
 
 
+@pytest.mark.parametrize(("open_seconds", "tries"), [(0.05, 2), (3600.0, 1)], ids=["tries", "hangs"])
 async def test_a_store_that_cannot_be_opened_does_not_stop_the_watchdog(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Windlass, monkeypatch: pytest.MonkeyPatch, open_seconds: float, tries: int
 ) -> None:
     """The keeper's own connection meets silence: handlers whose lease has ended are stopped all the same."""
-    monkeypatch.setattr(keeper, "OPEN_SECONDS", 0.05)
+    monkeypatch.setattr(keeper, "OPEN_SECONDS", open_seconds)
     clock = FrozenClock()
     started, stopped = asyncio.Event(), asyncio.Event()
     with app.on_store("memory://", clock=clock):
@@ -42,7 +43,7 @@ async def test_a_store_that_cannot_be_opened_does_not_stop_the_watchdog(
             await work.enqueue()
             async with working_on(app, switch, lease=10):
                 await started.wait()
-                await until(lambda: switch.unheard["open"] > 1)
+                await until(lambda: switch.unheard["open"] >= tries)
                 clock.advance(10)
                 await asyncio.wait_for(stopped.wait(), 20)
 

@@ -21,14 +21,14 @@ from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.worker.backoff import Backoff
 from windlass.worker.held import Held, HeldJobs, Stop
 from windlass.worker.registrar import Registrar
-from windlass.worker.waiting import Recovery, within
+from windlass.worker.waiting import Recovery, end, within
 
 LONGEST_TICK = 0.5
 SHORTEST_TICK = 0.05
 LONGEST_RETRY = 1.0
 """While the store is away it is tried at least this often: leases are running out."""
 OPEN_SECONDS = 5.0
-"""How long connecting may take, before the watchdog gets its turn."""
+"""How long connecting may take, before it is tried anew."""
 START_AFTER = 0.25
 """A handler that has run this long gets its start recorded; most are done before."""
 
@@ -62,6 +62,7 @@ class Keeper:
         self._registrar = registrar
         self._backoff = Backoff("extending leases", recovery, LONGEST_RETRY)
         self._next_try = 0.0  # by the loop's clock
+        self._opening: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
         """Have ``run`` end soon. Does not block; from any thread."""
@@ -88,10 +89,8 @@ class Keeper:
             while not self._stopped:  # read after the loop is known: a stop before that is seen here
                 if loop.time() >= self._next_try:
                     try:
-                        if not self._registrar.started:
-                            await within(OPEN_SECONDS, self._store.open())
-                            self._registrar.start(self._store)
-                        await self._tick()
+                        if self._registrar.started or await self._open():
+                            await self._tick()
                     except (StoreError, ConfigurationError) as error:
                         # A store that was opened a moment ago for the worker itself cannot be misconfigured.
                         self._next_try = loop.time() + min(
@@ -100,8 +99,22 @@ class Keeper:
                 self._watch()  # also while the store is away, and then above all
                 await self._pause()
         finally:
+            if self._opening is not None:
+                await end((self._opening,))
             if self._registrar.started:
                 await self._close()
+
+    async def _open(self) -> bool:
+        """Connect, however long it takes; the watchdog has its turns meanwhile. True once that is done."""
+        if self._opening is None:
+            self._opening = asyncio.create_task(within(OPEN_SECONDS, self._store.open()))
+        await asyncio.wait((self._opening,), timeout=self._tick_seconds())
+        if not self._opening.done():
+            return False
+        opening, self._opening = self._opening, None
+        opening.result()
+        self._registrar.start(self._store)
+        return True
 
     async def _close(self) -> None:
         await self._registrar.stop(self._store)
