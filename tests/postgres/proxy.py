@@ -173,7 +173,10 @@ class _Link:
             from_server, self._server = await asyncio.open_connection(*target)
             back = asyncio.create_task(self._back(from_server))
             self.tasks.add(back)
-            await asyncio.gather(self._forth(from_client, self._server), back)
+            try:
+                await asyncio.gather(self._forth(from_client, self._server), back)
+            finally:
+                back.cancel()  # gather leaves it when the other way has broken
         except (OSError, asyncio.IncompleteReadError):
             return  # one side hung up: so does the other
         finally:
