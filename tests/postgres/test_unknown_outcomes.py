@@ -17,7 +17,16 @@ from tests.postgres.proxy import Proxy
 from tests.postgres.stores import opened, raw
 from windlass.errors import StoreUnavailable
 from windlass.ids import new_id
-from windlass.model import FailureOrigin, JobError, KeyLifetime, Lease, OnDuplicate, Settlement, State
+from windlass.model import (
+    FailureOrigin,
+    JobError,
+    KeyLifetime,
+    Lease,
+    OnDuplicate,
+    Settlement,
+    State,
+    Verdict,
+)
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 from windlass.stores.postgres import PostgresStore, writer
 from windlass.stores.protocol import Store
@@ -335,6 +344,22 @@ async def test_a_lost_reply_to_one_workers_claim_leaves_the_others_alone(
     assert len(await claim(store, worker="unlucky")) == 2
     leases = [claimed.lease for claimed in [*theirs, *elsewhere]]
     assert await direct.extend(leases, 60.0) == [True] * 4
+
+
+async def test_a_job_cancelled_while_nobody_knew_that_it_was_granted_is_not_granted_again(
+    store: Store, direct: Store, proxy: Proxy
+) -> None:
+    """What is given back with a request to cancel it ends as cancelled, as if its worker had released it."""
+    cancelled, other = await put_many(store, 2)
+    proxy.lose_reply(".claim(")
+    with pytest.raises(StoreUnavailable):
+        await ask(store)
+    assert await direct.cancel([cancelled]) == [Verdict.REQUESTED]
+    assert [claimed.lease.job_id for claimed in await claim(store)] == [other]
+    record = await direct.get(cancelled)
+    assert record is not None
+    assert (record.state, record.attempt) == (State.CANCELLED, 0)
+    assert await direct.check() == []
 
 
 async def test_two_workers_of_one_name_do_not_give_back_each_others_jobs(

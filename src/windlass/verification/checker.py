@@ -95,8 +95,8 @@ def _recovery(book: Book) -> Recovery:
     recovery = Recovery()
     for orphan in orphans(book):
         recovery.orphans += 1
-        due = orphan.left + orphan.lease.seconds
-        if orphan.found is None or orphan.due > due:
+        due = orphan.due
+        if orphan.found is None or not orphan.certain:
             continue
         recovery.timed += 1
         # Nobody can be found by a store that is away: count from its return.

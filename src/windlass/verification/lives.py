@@ -48,8 +48,10 @@ FOREVER = float("inf")
 @dataclass(slots=True)
 class Extension:
     sent: float
+    seconds: float
     answered: float | None = None
     kept: bool | None = None
+    refused: bool = False  # by the store itself, whose word it is that the lease does not hold
 
 
 @dataclass(slots=True)
@@ -59,6 +61,7 @@ class Settling:
     delay: float
     answered: float | None = None
     accepted: bool | None = None
+    refused: bool = False  # as above; otherwise the call failed for certain, or nobody knows
 
 
 @dataclass(slots=True)
@@ -85,29 +88,52 @@ class Lease:
     @property
     def surely_until(self) -> float:
         """It holds at least so long, for all its holder knows, who gives it up when it sends an ending."""
-        sent = [self.asked, *(extension.sent for extension in self.extensions if extension.kept)]
-        until = max(sent) + self.seconds
-        return min([until, *(settling.sent for settling in self.settlings)])
+        until = [self.asked + self.seconds]
+        until += [extension.sent + extension.seconds for extension in self.extensions if extension.kept]
+        # One that failed for certain ends nothing: its holder goes on.
+        given_up = [one.sent for one in self.settlings if one.accepted is not False or one.refused]
+        return min([max(until), *given_up])
+
+    def surely_at(self, moment: float) -> float:
+        """Until when it holds at least, as of the extensions that were answered before ``moment``."""
+        until = [self.asked + self.seconds]
+        until += [
+            one.sent + one.seconds
+            for one in self.extensions
+            if one.kept and one.answered is not None and one.answered <= moment
+        ]
+        return max(until)
 
     @property
     def at_most_until(self) -> float:
-        """It cannot hold longer. An extension whose answer was lost may have come into force at any time."""
+        """It cannot hold longer.
+
+        An extension whose answer was lost may have come into force late, but only while the lease still held.
+        """
         ends = [self.received + self.seconds]
-        for extension in self.extensions:
-            if extension.kept is None:
-                return FOREVER
-            if extension.kept and extension.answered is not None:
-                ends.append(extension.answered + self.seconds)
-        return max(ends)
+        ends += [one.answered + one.seconds for one in self.extensions if one.kept and one.answered]
+        return max(ends) + sum(one.seconds for one in self.extensions if one.kept is None)
+
+    @property
+    def certain(self) -> bool:
+        """Whether it is known when it ended: the answer to no extension was lost."""
+        return all(one.kept is not None for one in self.extensions)
 
     @property
     def accepted(self) -> list[Settling]:
         return [settling for settling in self.settlings if settling.accepted]
 
+    def since(self, accepted: Settling) -> float:
+        """When an accepted ending may have been sent first: one whose answer is lost is sent again, and the
+        store then answers for the first one.
+        """
+        before = [one.sent for one in self.settlings if one.accepted is None and one.how == accepted.how]
+        return min([accepted.sent, *before])
+
     @property
-    def undecided(self) -> bool:
-        """Some ending may have been accepted without anybody having heard of it."""
-        return any(settling.accepted is None for settling in self.settlings)
+    def undecided(self) -> set[str]:
+        """Endings that may have been accepted without anybody having heard of it."""
+        return {settling.how for settling in self.settlings if settling.accepted is None}
 
 
 @dataclass(slots=True)
@@ -124,6 +150,7 @@ class Life:
     id: UUID
     asked: AskedJob | None = None
     asked_at: float = 0.0
+    times_asked: int = 0
     leases: list[Lease] = field(default_factory=list)  # in the order in which they were received
     cancellings: list[Cancelling] = field(default_factory=list)
     stored: list[Stored] = field(default_factory=list)
@@ -202,7 +229,7 @@ class Book:
         return [
             one.called
             for one in self.claimings
-            if one.answered is None or one.answered.result is not Result.OK
+            if one.answered is None or one.answered.result is Result.UNKNOWN
         ]
 
     @property
@@ -230,7 +257,7 @@ class Book:
             case Counted():
                 self.counted.append(event)
             case Died():
-                self.died[event.by] = event.at
+                self.died.setdefault(event.by, event.at)  # whoever finds out later may say so again
             case Froze() | StoreLeft():
                 span = Span(event.by, event.at)
                 (self.frozen if isinstance(event, Froze) else self.away).append(span)
@@ -257,7 +284,9 @@ class Book:
                 self.enqueueings.append(self._enqueueing[call])
                 for job in event.jobs:
                     life = self.life(job.id)
-                    life.asked, life.asked_at = job, event.at
+                    life.times_asked += 1
+                    if life.asked is None:
+                        life.asked, life.asked_at = job, event.at
             case ClaimCalled():
                 self._claiming[call] = Claiming(event)
                 self.claimings.append(self._claiming[call])
@@ -265,7 +294,7 @@ class Book:
                 extensions: list[Extension | None] = []
                 for held in event.leases:
                     lease = self._leases.get((held.id, held.fence))
-                    extension = None if lease is None else Extension(event.at)
+                    extension = None if lease is None else Extension(event.at, event.seconds)
                     if lease is not None and extension is not None:
                         lease.extensions.append(extension)
                     extensions.append(extension)
@@ -312,12 +341,14 @@ class Book:
                 for extension, kept in zip(extensions, answers, strict=True):
                     if extension is not None:
                         extension.answered, extension.kept = event.at, kept
+                        extension.refused = known and not kept
             case SettleAnswered():
                 settlings = self._settlings.pop(call)
                 answers = event.accepted if known else [_unless_unknown(event.result)] * len(settlings)
                 for settling, accepted in zip(settlings, answers, strict=True):
                     if settling is not None:
                         settling.answered, settling.accepted = event.at, accepted
+                        settling.refused = known and not accepted
             case CancelAnswered():
                 cancellings = self._cancellings.pop(call)
                 nothing = "failed" if event.result is Result.FAILED else None

@@ -10,8 +10,8 @@ from itertools import pairwise
 from uuid import UUID
 
 from windlass.model import FINAL_STATES, State
-from windlass.verification.history import Result
-from windlass.verification.lives import FOREVER, Book, Lease, Life
+from windlass.verification.history import AskedJob, Result, Stored
+from windlass.verification.lives import FOREVER, Book, Enqueueing, Extension, Lease, Life, Settling
 
 CLOCK_SLACK = 0.05
 """Seconds by which the store's clock may run apart from the one of the events over a lease (NTP slews it)."""
@@ -22,6 +22,10 @@ UNDER_WAY = 10.0
 TAKEN_BACK = 2
 """Runs that a crash may cut off per counted attempt: one that could not be told to have started is taken
 back, and the next grant is alone and counts."""
+
+CANCELS = {"done", "requested"}
+COUNTED = {"complete", "retry", "fail"}
+"""Endings that count as an attempt."""
 
 Findings = Iterator[str]
 
@@ -45,31 +49,55 @@ def acknowledged_is_present(book: Book) -> Findings:
     for life in book.lives.values():
         if len(life.stored) > 1:
             yield f"job {life.id} is stored {len(life.stored)} times"
-        if life.end is not None and life.asked is None:
-            yield f"job {life.id} is stored though nobody asked for it"
+        seen = life.leases or any(one.verdict in CANCELS for one in life.cancellings)
+        if (life.end is not None or seen) and life.asked is None:
+            yield f"job {life.id} is there though nobody asked for it"
+        if seen and life.end is None and book.quiet:
+            yield f"job {life.id} was there, and is gone"
         for stored in life.stored:
             if stored.key is not None:
                 keys[stored.tenant, stored.task or stored.topic, stored.key].append(stored.id)
+            if life.asked is not None and (differences := _differences(life.asked, stored)):
+                yield f"job {life.id} is stored with {differences}, which is not what was asked for"
     for (tenant, task, key), holders in keys.items():
         if len(holders) > 1:
             yield f"{len(holders)} jobs hold the key {key!r} of {task} in tenant {tenant}"
     for enqueueing in book.enqueueings:
-        answered = enqueueing.answered
-        if answered is not None and answered.result is Result.OK:
-            for job, job_id, duplicate in zip(
-                enqueueing.called.jobs, answered.ids, answered.duplicates, strict=True
-            ):
-                holder = book.lives.get(job_id)
-                if holder is None or holder.end is None:
-                    yield f"job {job_id} was acknowledged to {answered.by} and is gone"
-                elif duplicate and holder.end.key != job.key:
-                    yield f"job {job.id} was called a duplicate of {job_id}, which has another key"
-                elif not duplicate and job_id != job.id:
-                    yield f"job {job.id} was acknowledged as {job_id}"
+        if enqueueing.result is Result.OK:
+            yield from _acknowledged(book, enqueueing)
         elif enqueueing.result is Result.FAILED:
             for job in enqueueing.called.jobs:
-                if book.life(job.id).end is not None:
+                life = book.life(job.id)
+                if life.times_asked == 1 and (life.end is not None or life.leases):
                     yield f"job {job.id} is there though its enqueue failed for certain"
+
+
+def _acknowledged(book: Book, enqueueing: Enqueueing) -> Findings:
+    answered = enqueueing.answered
+    assert answered is not None  # noqa: S101 - it is the answer that acknowledges
+    for job, job_id, duplicate in zip(enqueueing.called.jobs, answered.ids, answered.duplicates, strict=True):
+        holder = book.lives.get(job_id)
+        if holder is None or holder.end is None:
+            yield f"job {job_id} was acknowledged to {answered.by} and is gone"
+        elif duplicate and (job.key is None or _key(holder.asked) != _key(job)):
+            yield f"job {job.id} was called a duplicate of {job_id}, which does not hold its key"
+        elif not duplicate and job_id != job.id:
+            yield f"job {job.id} was acknowledged as {job_id}"
+
+
+def _key(job: AskedJob | None) -> tuple[str, str, str | None] | None:
+    return None if job is None else (job.tenant, job.task or job.topic, job.key)
+
+
+def _differences(asked: AskedJob, stored: Stored) -> str:
+    """What is stored otherwise than it was wanted; tenants are the sixth rule's."""
+    pairs = {
+        "topic": (asked.topic, stored.topic),
+        "task": (asked.task, stored.task),
+        "key": (asked.key, stored.key),
+        "max_attempts": (asked.max_attempts, stored.max_attempts),
+    }
+    return ", ".join(f"{name} {is_!r}" for name, (wanted, is_) in pairs.items() if wanted != is_)
 
 
 # -- 2 ------------------------------------------------------------------------------------------------------
@@ -99,24 +127,35 @@ def every_job_ends_once(book: Book) -> Findings:
                 yield f"job {life.id} is {state}, but {settling.how!r} of fence {lease.fence} was accepted"
             elif lease.fence != end.fence:
                 yield f"job {life.id} was ended under fence {lease.fence}, but has fence {end.fence}"
-        if not final and (why_not := _unexplained(life, state)):
+        if not final and (why_not := _unexplained(book, life, state)):
             yield f"job {life.id} is {state}, {why_not}"
+        if any(lease.fence > end.fence for lease in life.leases):
+            yield f"job {life.id} was granted again after it had ended under fence {end.fence}"
+        if state is not State.CANCELLED and any(one.verdict == "done" for one in life.cancellings):
+            yield f"job {life.id} is {state} though it was cancelled"
 
 
-def _unexplained(life: Life, state: State) -> str | None:
+def _unexplained(book: Book, life: Life, state: State) -> str | None:
     """None when its end has another reason than an ending that was accepted in somebody's hearing."""
     end = life.end
     assert end is not None  # noqa: S101 - callers look at stored jobs
     winner = next((lease for lease in life.leases if lease.fence == end.fence), None)
-    undecided = {one.how for one in winner.settlings if one.accepted is None} if winner is not None else set()
-    asked_to_cancel = any(one.verdict in {"done", "requested", None} for one in life.cancellings)
+    undecided = winner.undecided if winner is not None else set()
+    asked_to_cancel = any(
+        one.verdict in {"done", "requested", None}
+        and (end.ended is None or book.clock_stepped or one.sent <= end.ended + CLOCK_SLACK)
+        for one in life.cancellings
+    )
     match state:
         case State.COMPLETED:
             return None if "complete" in undecided else f"but nobody completed it under fence {end.fence}"
         case State.FAILED:
             tried = end.max_attempts is not None and end.attempt >= end.max_attempts
-            by_retry = winner is not None and any(one.how == "retry" for one in winner.settlings)
-            if "fail" in undecided or (tried and (by_retry or end.error == "worker_lost")):
+            by_retry = winner is not None and any(
+                one.how == "retry" and one.accepted is not False for one in winner.settlings
+            )
+            lost = end.error == "worker_lost" and _was_lost(book, winner, end)
+            if "fail" in undecided or (tried and (by_retry or lost)):
                 return None
             return f"but nobody failed it, and attempt {end.attempt} was not its last ({end.error})"
         case _:
@@ -124,6 +163,15 @@ def _unexplained(life: Life, state: State) -> str | None:
             if asked_to_cancel or expired or "cancel" in undecided:
                 return None
             return "but nobody asked for that"
+
+
+def _was_lost(book: Book, winner: Lease | None, end: Stored) -> bool:
+    """Whether its last lease, or one nobody heard of, had ended when the job was given up for it."""
+    if winner is None:
+        return bool(book.unheard_claims)
+    if book.clock_stepped or end.ended is None:
+        return True
+    return end.ended >= winner.surely_at(end.ended) - CLOCK_SLACK
 
 
 # -- 3 ------------------------------------------------------------------------------------------------------
@@ -154,6 +202,24 @@ def leases_do_not_overlap(book: Book) -> Findings:
                     )
 
 
+def valid_leases_are_honoured(book: Book) -> Findings:
+    if book.clock_stepped:
+        return
+    for life, lease in book.leases:
+        writes: list[Extension | Settling] = [*lease.extensions, *lease.settlings]
+        for write in writes:
+            if not write.refused or write.answered is None:
+                continue
+            ended = [one.sent for one in lease.settlings if one is not write and one.sent <= write.answered]
+            until = lease.surely_at(write.sent)
+            if not ended and write.answered < until - CLOCK_SLACK:
+                what = write.how if isinstance(write, Settling) else "extend"
+                yield (
+                    f"job {life.id}: {what!r} of {lease.by} under fence {lease.fence} was refused "
+                    f"{until - write.answered:.3f} s before the lease could have ended"
+                )
+
+
 # -- 4 ------------------------------------------------------------------------------------------------------
 
 
@@ -161,7 +227,7 @@ def late_writes_are_refused(book: Book) -> Findings:
     for life, lease in book.leases:
         newer = min((other.received for other in life.leases if other.fence > lease.fence), default=None)
         over = None if book.clock_stepped else lease.at_most_until + CLOCK_SLACK
-        writes = [(one.sent, one.how) for one in lease.accepted]
+        writes = [(lease.since(one), one.how) for one in lease.accepted]
         writes += [(one.sent, "extend") for one in lease.extensions if one.kept]
         for sent, what in writes:
             if newer is not None and sent > newer:
@@ -188,16 +254,20 @@ def _late_extensions(book: Book, life: Life, lease: Lease) -> Findings:
     if book.clock_stepped:
         return
     until = lease.received + lease.seconds
+    ended = min((one.answered for one in lease.accepted if one.answered is not None), default=None)
     for extension in lease.extensions:
         if extension.kept is None or extension.answered is None:
-            return  # it may have come into force at any time: no telling from here on
+            until += extension.seconds  # it may have come into force as late as the lease held
+            continue
+        if extension.kept and ended is not None and extension.sent > ended:
+            yield f"job {life.id}: {lease.by} extended fence {lease.fence} after its ending was accepted"
         if extension.kept and extension.sent > until + CLOCK_SLACK:
             yield (
                 f"job {life.id}: {lease.by} extended fence {lease.fence} "
                 f"{extension.sent - until:.3f} s after it had ended"
             )
         if extension.kept:
-            until = extension.answered + lease.seconds
+            until = max(until, extension.answered + extension.seconds)
 
 
 # -- 5 ------------------------------------------------------------------------------------------------------
@@ -215,13 +285,23 @@ def attempts_and_times_are_kept(book: Book) -> Findings:
             for lease in life.leases:
                 if lease.granted.attempt > limit:
                     yield f"job {life.id} was granted for attempt {lease.granted.attempt} of {limit}"
+            counted = [one for lease in life.leases for one in lease.accepted if one.how in COUNTED]
+            if len(counted) > limit:
+                yield f"job {life.id} had {len(counted)} attempts accepted of {limit}"
             cut_off = [one for one in life.leases if one.started and not one.accepted and not one.undecided]
             if len(cut_off) > TAKEN_BACK * limit:
                 yield f"job {life.id} was started and cut off {len(cut_off)} times with {limit} attempts"
+        # One that runs is asked to end; whatever else becomes of that run, it gets no other.
         cancelled = min(
-            (one.answered for one in life.cancellings if one.verdict == "done" and one.answered is not None),
+            (
+                one.answered
+                for one in life.cancellings
+                if one.verdict in {"done", "requested"} and one.answered
+            ),
             default=None,
         )
+        if any(one.verdict == "not_found" for one in life.cancellings) and end is not None:
+            yield f"job {life.id} was not found when it was to be cancelled"
         due = life.asked_at + asked.delay
         for lease in life.grants:
             if lease.received < due - CLOCK_SLACK and not book.clock_stepped:
@@ -230,7 +310,7 @@ def attempts_and_times_are_kept(book: Book) -> Findings:
                 yield f"job {life.id} was granted to {lease.by} after it had been cancelled"
             for one in lease.accepted:
                 if one.how in {"retry", "release"}:
-                    due = max(due, one.sent + one.delay)
+                    due = max(due, lease.since(one) + one.delay)
 
 
 # -- 6 ------------------------------------------------------------------------------------------------------
@@ -279,52 +359,39 @@ def _counters(book: Book) -> Findings:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A job whose worker died, or stood still for long, before it could end it."""
+    """A job whose lease ended by time: its worker died, stood still or was cut off before it could end it."""
 
     life: Life
     lease: Lease
-    left: float  # when its worker stopped
     due: float  # when its lease must have ended
     found: float | None  # when somebody else got it, or it was ended by time; None: never
+    certain: bool  # whether no call may have lengthened it of which nobody knows
 
 
 def orphans(book: Book) -> Iterator[Orphan]:
-    """Every lease that outlived its worker."""
+    """Every lease that nobody ended."""
     for life in book.lives.values():
         grants = life.grants
         for index, lease in enumerate(grants):
-            left = _left(book, lease)
-            if left is None or lease.undecided or lease.accepted:
-                continue
             following = grants[index + 1 :]
+            # An ending whose answer was lost may have been accepted; but a job granted again has not ended.
+            perhaps = lease.undecided & {"retry", "release"} if following else lease.undecided
+            if lease.accepted or perhaps:
+                continue
             if following:
                 found: float | None = following[0].received
             else:
                 found = life.end.ended if life.end is not None else None
-            sent = [left, *_unheard(book, lease, found)]
-            yield Orphan(life, lease, left, max(sent) + lease.seconds, found)
+            due = lease.at_most_until
+            unheard = list(_unheard(book, lease, found))
+            yield Orphan(life, lease, max([due, *unheard]), found, lease.certain and not unheard)
 
 
 def _unheard(book: Book, lease: Lease, found: float | None) -> Iterator[float]:
-    """When calls may have come into force of which nobody knows: each means another lease to wait for."""
-    for extension in lease.extensions:
-        if extension.answered is None:
-            yield extension.sent + UNDER_WAY
+    """Until when somebody may have held it without ever hearing of that."""
     for called in book.unheard_claims:
         if lease.asked - UNDER_WAY <= called.at < (found or FOREVER) and lease.granted.topic in called.topics:
-            yield called.at + UNDER_WAY
-
-
-def _left(book: Book, lease: Lease) -> float | None:
-    """When the holder of this lease died, or froze for longer than it lasts, while it held it."""
-    died = book.died.get(lease.by)
-    moments = [] if died is None else [died]
-    moments += [
-        span.begin
-        for span in book.frozen
-        if span.by == lease.by and span.end - span.begin > lease.seconds + NOTICE_SECONDS
-    ]
-    return min((moment for moment in moments if moment >= lease.received), default=None)
+            yield called.at + UNDER_WAY + lease.seconds
 
 
 def orphans_are_found_in_time(book: Book) -> Findings:
@@ -354,8 +421,7 @@ def orphans_are_found_in_time(book: Book) -> Findings:
             if answered < waited_until - CLOCK_SLACK and orphan.lease.granted.topic in called.topics:
                 yield (
                     f"job {orphan.life.id}: {called.by} was told that nothing waits "
-                    f"{answered - orphan.left:.3f} s after {orphan.lease.by} left it "
-                    f"(lease {orphan.lease.seconds:g} s)"
+                    f"{answered - orphan.due:.3f} s after the lease of {orphan.lease.by} had ended"
                 )
                 break
 
@@ -379,6 +445,12 @@ RULES = (
         "grants",
     ),
     Rule(
+        "honoured",
+        "What is written under a valid lease is accepted: a worker that reaches the store keeps its jobs.",
+        valid_leases_are_honoured,
+        "grants",
+    ),
+    Rule(
         "fenced",
         "Nothing is accepted under a lease that is over; completed means that a run ended well under it.",
         late_writes_are_refused,
@@ -397,7 +469,7 @@ RULES = (
     ),
     Rule(
         "recovered",
-        "One lease and a second after a worker's death nobody is told that nothing waits while its job does.",
+        "A second after a lease has ended by time nobody is told that nothing waits while its job does.",
         orphans_are_found_in_time,
         "orphans",
     ),

@@ -130,7 +130,7 @@ class Claimer:
         """The reply to this worker's last claim was lost. What it granted is free again, at once."""
         newest = self._newest_fences.get(worker, 0)
         number = await self._database.fetchval(
-            _sql["give_back"], self._database.now, worker, self._name, newest
+            _sql["give_back"], self._database.now, worker, self._name, newest, WORDS[2]
         )
         self._unanswered.discard(worker)
         if number:

@@ -430,13 +430,24 @@ LANGUAGE sql AS $$
 $$;
 
 -- Give back what was granted to this worker through this handle after fence p_after: the reply to a claim was lost,
--- and the worker does not know of these jobs. Nobody has started them, so nothing is counted.
-CREATE FUNCTION give_back(p_now bigint, p_worker text, p_claimer bigint, p_after bigint) RETURNS bigint
+-- and the worker does not know of these jobs. Nobody has started them, so nothing is counted. One that somebody asked
+-- to cancel meanwhile ends here, as any other that is released (p_summary: how to say it).
+CREATE FUNCTION give_back(p_now bigint, p_worker text, p_claimer bigint, p_after bigint, p_summary text) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     v_number bigint;
+    v_job record;
 BEGIN
     PERFORM unpack_granted(p_worker, p_claimer, p_after);
+    FOR v_job IN
+        SELECT id, attempt FROM jobs
+        WHERE state = 2 AND claimer = p_claimer AND worker = p_worker AND fence > p_after AND started_at IS NULL
+            AND cancel_requested
+        ORDER BY leased_until
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        PERFORM finish(v_job.id, 5, now_us(p_now), v_job.attempt - 1, NULL, p_summary, false);
+    END LOOP;
     WITH returned AS (
         UPDATE jobs
         SET state = 1, attempt = attempt - 1, leased_until = NULL, worker = NULL, claimed_at = NULL,
@@ -444,6 +455,7 @@ BEGIN
         WHERE ctid = ANY (ARRAY(
             SELECT ctid FROM jobs
             WHERE state = 2 AND claimer = p_claimer AND worker = p_worker AND fence > p_after AND started_at IS NULL
+                AND NOT cancel_requested
             ORDER BY leased_until
             FOR UPDATE SKIP LOCKED
         ))

@@ -47,7 +47,7 @@ SELECT * FROM {schema}.claim(
 )
 
 -- name: give_back
-SELECT {schema}.give_back($1::bigint, $2::text, $3::bigint, $4::bigint)
+SELECT {schema}.give_back($1::bigint, $2::text, $3::bigint, $4::bigint, $5::text)
 
 -- name: settle
 SELECT * FROM {schema}.settle(
