@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 import windlass
 from windlass.errors import ConfigurationError, StoreError
-from windlass.verification.history import Died, Froze, Recorder, Thawed
+from windlass.verification.history import Died, Froze, Recorder, Thawed, read_history
 from windlass.verification.member_process import READY
 
 START_SECONDS: Final = 60.0
@@ -218,10 +218,10 @@ class Crew:
         for member in gone:
             self.members.remove(member)
             code = member.popen.returncode
-            # A deadly job kills its worker; nobody else but the sweep does.
-            by_a_job = member.role == "worker" and code == -getattr(signal, "SIGKILL", signal.SIGTERM)
-            if not (member.killed or member.leaving or by_a_job):
-                self.problems.append(f"{member.name} ended with code {code}: {self.said_by(member.name)}")
+            if not (member.killed or member.leaving):
+                if not self._said_goodbye(member):
+                    self.problems.append(f"{member.name} ended with code {code}: {self.said_by(member.name)}")
+                self._recorder.write(Died(at=self._recorder.now(), by=member.name))
             self._let_go(member)
             self._missing.append(member.role)
         while self._missing:
@@ -235,6 +235,11 @@ class Crew:
                 return
             self._refused = 0
             self._missing.pop()
+
+    def _said_goodbye(self, member: Member) -> bool:
+        """A deadly job writes down that it kills its worker; nobody else but the sweep does that."""
+        history = self._directory / f"{member.name}.jsonl"
+        return any(isinstance(event, Died) for event in read_history([history] if history.exists() else []))
 
     def dismiss(self, role: Role) -> None:
         """Nobody of this role is replaced any more; those there were have ended."""

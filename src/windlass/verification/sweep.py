@@ -34,6 +34,8 @@ SHORTEST_SECONDS: Final = 5.0
 LONGEST_SECONDS: Final = 86_400.0
 QUIET_SECONDS: Final = 90.0
 """How long it may take until everything is done, once no trouble is made any more."""
+QUIET_LOOKS: Final = 6
+"""In a row, a fifth of a second apart: the last call of a killed producer may still be on its way."""
 PAGE: Final = 1000
 SOUND: Final = "sound"
 """The name of what a sweep sees by itself, beside the rules of the checker."""
@@ -197,13 +199,14 @@ async def _quieten(app: Windlass, crew: Crew, plan: Plan, patience: float) -> li
             await crew.stop(member)
     crew.dismiss("producer")
     deadline = time.monotonic() + patience + 10 * plan.lease
-    left = -1
+    left, quiet = -1, 0
     while time.monotonic() < deadline:
         await crew.replace_the_dead()
         with contextlib.suppress(StoreError):
             stats = await app.stats()
             left = stats.pending + stats.running
-            if not left:
+            quiet = quiet + 1 if not left else 0
+            if quiet == QUIET_LOOKS:
                 return []
         await asyncio.sleep(0.2)
     return [f"{left} jobs were not done {patience + 10 * plan.lease:g} s after the last trouble"]
@@ -213,7 +216,9 @@ async def write_down_the_end(app: Windlass, recorder: Recorder) -> None:
     """Everything that is stored, once nothing is going on any more."""
     store = app.store
     # One clock for all events: how far the store's is ahead of ours.
-    ahead = await store.now() / 1e6 - recorder.now()
+    asked = recorder.now()
+    now = await store.now()
+    ahead = now / 1e6 - (asked + recorder.now()) / 2
     recorder.write(Quiet(at=recorder.now()))
     cursor: int | None = None
     while True:

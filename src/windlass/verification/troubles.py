@@ -16,6 +16,8 @@ from windlass.verification.history import Trouble as TroubleHappened
 from windlass.verification.members import Crew, Member, Role
 from windlass.worker.waiting import look_at
 
+ANSWER_SECONDS = 10.0
+"""How long a probe may take once nobody is frozen any more."""
 PROBE_SECONDS = 0.3
 """A commit that takes longer than this while somebody is frozen waits for what the frozen one holds."""
 
@@ -93,7 +95,9 @@ async def _freeze(scene: Scene, seconds: float, kind: str) -> None:
         await asyncio.sleep(seconds)
     finally:
         scene.crew.thaw(victim)
-        await asyncio.wait((probe,))
+        done_late, _ = await asyncio.wait((probe,), timeout=ANSWER_SECONDS)
+        if not done_late:
+            probe.cancel()  # its connection is dead, which is nobody's business here
         if not done:
             me.write(StoreCame(at=me.now()))
         look_at(probe)  # whether its commit was refused is of no interest
