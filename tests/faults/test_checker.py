@@ -159,6 +159,33 @@ GOOD = {
         .settle("a", 1, 1)
         .stored(1, tenant="acme")
     ),
+    "an ending sent again after the lease, whose first answer was lost": lambda: (
+        Story()
+        .enqueue(1)
+        .claim("a", (1, 1))
+        .run("a", 1, 1)
+        .settle("a", 1, 1, result=Result.UNKNOWN)
+        .later(LEASE + 2)
+        .settle("a", 1, 1)
+        .stored(1)
+    ),
+    "a retry sent again, whose first answer was lost": lambda: (
+        Story()
+        .enqueue(1)
+        .claim("a", (1, 1))
+        .run("a", 1, 1, well=False)
+        .settle("a", 1, 1, "retry", delay=3.0, result=Result.UNKNOWN)
+        .later(2)
+        .settle("a", 1, 1, "retry", delay=3.0)
+        .later(1)
+        .claim("b", (1, 2), attempt=2)
+        .run("b", 1, 2)
+        .settle("b", 1, 2)
+        .stored(1, fence=2, attempt=2)
+    ),
+    "an extension refused because the ending was accepted": lambda: (
+        ordinary().extend("a", 1, 1, kept=False).stored(1)
+    ),
 }
 
 
@@ -350,6 +377,120 @@ BAD = {
             .enqueue(1)
             .claim("a", (1, 1))
             .dies("a")
+            .later(LEASE + 1.1)
+            .claim("b")
+            .later(5)
+            .claim("b", (1, 2))
+            .run("b", 1, 2)
+            .settle("b", 1, 2)
+            .stored(1, fence=2)
+        ),
+    ),
+    "granted and gone": (
+        "acknowledged",
+        lambda: Story().enqueue(1, result=None).claim("a", (1, 1)).run("a", 1, 1).settle("a", 1, 1),
+    ),
+    "failed and granted": (
+        "acknowledged",
+        lambda: Story().enqueue(1, result=Result.FAILED).claim("a", (1, 1)),
+    ),
+    "granted though nobody asked": ("acknowledged", lambda: Story().claim("a", (1, 1))),
+    "a duplicate of another tenant's job": (
+        "acknowledged",
+        lambda: (
+            Story()
+            .enqueue(1, key="k", tenant="acme")
+            .enqueue(2, key="k", duplicate_of=1)
+            .cancel(1)
+            .stored(1, "cancelled", 0, key="k", tenant="acme")
+        ),
+    ),
+    "a duplicate without a key": (
+        "acknowledged",
+        lambda: Story().enqueue(1).enqueue(2, duplicate_of=1).cancel(1).stored(1, "cancelled", 0),
+    ),
+    "stored on another topic": ("acknowledged", lambda: ordinary().stored(1, topic="post")),
+    "granted again after its end": ("ended", lambda: ordinary().claim("b", (1, 2)).stored(1)),
+    "cancelled, and completed": ("ended", lambda: ordinary().cancel(1).stored(1)),
+    "cancelled by a request after its end": (
+        "ended",
+        lambda: Story().enqueue(1).stored(1, "cancelled", 0).later(5).cancel(1, "requested"),
+    ),
+    "given up while it was held": (
+        "ended",
+        lambda: (
+            Story()
+            .enqueue(1, max_attempts=1)
+            .claim("a", (1, 1))
+            .later(5)
+            .stored(1, "failed", error="worker_lost", max_attempts=1)
+        ),
+    ),
+    "an ending refused inside of its lease": (
+        "honoured",
+        lambda: (
+            Story()
+            .enqueue(1)
+            .claim("a", (1, 1))
+            .run("a", 1, 1)
+            .settle("a", 1, 1, accepted=False)
+            .later(LEASE)
+            .claim("b", (1, 2))
+            .run("b", 1, 2)
+            .settle("b", 1, 2)
+            .stored(1, fence=2)
+        ),
+    ),
+    "an extension refused inside of its lease": (
+        "honoured",
+        lambda: (
+            Story()
+            .enqueue(1)
+            .claim("a", (1, 1))
+            .extend("a", 1, 1, kept=False)
+            .run("a", 1, 1)
+            .settle("a", 1, 1)
+            .stored(1)
+        ),
+    ),
+    "an extension after its ending was accepted": (
+        "fenced",
+        lambda: ordinary().later(1).extend("a", 1, 1).stored(1),
+    ),
+    "more attempts accepted than there are": (
+        "attempts",
+        lambda: (
+            Story()
+            .enqueue(1, max_attempts=1)
+            .claim("a", (1, 1))
+            .settle("a", 1, 1, "retry")
+            .claim("b", (1, 2))
+            .run("b", 1, 2)
+            .settle("b", 1, 2)
+            .stored(1, fence=2, max_attempts=1)
+        ),
+    ),
+    "granted again though its cancellation was requested": (
+        "attempts",
+        lambda: (
+            Story()
+            .enqueue(1)
+            .claim("a", (1, 1))
+            .cancel(1, "requested")
+            .settle("a", 1, 1, "release")
+            .later(1)
+            .claim("b", (1, 2))
+            .run("b", 1, 2)
+            .settle("b", 1, 2)
+            .stored(1, fence=2)
+        ),
+    ),
+    "told that nothing waits while a worker that lives has lost its job": (
+        "recovered",
+        lambda: (
+            Story()
+            .enqueue(1)
+            .claim("a", (1, 1))
             .later(LEASE + 1.1)
             .claim("b")
             .later(5)
