@@ -448,6 +448,7 @@ BAD = {
             .enqueue(1)
             .claim("a", (1, 1))
             .extend("a", 1, 1, kept=False)
+            .later(1)
             .run("a", 1, 1)
             .settle("a", 1, 1)
             .stored(1)
