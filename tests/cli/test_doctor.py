@@ -371,8 +371,8 @@ def test_what_was_not_tried_is_not_called_kept(run: Run, pretend: Pretend) -> No
     """A sweep in which nobody died says nothing about recovery."""
     pretend(recovery=Recovery(), counts={**COUNTS, "orphans": 0})
     answer = run("doctor", "--verify")
-    assert "- not tried: One lease and a second after a worker's death" in answer.out
-    assert "No worker died while it held a job, so recovery was not tried" in answer.out
+    assert "- not tried: A second after a lease has ended by time" in answer.out
+    assert "Every lease was ended by its worker, so recovery was not tried" in answer.out
 
 
 @pytest.mark.parametrize(

@@ -160,15 +160,15 @@ async def test_one_that_is_told_to_stop_does(
     assert [event.by for event in events if isinstance(event, Died)] == [member.name]
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGQUIT"), reason="needs a signal that nobody listens to")
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR2"), reason="needs a signal that nobody listens to")
 async def test_one_that_ends_by_itself_is_a_problem(crew: Crew, tmp_path: Path) -> None:
     """A worker must outlive whatever is done to its store; what it said last is passed on."""
     member = await crew.start("producer")
     (tmp_path / f"{member.name}.log").write_text("first\nlast words\n")
-    os.kill(member.popen.pid, signal.SIGQUIT)
+    os.kill(member.popen.pid, signal.SIGUSR2)
     assert await member.wait(10)
     await crew.replace_the_dead()
-    assert crew.problems == [f"producer-1 ended with code {-signal.SIGQUIT}: first\nlast words"]
+    assert crew.problems == [f"producer-1 ended with code {-signal.SIGUSR2}: first\nlast words"]
     assert [one.name for one in crew.members] == ["producer-2"]
 
 

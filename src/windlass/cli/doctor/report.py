@@ -43,7 +43,7 @@ _LOOKED_AT: Final[Mapping[str, str]] = {
     "endings accepted": "accepted",
     "endings refused": "refused, the lease was over",
     "endings unknown": "answer lost",
-    "orphans": "leases left by a dead or frozen worker",
+    "orphans": "leases that nobody ended",
 }
 """What is counted, in the words of the report; those with a space belong to the ones above them."""
 _LIMITS: Final = (
@@ -179,10 +179,10 @@ def _recovery(outcome: Outcome) -> Iterator[str]:
     recovery = outcome.report.recovery
     worst = recovery.worst_after_lease
     if not recovery.orphans:
-        yield "No worker died while it held a job, so recovery was not tried; --seconds 60 or more tries it."
+        yield "Every lease was ended by its worker, so recovery was not tried; --seconds 60 or more tries it."
         return
     left = words.plural(recovery.orphans, "lease was", "leases were")
-    left += " left by a worker that died or stood still."
+    left += " ended by nobody but time: their workers had died, stood still or lost the store."
     if worst is None:
         yield f"{left} Of none it is known when it ended: calls that may have lengthened it were lost."
         return
