@@ -18,8 +18,8 @@ FOUNDATIONS = {
 STORE_SEAM = {"stores", "stores.protocol"}
 HALL = {
     "annotations", "app", "background", "benchmark", "blocking", "blocking_twins", "connections", "context",
-    "enqueueing", "filters", "fleet", "isolation", "job", "managing", "mismatch", "options", "registry",
-    "results", "settings", "shapes", "signature", "task", "verification",
+    "enqueueing", "filters", "fleet", "isolation", "job", "managing", "mismatch", "options", "orders",
+    "registry", "results", "settings", "shapes", "signature", "task", "verification",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}

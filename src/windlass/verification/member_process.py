@@ -1,18 +1,12 @@
-"""The program of a process under test: a worker, or a producer, that writes down what it does.
-
-Its orders come as one line on its standard input, whose end tells it to stop: no password is shown in a list
-of processes, and nobody is left behind by a sweep that was killed.
-"""
+"""The program of a process under test: a worker, or a producer, that writes down what it does."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import random
 import sys
-import threading
 from collections import deque
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +14,7 @@ from uuid import UUID
 
 from windlass.errors import StoreError
 from windlass.model import JobFilter
+from windlass.orders import read_orders, when_called_off
 from windlass.stores import Store
 from windlass.verification.history import FileRecorder, Listed
 from windlass.verification.recording import RecordingStore
@@ -38,20 +33,14 @@ READY = b"ready\n"
 
 
 def main() -> None:
-    """Read the orders and follow them until standard input ends."""
+    """Read the orders and follow them until called off."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    # By number: a thread that waits inside a Python file object would keep the interpreter from ending.
-    number = sys.stdin.fileno()
-    orders = b""
-    while not orders.endswith(b"\n"):
-        piece = os.read(number, 65_536)
-        if not piece:
-            return  # called off before it began
-        orders += piece
-    asyncio.run(_follow(json.loads(orders), number))
+    orders = read_orders()
+    if orders is not None:
+        asyncio.run(_follow(orders))
 
 
-async def _follow(orders: dict[str, Any], number: int) -> None:
+async def _follow(orders: dict[str, Any]) -> None:
     recorder = FileRecorder(Path(orders["history"]), orders["name"])
     role = orders["role"]
     app = make_sweep_app(
@@ -66,23 +55,14 @@ async def _follow(orders: dict[str, Any], number: int) -> None:
         os.write(sys.stdout.fileno(), READY)
         if role != "producer":
             worker = Worker(store, app.registry, app.settings, name=orders["name"], clock=app.clock)
-            _when_input_ends(number, worker.stop)
+            when_called_off(worker.stop)
             await worker.run()
         else:
             loop = asyncio.get_running_loop()
             stopped = asyncio.Event()
-            _when_input_ends(number, lambda: loop.call_soon_threadsafe(stopped.set))
+            when_called_off(lambda: loop.call_soon_threadsafe(stopped.set))
             producer = Producer(store, recorder, random.Random(orders["seed"]), orders["pause"])  # noqa: S311
             await producer.run(stopped)
-
-
-def _when_input_ends(number: int, stop: Any) -> None:
-    def listen() -> None:
-        while os.read(number, 64):
-            pass
-        stop()
-
-    threading.Thread(target=listen, name="windlass-parent", daemon=True).start()
 
 
 class Producer:
