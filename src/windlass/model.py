@@ -225,13 +225,33 @@ class Progress:
     updated_at: int = 0  # filled in by the store
 
 
+class NewStep(Struct, frozen=True, gc=False):
+    """A step whose function has returned, on its way into a store."""
+
+    name: str
+    output: bytes
+    run_seconds: float  # until the store's present: that is when it began, by the store's clock
+
+
+class StepRecord(Struct, frozen=True, gc=False):
+    """A finished step of a job."""
+
+    name: str
+    output: bytes
+    attempt: int  # in which it ran
+    worker: str | None
+    started_at: int
+    finished_at: int
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a running handler wants remembered: progress, a checkpoint, or both."""
+    """What a running handler wants remembered: progress, a checkpoint, a finished step, or several of these."""
 
     lease: Lease
     progress: Progress | None = None
     checkpoint: bytes | None = None
+    step: NewStep | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +300,7 @@ class JobRecord(Struct, frozen=True, kw_only=True, gc=False):
     result: bytes | None = None
     checkpoint: bytes | None = None
     attempts: tuple[AttemptRecord, ...] = ()
+    steps: tuple[StepRecord, ...] = ()
 
     @property
     def newest_error(self) -> JobError | None:

@@ -16,7 +16,7 @@ from windlass.stores.postgres import PostgresStore
 from windlass.testing.clock import FrozenClock
 from windlass.testing.conformance.building import BOOM, cancelled, claim, completed, end, failed, job, put
 
-LARGE = ("jobs", "finished", "bodies", "progress", "attempts", "keys", "prunable")
+LARGE = ("jobs", "finished", "bodies", "progress", "attempts", "steps", "keys", "prunable")
 """Tables that grow with the number of jobs; the counters do not."""
 
 LISTS = [

@@ -9,7 +9,8 @@ Rules every implementation keeps (the conformance suite in ``windlass.testing`` 
 * **Time** is the store's own (see ``clock``). A job is due when ``run_at <= now``. A lease holds while
   ``now < leased_until``; at ``leased_until`` it has ended.
 * **Leases.** ``extend``, ``settle``, ``start`` and ``report`` act only under a lease that holds: same job,
-  same fence, still running, not past its end. Otherwise they answer False for it and change nothing.
+  same fence, still running, not past its end. Otherwise they answer False for it and change nothing; ``steps``
+  answers None.
 * **Fences** come from one store-wide sequence: no two grants of any job ever share one, and they only grow.
 * **Batches** are all or nothing against failures of the database, item by item against their content: one
   stale lease does not spoil its neighbours.
@@ -41,6 +42,7 @@ from windlass.model import (
     Settlement,
     State,
     Stats,
+    StepRecord,
     TopicStats,
     Verdict,
     WorkerRecord,
@@ -57,6 +59,8 @@ SEARCH_SECONDS = 1.0
 KEPT_ERRORS_FIRST = 10
 KEPT_ERRORS_LAST = 10
 """Of a job's errors the first and the last ten are kept."""
+MAX_STEPS = 1000
+"""Most steps of a job. Counted by whoever runs it: nobody else can add one while the lease holds."""
 MINUTES_KEPT_SECONDS = 48 * 3600.0
 """How far back the minute series and the durations of ``stats`` go."""
 WORKERS_KEPT_SECONDS = 24 * 3600.0
@@ -130,7 +134,8 @@ class Store(Protocol):
 
         A job whose key is taken is not written; its answer names the holder and says duplicate. That also
         holds for two jobs of one call. With ``on_duplicate=REPLACE`` a holder that is pending with no counted
-        attempt takes over payload, format, priority, due time and expiry from the new job instead.
+        attempt takes over payload, format, priority, due time and expiry from the new job instead, unless
+        an uncounted run or one before a requeue left a checkpoint or a step: those belong to its payload.
         Raises ``LimitExceeded`` when a topic limit would be passed.
         """
 
@@ -157,7 +162,14 @@ class Store(Protocol):
         """
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
-        """Remember progress and checkpoints."""
+        """Remember progress, checkpoints and finished steps.
+
+        Steps keep the order in which they were reported. Of two with one name the first stands: the second is
+        a report whose answer was lost, and is answered True.
+        """
+
+    async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
+        """What runs of this job have finished, in order; None when the lease is no longer held."""
 
     async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
         """Those among these held leases whose job somebody asked to cancel."""
@@ -167,6 +179,8 @@ class Store(Protocol):
     async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         """Failed and cancelled jobs become pending, due now, attempts back to 0, history kept.
 
+        Checkpoint and finished steps stay, so that the next run goes on where the last one ended; progress and
+        result are forgotten.
         KEY_TAKEN when another job holds the job's key.
         """
 
@@ -174,7 +188,7 @@ class Store(Protocol):
         """Pending jobs end as cancelled (DONE); running ones get a request (REQUESTED)."""
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
-        """Remove jobs that are not running, with their key, body and history."""
+        """Remove jobs that are not running, with their key, body, steps and history."""
 
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
         """Deal with leases that have ended and pending jobs past ``expires_at`` (cancelled, ``expired``).
@@ -214,7 +228,7 @@ class Store(Protocol):
     # -- reading ----------------------------------------------------------------------------------------
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
-        """One job with its bodies and attempts."""
+        """One job with its bodies, attempts and steps."""
 
     async def states(self, job_ids: Sequence[UUID]) -> list[State | None]:
         """Only the states, cheaply; for those who wait for results."""

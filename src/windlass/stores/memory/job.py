@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -20,7 +20,9 @@ from windlass.model import (
     Lease,
     NewJob,
     Progress,
+    Report,
     State,
+    StepRecord,
 )
 from windlass.stores.endings import keep_errors, retention_of, summarise_error
 
@@ -75,6 +77,7 @@ class Job:
     progress: Progress | None = None
     checkpoint: bytes | None = None
     attempts: tuple[AttemptRecord, ...] = ()
+    steps: dict[str, StepRecord] = field(default_factory=dict)
     error_summary: str | None = None
 
     heap: JobHeap | None = None
@@ -92,6 +95,12 @@ class Job:
         return self.state is State.PENDING and self.attempt == 0 and self.expires_at is not None
 
     @property
+    def replaceable(self) -> bool:
+        """Nobody has started it, and nothing was saved that belongs to its payload."""
+        waits = self.state is State.PENDING and self.attempt == 0
+        return waits and self.checkpoint is None and not self.steps
+
+    @property
     def prune_at(self) -> int | None:
         """When a finished job's retention is over."""
         keep = retention_of(self.state, self.origin, self.retention, self.retention_failed)
@@ -104,6 +113,16 @@ class Job:
         record = AttemptRecord(self.attempt, self.worker, self.started_at, now, error)
         self.attempts = keep_errors((*self.attempts, record))
         self.error_summary = summarise_error(error)
+
+    def remember(self, report: Report, now: int) -> None:
+        """What its handler wants kept."""
+        if report.progress is not None:
+            self.progress = replace(report.progress, updated_at=now)
+        if report.checkpoint is not None:
+            self.checkpoint = report.checkpoint
+        if (step := report.step) is not None and step.name not in self.steps:
+            began = now - seconds_to_microseconds(step.run_seconds)
+            self.steps[step.name] = StepRecord(step.name, step.output, self.attempt, self.worker, began, now)
 
     def claimed(self, lease_seconds: float) -> Claimed:
         """As its worker gets it."""
@@ -174,6 +193,7 @@ class Job:
             result=self.result,
             checkpoint=self.checkpoint,
             attempts=self.attempts,
+            steps=tuple(self.steps.values()),
         )
 
 

@@ -21,7 +21,7 @@ def requeue(book: Book, job_id: UUID, tenant: str | None, now: int) -> Verdict:
         return Verdict.KEY_TAKEN
     book.hold_key(job)
     job.attempt = 0
-    job.origin = job.result = job.progress = job.checkpoint = None
+    job.origin = job.result = job.progress = None
     job.expires_at = None  # somebody wants it run now, whatever its expiry once was
     book.bring_back(job, now, now)
     return Verdict.DONE

@@ -27,6 +27,7 @@ from windlass.model import (
     Settlement,
     State,
     Stats,
+    StepRecord,
     TopicStats,
     Verdict,
     WorkerRecord,
@@ -136,11 +137,14 @@ class MemoryStore:
             for report in reports:
                 job = book.held(report.lease, now)
                 answers.append(job is not None)
-                if job is not None and report.progress is not None:
-                    job.progress = replace(report.progress, updated_at=now)
-                if job is not None and report.checkpoint is not None:
-                    job.checkpoint = report.checkpoint
+                if job is not None:
+                    job.remember(report, now)
             return answers
+
+    async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
+        with self._verb() as book:
+            job = book.held(lease, self._clock.now())
+            return tuple(job.steps.values()) if job is not None else None
 
     async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
         check_batch("leases", len(leases), MAX_BATCH)

@@ -46,8 +46,7 @@ def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -
             book.metrics.at(now).enqueued += 1
             answers.append(Enqueued(job.id, job.number, job.created_at, job.run_at))
             continue
-        untouched = holder.state is State.PENDING and holder.attempt == 0
-        replaced = new.on_duplicate is OnDuplicate.REPLACE and untouched
+        replaced = new.on_duplicate is OnDuplicate.REPLACE and holder.replaceable
         if replaced:
             holder.payload, holder.format, holder.priority = new.payload, new.format, new.priority
             holder.run_at, holder.expires_at = due_time(new, now), expiry_time(new, now)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from windlass.clock import MICROSECONDS
-from windlass.model import AttemptRecord, BodyFormat, JobError, JobRecord, Progress, State
+from windlass.model import AttemptRecord, BodyFormat, JobError, JobRecord, Progress, State, StepRecord
 from windlass.stores.postgres.database import Record
 
 COLUMN_COUNT: Final = 29
@@ -66,8 +66,8 @@ def record(row: Record, **bodies: Any) -> JobRecord:
 
 
 def full_record(row: Record) -> JobRecord:
-    """With bodies and attempts."""
-    format_, payload, raw, result, checkpoint, attempts = row[COLUMN_COUNT:]
+    """With bodies, attempts and steps."""
+    format_, payload, raw, result, checkpoint, attempts, steps = row[COLUMN_COUNT:]
     return record(
         row,
         format=FORMATS[format_],
@@ -78,4 +78,11 @@ def full_record(row: Record) -> JobRecord:
             AttemptRecord(attempt, worker, started_at, ended_at, _error_decoder.decode(error))
             for attempt, worker, started_at, ended_at, error in attempts
         ),
+        steps=tuple([step_record(*step) for step in steps]),
     )
+
+
+def step_record(
+    name: str, output: str, attempt: int, worker: str | None, started_at: int, finished_at: int
+) -> StepRecord:
+    return StepRecord(name, output.encode(), attempt, worker, started_at, finished_at)

@@ -9,12 +9,13 @@ from typing import Any, assert_never
 import msgspec
 
 from windlass.clock import seconds_to_microseconds
-from windlass.model import FailureOrigin, JobError, Lease, Report, Settlement
+from windlass.model import FailureOrigin, JobError, Lease, Report, Settlement, StepRecord
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 from windlass.stores.endings import summarise_error
 from windlass.stores.postgres.claiming import WORDS
 from windlass.stores.postgres.database import Database
 from windlass.stores.postgres.packing import completed, completions, is_packed
+from windlass.stores.postgres.recording import step_record
 from windlass.stores.protocol import SUMMARY_LENGTH
 from windlass.stores.queries import Queries
 
@@ -130,7 +131,7 @@ async def cancel_requests(database: Database, leases: Sequence[Lease]) -> set[Le
 
 
 async def report(database: Database, reports: Sequence[Report]) -> set[Lease]:
-    # Later reports of one job overrule earlier ones; a function that saw both would keep either.
+    # Later reports of one job overrule earlier ones; a function that saw both would keep either. Steps are all kept.
     merged: dict[Lease, Report] = {}
     for item in reports:
         before = merged.get(item.lease)
@@ -141,6 +142,8 @@ async def report(database: Database, reports: Sequence[Report]) -> set[Lease]:
             merged[item.lease] = Report(item.lease, item.progress or before.progress, checkpoint)
     ordered = in_order(merged)
     progress = [merged[lease].progress for lease in ordered]
+    places = {lease: place for place, lease in enumerate(ordered, 1)}
+    steps = [(places[item.lease], item.step) for item in reports if item.step is not None]
     return await _held(
         database,
         _sql["report"],
@@ -149,7 +152,19 @@ async def report(database: Database, reports: Sequence[Report]) -> set[Lease]:
         [None if one is None else one.message for one in progress],
         [None if one is None else one.stage for one in progress],
         [_text(merged[lease].checkpoint) for lease in ordered],
+        [place for place, _ in steps] or None,
+        [step.name for _, step in steps],
+        [_text(step.output) for _, step in steps],
+        [seconds_to_microseconds(step.run_seconds) for _, step in steps],
     )
+
+
+async def steps(database: Database, lease: Lease) -> tuple[StepRecord, ...] | None:
+    """None when the lease does not hold."""
+    row = await database.fetchrow(_sql["steps"], database.now, lease.job_id, lease.fence)
+    if row is None:
+        return None
+    return () if row[0] is None else tuple([step_record(*step) for step in zip(*row, strict=True)])
 
 
 # Whoever locks several rows does it in the order of their ids, and nobody deadlocks.

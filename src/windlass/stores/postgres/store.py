@@ -26,6 +26,7 @@ from windlass.model import (
     Settlement,
     State,
     Stats,
+    StepRecord,
     TopicStats,
     Verdict,
     WorkerRecord,
@@ -176,6 +177,9 @@ class PostgresStore:
         if not reports:
             return []
         return _answers([item.lease for item in reports], await settling.report(self._database, reports))
+
+    async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
+        return await settling.steps(self._database, lease)
 
     async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
         check_batch("leases", len(leases), MAX_BATCH)

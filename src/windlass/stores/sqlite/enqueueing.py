@@ -66,7 +66,12 @@ def _duplicate(transaction: Transaction, job: NewJob, run_at: int, expires_at: i
     holder = connection.execute(_sql["key_holder"], (job.tenant, job.task or job.topic, job.key)).fetchone()
     number, id_bytes, state, created_at, held_run_at, attempt, tenant, topic, task, blocked = holder
     held = UUID(bytes=id_bytes)
-    if job.on_duplicate is not OnDuplicate.REPLACE or state > Code.READY or attempt:
+    if (
+        job.on_duplicate is not OnDuplicate.REPLACE
+        or state > Code.READY
+        or attempt
+        or connection.execute(_sql["has_saved"], {"number": number}).fetchone()[0]
+    ):
         return Enqueued(held, number, created_at, held_run_at, duplicate=True)
     new_state = Code.WAITING if run_at > transaction.now or blocked else Code.READY
     connection.execute(_sql["replace_job"], (new_state.value, job.priority, run_at, expires_at, number))

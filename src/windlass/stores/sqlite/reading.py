@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from windlass.model import Count, JobFilter, JobRecord, Lease, Page, Shown, State
+from windlass.model import Count, JobFilter, JobRecord, Lease, Page, Shown, State, StepRecord
 from windlass.stores.protocol import COUNT_LIMIT, SEARCH_SECONDS
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite.recording import COLUMN_COUNT, STATES, full_record, record
@@ -34,7 +34,8 @@ def get(connection: sqlite3.Connection, job_id: UUID, tenant: str | None) -> Job
     row = connection.execute(_sql["get"].format(columns=_sql["columns"]), (job_id.bytes,)).fetchone()
     if row is None or tenant not in (None, row[2]):
         return None
-    return full_record(row, connection.execute(_sql["attempts"], (row[1],)).fetchall())
+    attempts = connection.execute(_sql["attempts"], (row[1],)).fetchall()
+    return full_record(row, attempts, _steps_of(connection, row[1]))
 
 
 def states(connection: sqlite3.Connection, job_ids: Sequence[UUID]) -> list[State | None]:
@@ -43,6 +44,16 @@ def states(connection: sqlite3.Connection, job_ids: Sequence[UUID]) -> list[Stat
         row = connection.execute(_sql["state"], (job_id.bytes,)).fetchone()
         answers.append(None if row is None else STATES[row[0]])
     return answers
+
+
+def steps(connection: sqlite3.Connection, lease: Lease, now: int) -> tuple[StepRecord, ...] | None:
+    # Nobody but the holder of the lease adds to them, so they may be read after it was found to hold.
+    row = connection.execute(_settle_sql["leased"], (lease.job_id.bytes, lease.fence, now)).fetchone()
+    return None if row is None else _steps_of(connection, row[0])
+
+
+def _steps_of(connection: sqlite3.Connection, number: int) -> tuple[StepRecord, ...]:
+    return tuple([StepRecord(*row) for row in connection.execute(_sql["steps"], (number,))])
 
 
 def cancel_requests(connection: sqlite3.Connection, leases: Sequence[Lease], now: int) -> list[Lease]:

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.clock import MICROSECONDS
-from windlass.model import AttemptRecord, JobError, JobRecord, Progress, State
+from windlass.model import AttemptRecord, JobError, JobRecord, Progress, State, StepRecord
 from windlass.stores.sqlite.enqueueing import FORMATS
 from windlass.stores.sqlite.transaction import Code
 
@@ -65,8 +65,10 @@ def record(row: tuple[Any, ...], **bodies: Any) -> JobRecord:
     )
 
 
-def full_record(row: tuple[Any, ...], attempts: list[tuple[Any, ...]]) -> JobRecord:
-    """With bodies and attempts."""
+def full_record(
+    row: tuple[Any, ...], attempts: list[tuple[Any, ...]], steps: tuple[StepRecord, ...]
+) -> JobRecord:
+    """With bodies, attempts and steps."""
     return record(
         row,
         format=FORMATS[row[COLUMN_COUNT]],
@@ -77,4 +79,5 @@ def full_record(row: tuple[Any, ...], attempts: list[tuple[Any, ...]]) -> JobRec
             AttemptRecord(attempt, worker, started_at, ended_at, _error_decoder.decode(error))
             for attempt, worker, started_at, ended_at, error in attempts
         ),
+        steps=steps,
     )

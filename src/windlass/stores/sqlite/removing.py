@@ -18,7 +18,7 @@ def remove(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
         return
     connection = transaction.connection
     numbers = json.dumps([row[0] for row in rows])
-    for part in ("jobs", "bodies", "results", "progress", "attempts"):
+    for part in ("jobs", "bodies", "results", "progress", "attempts", "steps"):
         connection.execute(_sql[f"remove_{part}"], (numbers,))
     for number, state, tenant, topic, task, key in rows:
         if key is not None:

@@ -308,13 +308,25 @@ def report(transaction: Transaction, reports: Sequence[Report]) -> list[bool]:
     answers = []
     for item in reports:
         lease = item.lease
-        row = connection.execute(_sql["lease_number"], (lease.job_id.bytes, lease.fence, now)).fetchone()
+        row = connection.execute(_sql["leased"], (lease.job_id.bytes, lease.fence, now)).fetchone()
         answers.append(row is not None)
         if row is None:
             continue
+        number, attempt, worker = row
         if (progress := item.progress) is not None:
-            values = (row[0], progress.percent, progress.message, progress.stage, now)
+            values = (number, progress.percent, progress.message, progress.stage, now)
             connection.execute(_sql["set_progress"], values)
         if item.checkpoint is not None:
-            connection.execute(_sql["set_checkpoint"], (row[0], item.checkpoint))
+            connection.execute(_sql["set_checkpoint"], (number, item.checkpoint))
+        if (step := item.step) is not None:
+            written = {
+                "number": number,
+                "name": step.name,
+                "attempt": attempt,
+                "worker": worker,
+                "started_at": now - seconds_to_microseconds(step.run_seconds),
+                "finished_at": now,
+                "output": step.output,
+            }
+            connection.execute(_sql["add_step"], written)
     return answers

@@ -26,6 +26,7 @@ from windlass.model import (
     Settlement,
     State,
     Stats,
+    StepRecord,
     TopicStats,
     Verdict,
     WorkerRecord,
@@ -155,6 +156,10 @@ class SqliteStore:
     async def report(self, reports: Sequence[Report]) -> list[bool]:
         check_batch("reports", len(reports), MAX_BATCH)
         return await self._writer.run(_report, reports) if reports else []
+
+    async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: reading.steps(connection, lease, now))
 
     async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
         check_batch("leases", len(leases), MAX_BATCH)

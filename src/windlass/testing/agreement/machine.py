@@ -22,6 +22,7 @@ from windlass.model import (
     Lane,
     Lease,
     NewJob,
+    NewStep,
     Page,
     Progress,
     Report,
@@ -182,15 +183,32 @@ class StoresAgree(RuleBasedStateMachine):
             if answer:
                 self.held.remove(lease)
 
-    @rule(data=st.data(), progress=say.progresses, checkpoint=say.checkpoints)
+    @rule(
+        data=st.data(),
+        progress=say.progresses,
+        checkpoint=say.checkpoints,
+        steps=st.lists(say.steps, min_size=3, max_size=3),
+    )
     @precondition(lambda self: self.leases)
-    def report(self, data: st.DataObject, progress: Progress | None, checkpoint: bytes | None) -> None:
-        leases = self.some_leases(data)
+    def report(
+        self,
+        data: st.DataObject,
+        progress: Progress | None,
+        checkpoint: bytes | None,
+        steps: list[NewStep | None],
+    ) -> None:
+        said = list(zip(self.some_leases(data), steps, strict=False))
         self.same(
             lambda store, words: store.report(
-                [Report(words.lease(lease), progress, checkpoint) for lease in leases]
+                [Report(words.lease(lease), progress, checkpoint, step) for lease, step in said]
             )
         )
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.leases)
+    def read_steps(self, data: st.DataObject) -> None:
+        [lease] = self.some_leases(data, at_most=1)
+        self.same(lambda store, words: store.steps(words.lease(lease)))
 
     @rule()
     @precondition(lambda self: self.leases)

@@ -14,6 +14,7 @@ from windlass.model import (
     KeyLifetime,
     Lane,
     NewJob,
+    NewStep,
     OnDuplicate,
     Progress,
     Shown,
@@ -95,6 +96,15 @@ progresses = st.one_of(
     ),
 )
 checkpoints = st.sampled_from([None, None, b"", b"page 3"])
+steps = st.one_of(
+    st.none(),
+    st.builds(
+        NewStep,
+        st.sampled_from(["fetch", "store", "é"]),
+        st.sampled_from([b"null", b"1", b'{"rows":[1,2]}']),
+        st.sampled_from([0.0, 0.25]),
+    ),
+)
 
 worker_names = st.sampled_from(["anna", "bert", "carl"])
 worker_starts = st.sampled_from([1, 2])

@@ -40,6 +40,7 @@ from windlass.testing.conformance.replacing import *
 from windlass.testing.conformance.rescuing import *
 from windlass.testing.conformance.settling import *
 from windlass.testing.conformance.statistics import *
+from windlass.testing.conformance.steps import *
 from windlass.testing.conformance.suspects import *
 from windlass.testing.conformance.topics import *
 from windlass.testing.conformance.workers import *

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from windlass.ids import new_id
-from windlass.model import JobFilter, JobRecord, Lease, Progress, Report, Settlement, State
+from windlass.model import JobFilter, JobRecord, Lease, NewStep, Progress, Report, Settlement, State
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
@@ -39,7 +39,8 @@ async def _every_write(store: Store, lease: Lease) -> list[bool]:
     """Each verb under this lease, once."""
     answers = await store.start([lease])
     answers += await store.extend([lease], 500)
-    answers += await store.report([Report(lease, Progress(50, "m", "s"), b"checkpoint")])
+    step = NewStep("one", b"1", 0.5)
+    answers += await store.report([Report(lease, Progress(50, "m", "s"), b"checkpoint", step)])
     answers += [await end(store, lease, outcome, 1.0) for outcome in OUTCOMES]
     return answers
 

@@ -64,8 +64,8 @@ async def test_cancel_refuses_a_finished_job(store: Store, ended: End) -> None:
     assert await look(store, job_id) == before
 
 
-async def test_requeue_starts_a_failed_job_afresh(store: Store, clock: FrozenClock) -> None:
-    """Due now, attempts back to 0, nothing left of the last run but its history."""
+async def test_requeue_lets_a_failed_job_go_on(store: Store, clock: FrozenClock) -> None:
+    """Due now, attempts back to 0; its checkpoint is there for the next run, what it said about progress is not."""
     job_id = await put(store, payload=b"[1]", format=BodyFormat.JSON, max_attempts=2, priority=4)
     claimed = await claim_one(store)
     await store.report([Report(claimed.lease, Progress(50, "half"), b"checkpoint")])
@@ -76,12 +76,12 @@ async def test_requeue_starts_a_failed_job_afresh(store: Store, clock: FrozenClo
     record = await look(store, job_id)
     assert (record.state, record.attempt, record.run_at) == (State.PENDING, 0, clock.now())
     assert (record.finished_at, record.claimed_at, record.started_at, record.worker) == (None,) * 4
-    assert (record.result, record.progress, record.checkpoint) == (None, None, None)
+    assert (record.result, record.progress, record.checkpoint) == (None, None, b"checkpoint")
     assert (record.payload, record.priority, record.max_attempts) == (b"[1]", 4, 2)
     assert [one.attempt for one in record.attempts] == [1, 2]
     assert record.error_summary == "boom: it broke"
     again = await claim_one(store)
-    assert (again.attempt, again.checkpoint) == (1, None)
+    assert (again.attempt, again.checkpoint) == (1, b"checkpoint")
     await end(store, again.lease, Retried(0, BOOM))
     assert [one.attempt for one in (await look(store, job_id)).attempts] == [1, 2, 1]
 

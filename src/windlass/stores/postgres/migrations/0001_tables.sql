@@ -209,6 +209,21 @@ CREATE TABLE attempts (
     PRIMARY KEY (id, ordinal)
 );
 
+-- Steps that have finished; ordinal tells their order. The first output of a name stands.
+CREATE TABLE steps (
+    id          uuid    NOT NULL,
+    ordinal     integer NOT NULL,
+    attempt     integer NOT NULL,
+    started_at  bigint  NOT NULL,
+    finished_at bigint  NOT NULL,
+    tenant      text    NOT NULL,
+    worker      text,
+    name        text    NOT NULL,
+    output      text    NOT NULL,
+    PRIMARY KEY (id, name)
+) WITH (autovacuum_vacuum_scale_factor = 0.05, vacuum_truncate = off);
+ALTER TABLE steps ALTER COLUMN output SET STORAGE EXTERNAL;
+
 CREATE TABLE keys (
     tenant text NOT NULL,
     scope  text NOT NULL, -- the task, or the topic of a job without one

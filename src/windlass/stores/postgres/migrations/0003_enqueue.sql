@@ -177,7 +177,8 @@ BEGIN
                 );
                 IF v_overruled[i] THEN
                     v_replaced := EXISTS (
-                        SELECT FROM jobs j WHERE j.id = v_found.holder AND j.state < 2 AND j.attempt = 0
+                        SELECT FROM jobs j
+                        WHERE j.id = v_found.holder AND j.state < 2 AND j.attempt = 0 AND NOT has_saved(j.id)
                     );
                 ELSE
                     v_replaced := replace_job(
@@ -212,6 +213,15 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
+-- Whether a run left something that belongs to the payload the job has.
+CREATE FUNCTION has_saved(p_id uuid) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM progress p WHERE p.id = p_id AND p.checkpoint IS NOT NULL)
+        OR EXISTS (SELECT FROM steps s WHERE s.id = p_id);
+END
+$$;
+
 -- Debounce: a job nobody has started takes over what a newer one says. False when it has been started. Its row is
 -- locked by the caller.
 CREATE FUNCTION replace_job(
@@ -223,7 +233,7 @@ DECLARE
     v_before jobs;
     v_state integer;
 BEGIN
-    SELECT * INTO v_before FROM jobs WHERE id = p_id AND state < 2 AND attempt = 0;
+    SELECT * INTO v_before FROM jobs WHERE id = p_id AND state < 2 AND attempt = 0 AND NOT has_saved(id);
     IF NOT FOUND THEN
         RETURN false;
     END IF;

@@ -174,22 +174,27 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Remember progress (where p_percents is given) and checkpoints (where p_checkpoints is).
+-- Remember progress (where p_percents is given), checkpoints (where p_checkpoints is) and finished steps: those of the
+-- lease at p_step_leases of the other arrays, in their order; NULL when there are none.
 CREATE FUNCTION report(
     p_now bigint, p_ids uuid[], p_fences bigint[], p_percents double precision[], p_messages text[],
-    p_stages text[], p_checkpoints text[]
+    p_stages text[], p_checkpoints text[], p_step_leases integer[], p_step_names text[], p_step_outputs text[],
+    p_step_run_us bigint[]
 ) RETURNS SETOF integer
 LANGUAGE plpgsql AS $$
 DECLARE
     v_report record;
+    v_now bigint;
 BEGIN
     PERFORM unpack_leases(p_fences);
     FOR v_report IN
-        SELECT e.* FROM unnest(p_ids, p_fences, p_percents, p_messages, p_stages, p_checkpoints) WITH ORDINALITY
+        SELECT e.*, j.attempt, j.worker, j.tenant
+        FROM unnest(p_ids, p_fences, p_percents, p_messages, p_stages, p_checkpoints) WITH ORDINALITY
                 AS e(id, fence, percent, message, stage, checkpoint, position)
             JOIN jobs j ON j.id = ANY (ARRAY[e.id])
         WHERE j.fence = e.fence AND j.leased_until > now_us(p_now)
-        FOR SHARE OF j -- so that nobody ends the lease before this is written
+        -- So that nobody ends the lease before this is written, and steps that end together get different ordinals.
+        FOR NO KEY UPDATE OF j
     LOOP
         IF v_report.percent IS NOT NULL THEN
             INSERT INTO progress AS p (id, percent, message, stage, updated_at)
@@ -202,11 +207,47 @@ BEGIN
             INSERT INTO progress AS p (id, checkpoint) VALUES (v_report.id, v_report.checkpoint)
             ON CONFLICT (id) DO UPDATE SET checkpoint = excluded.checkpoint;
         END IF;
+        IF p_step_leases IS NOT NULL THEN
+            v_now := now_us(p_now);
+            -- A name that is there already was reported before, and the answer was lost.
+            INSERT INTO steps (id, ordinal, attempt, started_at, finished_at, tenant, worker, name, output)
+            SELECT v_report.id, (SELECT coalesce(max(b.ordinal), 0) FROM steps b WHERE b.id = v_report.id) + s.position,
+                   v_report.attempt, v_now - s.run_us, v_now, v_report.tenant, v_report.worker, s.name, s.output
+            FROM unnest(p_step_leases, p_step_names, p_step_outputs, p_step_run_us) WITH ORDINALITY
+                AS s(lease, name, output, run_us, position)
+            WHERE s.lease = v_report.position
+            ON CONFLICT (id, name) DO NOTHING;
+        END IF;
         RETURN NEXT v_report.position::integer;
     END LOOP;
 END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+
+-- The finished steps of a job, in order, as one row; none when the lease does not hold. A packed job keeps its place: most
+-- of those who ask have none yet, and complete without another word.
+CREATE FUNCTION steps_of(p_now bigint, p_id uuid, p_fence bigint)
+RETURNS TABLE (
+    o_names text[], o_outputs text[], o_attempts integer[], o_workers text[], o_started bigint[], o_finished bigint[]
+)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF EXISTS (SELECT FROM jobs j WHERE j.id = p_id AND j.fence = p_fence AND j.leased_until > now_us(p_now))
+        OR EXISTS (
+            SELECT FROM packs p
+            WHERE p.pack = p_fence / 64 AND p_fence % 64 > 0 AND (p.held >> (p_fence % 64)::integer) & 1 = 1
+                AND p.ids[(p_fence % 64)::integer] = p_id AND p.leased_until > now_us(p_now)
+        )
+    THEN
+        RETURN QUERY
+            SELECT array_agg(s.name), array_agg(s.output), array_agg(s.attempt), array_agg(s.worker),
+                   array_agg(s.started_at), array_agg(s.finished_at)
+            FROM (SELECT * FROM steps b WHERE b.id = p_id ORDER BY b.ordinal) AS s;
+    END IF;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
 -- Which of these leases hold and have been asked to cancel. Nobody has asked that of a packed job.

@@ -96,7 +96,8 @@ BEGIN
             v_job.key, v_job.correlation_id, v_job.user_id, v_job.service_id, v_job.trace, v_job.error_summary,
             v_job.payload, v_job.raw
         );
-        DELETE FROM progress WHERE id = v_id;
+        -- Checkpoint and steps stay: the next run goes on from there.
+        UPDATE progress SET percent = NULL, message = NULL, stage = NULL, updated_at = NULL WHERE id = v_id;
         v_tenants := array_append(v_tenants, v_job.tenant);
         v_topics := array_append(v_topics, v_job.topic);
         v_tasks := array_append(v_tasks, v_job.task);
@@ -165,6 +166,7 @@ BEGIN
     DELETE FROM bodies WHERE id = ANY (p_ids);
     DELETE FROM progress WHERE id = ANY (p_ids);
     DELETE FROM attempts WHERE id = ANY (p_ids);
+    DELETE FROM steps WHERE id = ANY (p_ids);
 END
 $$;
 

@@ -71,6 +71,11 @@ SELECT DISTINCT format('attempts of %s have no job', a.id)
 FROM {schema}.attempts a
 WHERE NOT EXISTS (SELECT FROM {schema}.all_jobs j WHERE j.id = a.id)
 
+-- name: steps_owned
+SELECT DISTINCT format('steps of %s have no job of tenant %s', s.id, s.tenant)
+FROM {schema}.steps s
+WHERE NOT EXISTS (SELECT FROM {schema}.all_jobs j WHERE j.id = s.id AND j.tenant = s.tenant)
+
 -- name: errors_summed_up
 SELECT DISTINCT format('job %s has attempts, but no error', j.number)
 FROM {schema}.attempts a JOIN {schema}.all_jobs j ON j.id = a.id

@@ -8,7 +8,9 @@ p.message, p.stage, p.updated_at
 -- name: get
 SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.raw), j.result, p.checkpoint,
        ARRAY(SELECT ROW(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
-             FROM {schema}.attempts a WHERE a.id = j.id ORDER BY a.ordinal)
+             FROM {schema}.attempts a WHERE a.id = j.id ORDER BY a.ordinal),
+       ARRAY(SELECT ROW(s.name, s.output, s.attempt, s.worker, s.started_at, s.finished_at)
+             FROM {schema}.steps s WHERE s.id = j.id ORDER BY s.ordinal)
 FROM {schema}.all_jobs j
 LEFT JOIN {schema}.bodies b ON b.id = j.id AND j.body_apart
 LEFT JOIN {schema}.progress p ON p.id = j.id

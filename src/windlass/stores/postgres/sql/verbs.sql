@@ -71,8 +71,12 @@ SELECT * FROM {schema}.start($1::bigint, $2::uuid[], $3::bigint[])
 
 -- name: report
 SELECT * FROM {schema}.report(
-    $1::bigint, $2::uuid[], $3::bigint[], $4::double precision[], $5::text[], $6::text[], $7::text[]
+    $1::bigint, $2::uuid[], $3::bigint[], $4::double precision[], $5::text[], $6::text[], $7::text[], $8::integer[],
+    $9::text[], $10::text[], $11::bigint[]
 )
+
+-- name: steps
+SELECT * FROM {schema}.steps_of($1::bigint, $2::uuid, $3::bigint)
 
 -- name: cancel_requests
 SELECT * FROM {schema}.cancel_requests($1::bigint, $2::uuid[], $3::bigint[])

@@ -104,6 +104,19 @@ CREATE TABLE windlass_attempts (
     PRIMARY KEY (number, ordinal)
 ) STRICT, WITHOUT ROWID;
 
+-- Steps that have finished; ordinal tells their order. The first output of a name stands.
+CREATE TABLE windlass_steps (
+    number      INTEGER NOT NULL,
+    name        TEXT    NOT NULL,
+    ordinal     INTEGER NOT NULL,
+    attempt     INTEGER NOT NULL,
+    worker      TEXT,
+    started_at  INTEGER NOT NULL,
+    finished_at INTEGER NOT NULL,
+    output      BLOB    NOT NULL,
+    PRIMARY KEY (number, name)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE windlass_keys (
     tenant TEXT    NOT NULL,
     scope  TEXT    NOT NULL, -- the task, or the topic of a job without one

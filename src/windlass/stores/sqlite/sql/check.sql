@@ -32,6 +32,10 @@ WHERE number NOT IN (SELECT number FROM windlass_jobs)
 SELECT DISTINCT printf('attempts of %d have no job', number) FROM windlass_attempts
 WHERE number NOT IN (SELECT number FROM windlass_jobs)
 
+-- name: steps_owned
+SELECT DISTINCT printf('steps of %d have no job', number) FROM windlass_steps
+WHERE number NOT IN (SELECT number FROM windlass_jobs)
+
 -- name: keys_owned
 SELECT printf('key %s of %s points to job %d, which does not hold it', k.key, k.scope, k.number)
 FROM windlass_keys k

@@ -9,6 +9,11 @@ SELECT j.number, j.id, j.state, j.created_at, j.run_at, j.attempt, j.tenant, j.t
 FROM windlass_keys k JOIN windlass_jobs j ON j.number = k.number
 WHERE k.tenant = ? AND k.scope = ? AND k.key = ?
 
+-- name: has_saved
+-- Whether a run left something that belongs to the payload it had.
+SELECT EXISTS (SELECT 1 FROM windlass_progress WHERE number = :number AND checkpoint IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM windlass_steps WHERE number = :number)
+
 -- name: replace_job
 UPDATE windlass_jobs SET state = ?, priority = ?, run_at = ?, expires_at = ? WHERE number = ?
 

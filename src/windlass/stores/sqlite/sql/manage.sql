@@ -16,7 +16,8 @@ SELECT number FROM windlass_keys WHERE tenant = ? AND scope = ? AND key = ?
 DELETE FROM windlass_results WHERE number = ?
 
 -- name: forget_progress
-DELETE FROM windlass_progress WHERE number = ?
+-- The checkpoint stays: the next run goes on from there.
+UPDATE windlass_progress SET percent = NULL, message = NULL, stage = NULL, updated_at = NULL WHERE number = ?
 
 -- name: request_cancel
 UPDATE windlass_jobs SET cancel_requested = 1 WHERE number = ?

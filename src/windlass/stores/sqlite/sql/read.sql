@@ -16,6 +16,9 @@ WHERE j.id = ?
 -- name: attempts
 SELECT attempt, worker, started_at, ended_at, error FROM windlass_attempts WHERE number = ? ORDER BY ordinal
 
+-- name: steps
+SELECT name, output, attempt, worker, started_at, finished_at FROM windlass_steps WHERE number = ? ORDER BY ordinal
+
 -- name: state
 SELECT state FROM windlass_jobs WHERE id = ?
 

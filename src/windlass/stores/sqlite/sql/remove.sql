@@ -13,6 +13,9 @@ DELETE FROM windlass_progress WHERE number IN (SELECT value FROM json_each(?))
 -- name: remove_attempts
 DELETE FROM windlass_attempts WHERE number IN (SELECT value FROM json_each(?))
 
+-- name: remove_steps
+DELETE FROM windlass_steps WHERE number IN (SELECT value FROM json_each(?))
+
 -- name: remove_key
 -- Only its own: with until="finished" another job may hold the key by now.
 DELETE FROM windlass_keys WHERE tenant = ? AND scope = ? AND key = ? AND number = ?

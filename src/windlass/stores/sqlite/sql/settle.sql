@@ -67,8 +67,8 @@ WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :now
 UPDATE windlass_jobs SET started_at = coalesce(started_at, :now)
 WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :now
 
--- name: lease_number
-SELECT number FROM windlass_jobs WHERE id = ? AND fence = ? AND state = 2 AND leased_until > ?
+-- name: leased
+SELECT number, attempt, worker FROM windlass_jobs WHERE id = ? AND fence = ? AND state = 2 AND leased_until > ?
 
 -- name: set_progress
 INSERT INTO windlass_progress (number, percent, message, stage, updated_at) VALUES (?, ?, ?, ?, ?)
@@ -79,6 +79,15 @@ SET percent = excluded.percent, message = excluded.message, stage = excluded.sta
 -- name: set_checkpoint
 INSERT INTO windlass_progress (number, checkpoint) VALUES (?, ?)
 ON CONFLICT (number) DO UPDATE SET checkpoint = excluded.checkpoint
+
+-- name: add_step
+-- A name that is there already was reported before, and the answer was lost.
+INSERT INTO windlass_steps (number, name, ordinal, attempt, worker, started_at, finished_at, output)
+VALUES (
+    :number, :name, (SELECT coalesce(max(ordinal), 0) + 1 FROM windlass_steps WHERE number = :number),
+    :attempt, :worker, :started_at, :finished_at, :output
+)
+ON CONFLICT (number, name) DO NOTHING
 
 -- name: cancelling
 SELECT id, fence FROM windlass_jobs WHERE state = 2 AND cancel_requested = 1 AND leased_until > ?
