@@ -28,7 +28,7 @@ from windlass.errors import (
     WrongState,
 )
 from windlass.fleet import WorkerInfo
-from windlass.job import Attempt, Job, JobPage
+from windlass.job import Attempt, Job, JobPage, Step
 from windlass.model import BACKFILL, DISCOVERED, EXPLICIT, Count, JobError, Progress, State, Stats, TopicStats
 from windlass.options import BY_PAYLOAD
 from windlass.retry import Retry
@@ -69,6 +69,7 @@ __all__ = [
     "Snooze",
     "State",
     "Stats",
+    "Step",
     "StoreError",
     "StoreUnavailable",
     "Task",

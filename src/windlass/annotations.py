@@ -47,6 +47,33 @@ def hints_of(fn: Callable[..., Any], task: str) -> Mapping[str, Any]:
         return _resolve_one_by_one(target, task)
 
 
+def return_hint_of(fn: Callable[..., Any]) -> Any:
+    """The type of a function's result as an object; Any where none is written, or none can be found."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if isinstance(fn, type):
+        return fn
+    target = plain_function(fn)
+    try:
+        return typing.get_type_hints(target, include_extras=True).get("return", Any)
+    except Exception:  # of whatever is written on its parameters
+        annotation = getattr(target, "__annotations__", {}).get("return", Any)
+    try:
+        return _resolve(annotation, _names_around(target))
+    except Exception:
+        return Any
+
+
+def called_function(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that is called: under partials and callable objects, but not under decorators."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if inspect.isroutine(fn):
+        return fn
+    called: Callable[..., Any] = type(fn).__call__
+    return called
+
+
 def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
     """The function that carries the annotations: under partials, decorators and callable objects."""
     while isinstance(fn, functools.partial):

@@ -8,20 +8,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
 from windlass import payload
 from windlass.clock import to_datetime
 from windlass.errors import Directive, InvalidInput, LeaseLost, WrongState
-from windlass.model import Claimed, Lease, Progress, Report
+from windlass.model import Claimed, Lease, Progress, Report, StepRecord
+from windlass.steps import Steps
 
 MAX_MESSAGE = 1000
 """Longest progress message or stage, in characters."""
 
 _log = logging.getLogger("windlass.job")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Released(Directive):
@@ -47,8 +51,18 @@ class Run(Protocol):
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop the handler's calls are answered on."""
 
+    @property
+    def lost(self) -> bool:
+        """Nothing this run says counts any more: the lease is gone, or the outcome on its way."""
+
     async def report(self, report: Report) -> bool:
         """Remember this under the lease; False when the lease is no longer held."""
+
+    async def steps(self) -> tuple[StepRecord, ...] | None:
+        """What runs of this job have finished; None when the lease is no longer held."""
+
+    async def on_thread(self, call: Callable[[], Any]) -> Any:
+        """Call it where it does not hold up the event loop, with the caller's context variables."""
 
 
 class JobInfo:
@@ -145,12 +159,13 @@ class Checkpoint:
 class Context:
     """The run of one attempt, as its handler sees it."""
 
-    __slots__ = ("_checkpoint", "_job", "_logger", "_run", "checkpoint_limit")
+    __slots__ = ("_checkpoint", "_job", "_logger", "_run", "_steps", "checkpoint_limit")
 
     def __init__(self, job: Claimed, run: Run, *, checkpoint_limit: int = 65_536) -> None:
         self._job = job
         self._run = run
         self._checkpoint: Checkpoint | None = None
+        self._steps: Steps | None = None
         self._logger: logging.LoggerAdapter[logging.Logger] | None = None
         self.checkpoint_limit = checkpoint_limit
 
@@ -245,6 +260,25 @@ class Context:
             self._checkpoint = Checkpoint(self, self._job.checkpoint)
         return self._checkpoint
 
+    @overload
+    async def step(
+        self, name: str, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    @overload
+    async def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run ``fn(*args, **kwargs)`` as a step of this job, or answer what it returned in an earlier run.
+
+        What it returns (JSON, read back as the type it is annotated with) is saved durably first. A step that
+        raises is not saved. Raises ``LeaseLost`` when this run no longer owns the job.
+        """
+        return await self._all_steps().run(name, fn, args, kwargs)
+
+    def _all_steps(self) -> Steps:
+        if self._steps is None:
+            self._steps = Steps(self, self._run)
+        return self._steps
+
     def release(self, delay: float = 0.0) -> NoReturn:
         """Give the job back now: another run starts later, this one is not counted as an attempt."""
         raise Released(delay)
@@ -257,14 +291,18 @@ class Context:
     async def send(self, report: Report) -> None:
         """Have something remembered under the lease."""
         if not await self._run.report(report):
-            raise LeaseLost(
-                f"job {self.job.id} is no longer held by this run (fence {self.fence}); nothing was written"
-            )
+            raise self.lease_lost()
+
+    def lease_lost(self) -> LeaseLost:
+        """What to raise when this run no longer owns the job."""
+        return LeaseLost(
+            f"job {self.job.id} is no longer held by this run (fence {self.fence}); nothing was written"
+        )
 
     def __repr__(self) -> str:
         return f"<Context of job {self.job.id}, attempt {self.attempt}>"
 
-    def wait_for(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a call of this context from a handler's thread and wait for it."""
         loop = self._run.loop
         try:
@@ -274,7 +312,7 @@ class Context:
         if running is loop:
             coroutine.close()
             raise WrongState("ctx.sync blocks, and this is the worker's event loop; await ctx itself instead")
-        asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
 
 class BlockingContext:
@@ -292,6 +330,11 @@ class BlockingContext:
     def checkpoint(self, data: Any) -> None:
         """Save a checkpoint; see ``Context.checkpoint``."""
         self._context.wait_for(self._context.checkpoint(data))
+
+    def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a plain function as a step, on this thread; see ``Context.step``."""
+        value: T = self._context._all_steps().run_here(name, fn, args, kwargs)
+        return value
 
 
 def _check_words(name: str, text: Any) -> None:

@@ -41,6 +41,7 @@ class WindlassError(Exception):
     """Base of everything Windlass raises on purpose."""
 
     code = "internal_error"
+    retryable = True  # whether an attempt that ends with it may be tried again
 
 
 class InvalidInput(WindlassError, ValueError):

@@ -34,6 +34,23 @@ class Attempt:
     error: JobError
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One finished step."""
+
+    name: str
+    output: Any
+    attempt: int
+    worker: str | None
+    started_at: datetime
+    finished_at: datetime
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran."""
+        return (self.finished_at - self.started_at).total_seconds()
+
+
 class Fresh(Struct, frozen=True, gc=False):
     """A job just written: what was asked for, and what the store made of it."""
 
@@ -72,8 +89,8 @@ class Fresh(Struct, frozen=True, gc=False):
 class Job(Generic[R]):
     """One job as last seen. Fields do not change by themselves; :meth:`refresh` looks again.
 
-    Jobs from a list carry no bodies: ``payload``, ``checkpoint``, ``attempts`` and ``error`` are empty there
-    until :meth:`refresh`.
+    Jobs from a list carry no bodies: ``payload``, ``checkpoint``, ``attempts``, ``steps`` and ``error`` are
+    empty there until :meth:`refresh`.
     """
 
     duplicate: bool
@@ -240,6 +257,21 @@ class Job(Generic[R]):
         )
 
     @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps its runs have finished, in that order."""
+        return tuple(
+            Step(
+                name=kept.name,
+                output=payload.decode(kept.output),
+                attempt=kept.attempt,
+                worker=kept.worker,
+                started_at=to_datetime(kept.started_at),
+                finished_at=to_datetime(kept.finished_at),
+            )
+            for kept in self.record.steps
+        )
+
+    @property
     def created_at(self) -> datetime:
         """When it was enqueued."""
         return to_datetime(self.record.created_at)
@@ -291,7 +323,7 @@ class Job(Generic[R]):
         return ended
 
     async def requeue(self) -> None:
-        """Run a failed or cancelled job again, from its first attempt."""
+        """Run a failed or cancelled job again: attempts from 1, after its finished steps and checkpoint."""
         await self._app.requeue(self.id)
         await self.refresh()
 

@@ -246,7 +246,7 @@ class StepRecord(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a running handler wants remembered: progress, a checkpoint, a finished step, or several of these."""
+    """What a running handler wants remembered: progress, a checkpoint, a finished step."""
 
     lease: Lease
     progress: Progress | None = None

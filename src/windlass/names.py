@@ -1,4 +1,4 @@
-"""What names and identifying texts may look like: topics, tasks, workers, keys, tenants. No I/O.
+"""What names and identifying texts may look like: topics, tasks, steps, workers, keys, tenants. No I/O.
 
 Every rule answers with the value itself, or with an ``InvalidInput`` that says value, limit and remedy.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 from windlass.errors import InvalidInput
 
 MAX_NAME_LENGTH: Final = 200
-"""Longest name of a topic, task, tenant or worker."""
+"""Longest name of a topic, task, step, tenant or worker."""
 MAX_TEXT_LENGTH: Final = 255
 """Longest correlation, user or service id."""
 
@@ -51,6 +51,11 @@ def check_wire_topic(value: Any) -> str:
 def check_task_name(value: Any) -> str:
     """A task's name: readable text on one line."""
     return _check_line("task name", value)
+
+
+def check_step_name(value: Any) -> str:
+    """A step's name: readable text on one line."""
+    return _check_line("step name", value)
 
 
 def check_worker_name(value: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import types
 import typing
@@ -13,10 +12,11 @@ from typing import Any
 import msgspec
 
 from windlass import payload
-from windlass.annotations import UnresolvedContext, hints_of, parameters_of
+from windlass.annotations import UnresolvedContext, called_function, hints_of, parameters_of
 from windlass.context import Context
 from windlass.errors import ConfigurationError
 from windlass.model import BodyFormat
+from windlass.returns import ReturnType
 from windlass.shapes import (
     EMPTY,
     Arguments,
@@ -25,7 +25,6 @@ from windlass.shapes import (
     ModelShape,
     ObjectShape,
     Shape,
-    decode_foreign,
     is_model,
 )
 
@@ -47,8 +46,7 @@ class Signature:
         )
         self._shape = _shape_of(task, parameters, hints, self.context)
         self.format = self._shape.format
-        self._returns = hints.get("return", Any)
-        self._read_result: Callable[[bytes], Any] | None = None
+        self._returns = ReturnType(hints.get("return", Any))
 
     # -- the way in -------------------------------------------------------------------------------------
 
@@ -82,19 +80,8 @@ class Signature:
         return self._fn(*args, **kwargs)
 
     def decode_result(self, body: bytes | None) -> Any:
-        """A stored result as the type the handler is annotated to return.
-
-        Python does not hold a handler to its annotation, and an older version may have had another one. The
-        work is done either way, so a result of another type is given as plain JSON rather than withheld.
-        """
-        if body is None:
-            return None
-        if self._read_result is None:
-            self._read_result = _result_reader(self._returns)
-        try:
-            return self._read_result(body)
-        except ValueError:
-            return payload.decode(body)
+        """A stored result as the type the handler is annotated to return."""
+        return None if body is None else self._returns.read(body)
 
     def json_schema(self, prefix: str = "#/$defs/") -> dict[str, Any]:
         """JSON Schema of the payload, complete in itself; references start with ``prefix``."""
@@ -106,9 +93,7 @@ class Signature:
 
 def _is_async(fn: Callable[..., Any], task: str) -> bool:
     # What is called counts, not what it wraps: an async wrapper around a sync function is async.
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    target = fn if inspect.isroutine(fn) else type(fn).__call__
+    target = called_function(fn)
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
         raise ConfigurationError(
             f"task {task!r} is a generator; a handler returns its result, it does not yield"
@@ -207,16 +192,3 @@ def _refuse_foreign(task: str, parameter: str, kind: Any) -> None:
         elif isinstance(part, msgspec.inspect.Type | msgspec.inspect.Field) and id(part) not in seen:
             seen.add(id(part))
             pending.extend(getattr(part, name) for name in part.__struct_fields__ if name != "default")
-
-
-def _result_reader(returns: Any) -> Callable[[bytes], Any]:
-    if returns in {Any, None, types.NoneType}:
-        return payload.decode
-    if is_model(returns):
-        from windlass.shapes import model_reader
-
-        return model_reader(returns)
-    try:
-        return msgspec.json.Decoder(returns, dec_hook=decode_foreign).decode
-    except TypeError:  # a return type msgspec cannot read; the result stays plain
-        return payload.decode

@@ -16,8 +16,8 @@ from windlass.stores.protocol import Store, Wakeups
 from windlass.worker import Worker
 
 VERBS = {
-    "open", "migrate", "now", "enqueue", "claim", "start", "extend", "settle", "report", "cancel_requests",
-    "rescue", "prune", "beat", "leave", "workers", "get", "states",
+    "open", "migrate", "now", "enqueue", "claim", "start", "extend", "settle", "report", "steps",
+    "cancel_requests", "rescue", "prune", "beat", "leave", "workers", "get", "states",
 }  # fmt: skip
 
 

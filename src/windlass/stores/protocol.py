@@ -9,8 +9,8 @@ Rules every implementation keeps (the conformance suite in ``windlass.testing`` 
 * **Time** is the store's own (see ``clock``). A job is due when ``run_at <= now``. A lease holds while
   ``now < leased_until``; at ``leased_until`` it has ended.
 * **Leases.** ``extend``, ``settle``, ``start`` and ``report`` act only under a lease that holds: same job,
-  same fence, still running, not past its end. Otherwise they answer False for it and change nothing; ``steps``
-  answers None.
+  same fence, still running, not past its end. Otherwise they answer False for it and change nothing.
+  ``steps`` reads under one, and answers None otherwise.
 * **Fences** come from one store-wide sequence: no two grants of any job ever share one, and they only grow.
 * **Batches** are all or nothing against failures of the database, item by item against their content: one
   stale lease does not spoil its neighbours.
@@ -179,8 +179,8 @@ class Store(Protocol):
     async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         """Failed and cancelled jobs become pending, due now, attempts back to 0, history kept.
 
-        Checkpoint and finished steps stay, so that the next run goes on where the last one ended; progress and
-        result are forgotten.
+        Checkpoint and finished steps stay, so that the next run goes on where the last one ended. Progress
+        and result are forgotten.
         KEY_TAKEN when another job holds the job's key.
         """
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.clock import Clock
 from windlass.context import Context
 from windlass.errors import StoreUnavailable
-from windlass.model import Report
+from windlass.model import Report, StepRecord
 from windlass.outcome import Outcome
 from windlass.settings import Settings
 from windlass.stores.protocol import Store
@@ -32,6 +32,8 @@ PRECISE_TIMEOUT = 10.0
 """Timeouts shorter than this many seconds end on time; longer ones within the keeper's half second."""
 
 _log = logging.getLogger("windlass.worker")
+
+T = TypeVar("T")
 
 
 class Run:
@@ -53,24 +55,50 @@ class Run:
     def shutting_down(self) -> bool:
         return self._worker.shutting_down
 
+    @property
+    def lost(self) -> bool:
+        return self._held.stop is Stop.LOST or self._held.settling
+
     async def report(self, report: Report) -> bool:
-        """Write it. While the store is away progress is let go, and a checkpoint waits: it is a promise."""
-        held = self._held
-        backoff = Backoff("saving a checkpoint", self._worker.recovery, 1.0)
-        while held.stop is not Stop.LOST and not held.settling:
+        """Write it. While the store is away progress is let go, and others wait: they are a promise."""
+        if report.checkpoint is None and report.step is None:
             try:
-                kept = (await self._store.report([report]))[0]
+                return not self.lost and (await self._store.report([report]))[0]
             except StoreUnavailable as error:
-                if report.checkpoint is None:
-                    _log.info("progress of job %s was not written: %s", held.job.lease.job_id, error)
-                    return True
-                if held.stop is not None:
+                _log.info("progress of job %s was not written: %s", self._held.job.lease.job_id, error)
+                return True
+        what = "saving a checkpoint" if report.step is None else "saving a step"
+        kept = await self._insist(what, lambda: self._store.report([report]))
+        return kept is not None and kept[0]
+
+    async def steps(self) -> tuple[StepRecord, ...] | None:
+        return await self._insist("reading steps", lambda: self._store.steps(self._held.job.lease))
+
+    async def _insist(self, what: str, call: Callable[[], Awaitable[T]]) -> T | None:
+        """The store's answer, however long it is away; None once the lease is lost."""
+        backoff = Backoff(what, self._worker.recovery, 1.0)
+        while not self.lost:
+            try:
+                answer = await call()
+            except StoreUnavailable as error:
+                if self._held.stop is not None:
                     raise  # asked to stop: a function on a thread must not wait here for ever
                 await backoff.wait(error)
             else:
                 backoff.reset()
-                return kept
-        return False
+                return answer
+        return None
+
+    async def on_thread(self, call: Callable[[], Any]) -> Any:
+        """A step's plain function. Like a handler, one that does not end when it should keeps the slot."""
+        thread = self._worker.threads.run(call)
+        thread.add_done_callback(look_at)
+        before = self._held.thread
+        if before is None or before.done():
+            self._held.thread = thread
+        else:
+            self._held.thread = asyncio.gather(before, thread, return_exceptions=True)
+        return await asyncio.shield(thread)
 
 
 class Workplace:
@@ -166,7 +194,7 @@ class Workplace:
                 self.settings,
                 self._clock,
                 self._places or {},
-                lambda held, report: Run(held, self.store, self).report(report),
+                lambda held: Run(held, self.store, self),
             )
         return await self._processes.attempt(held)
 

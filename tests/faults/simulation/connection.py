@@ -14,8 +14,8 @@ from windlass.stores.memory import MemoryStore
 from windlass.stores.wakeups import LocalWakeups
 
 VERBS = frozenset({
-    "open", "now", "enqueue", "claim", "start", "extend", "settle", "report", "cancel_requests", "cancel",
-    "rescue", "prune", "beat", "leave", "list_jobs",
+    "open", "now", "enqueue", "claim", "start", "extend", "settle", "report", "steps",
+    "cancel_requests", "cancel", "rescue", "prune", "beat", "leave", "list_jobs",
 })  # fmt: skip
 
 

@@ -131,7 +131,8 @@ async def cancel_requests(database: Database, leases: Sequence[Lease]) -> set[Le
 
 
 async def report(database: Database, reports: Sequence[Report]) -> set[Lease]:
-    # Later reports of one job overrule earlier ones; a function that saw both would keep either. Steps are all kept.
+    # Later reports of one job overrule earlier ones; a function that saw both would keep either. Of steps all
+    # are kept.
     merged: dict[Lease, Report] = {}
     for item in reports:
         before = merged.get(item.lease)

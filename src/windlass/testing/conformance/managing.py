@@ -65,7 +65,7 @@ async def test_cancel_refuses_a_finished_job(store: Store, ended: End) -> None:
 
 
 async def test_requeue_lets_a_failed_job_go_on(store: Store, clock: FrozenClock) -> None:
-    """Due now, attempts back to 0; its checkpoint is there for the next run, what it said about progress is not."""
+    """Due now, attempts back to 0; its checkpoint is there for the next run, its progress is forgotten."""
     job_id = await put(store, payload=b"[1]", format=BodyFormat.JSON, max_attempts=2, priority=4)
     claimed = await claim_one(store)
     await store.report([Report(claimed.lease, Progress(50, "half"), b"checkpoint")])

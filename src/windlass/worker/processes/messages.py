@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from windlass.isolation import Place
-from windlass.model import Claimed, JobError, Progress
+from windlass.model import Claimed, JobError, NewStep, Progress, StepRecord
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 
 MAX_FRAME: Final = 2**31 + 2**20
@@ -56,11 +56,12 @@ class Run(msgspec.Struct, tag=True, frozen=True):
 
 
 class Answer(msgspec.Struct, tag=True, frozen=True):
-    """To a report: whether it was accepted under the lease, or why the store could not be asked."""
+    """To a report or a question: whether the lease held, or why the store could not be asked."""
 
     number: int
     accepted: bool = False
     error: str | None = None
+    steps: tuple[StepRecord, ...] = ()
 
 
 class Stop(msgspec.Struct, tag=True, frozen=True):
@@ -94,6 +95,13 @@ class Reported(msgspec.Struct, tag=True, frozen=True):
     number: int
     progress: Progress | None
     checkpoint: bytes | None
+    step: NewStep | None
+
+
+class AskedForSteps(msgspec.Struct, tag=True, frozen=True):
+    """The handler comes to its first step, and wants to know which ones earlier runs have finished."""
+
+    number: int
 
 
 class Logged(msgspec.Struct, tag=True, frozen=True):
@@ -125,7 +133,8 @@ class Ended(msgspec.Struct, tag=True, frozen=True):
 
 
 ToProcess = Prepare | Load | Run | Answer | Stop | ShuttingDown | Leave
-FromProcess = Loaded | Started | Reported | Logged | Ended
+Asking = Reported | AskedForSteps
+FromProcess = Loaded | Started | Asking | Logged | Ended
 
 _length = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()

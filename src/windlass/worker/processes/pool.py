@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from windlass import context
 from windlass.clock import Clock
 from windlass.errors import ConfigurationError
 from windlass.isolation import Place, find_place
@@ -16,7 +17,16 @@ from windlass.settings import Settings
 from windlass.worker import deciding
 from windlass.worker.held import Held, Stop
 from windlass.worker.processes import memory
-from windlass.worker.processes.messages import OUT_OF_MEMORY, Ended, Reported, Run, ShuttingDown, Unreadable
+from windlass.worker.processes.messages import (
+    OUT_OF_MEMORY,
+    Answer,
+    AskedForSteps,
+    Asking,
+    Ended,
+    Run,
+    ShuttingDown,
+    Unreadable,
+)
 from windlass.worker.processes.process import LEAVE_SECONDS, Died, Process
 
 if TYPE_CHECKING:
@@ -36,7 +46,7 @@ START_SECONDS: Final = 300.0
 _log = logging.getLogger("windlass.worker")
 
 T = TypeVar("T")
-SendReport = Callable[[Held, Report], Awaitable[bool]]
+RunOf = Callable[[Held], context.Run]
 
 
 class NotStarted(Exception):
@@ -60,13 +70,13 @@ class Processes:
         settings: Settings,
         clock: Clock,
         places: Mapping[Task[..., Any], Place],
-        report: SendReport,
+        run_of: RunOf,
     ) -> None:
         self._loop = loop
         self._settings = settings
         self._clock = clock
         self._places = dict(places)
-        self._report = report
+        self._run_of = run_of
         self._all: set[Process] = set()
         self._idle: dict[Process, asyncio.TimerHandle] = {}  # in the order they came
         self._unlimited: set[str] = set()  # tasks whose memory limit this platform cannot keep
@@ -158,11 +168,16 @@ class Processes:
         message = Run(
             held.job, place, self._settings.max_result_bytes, held.task.memory_limit, self._shutting_down
         )
+        run = self._run_of(held)
 
-        async def report(said: Reported) -> bool:
-            return await self._report(held, Report(held.job.lease, said.progress, said.checkpoint))
+        async def answer(said: Asking) -> Answer:
+            if isinstance(said, AskedForSteps):
+                steps = await run.steps()
+                return Answer(said.number, steps is not None, steps=steps or ())
+            report = Report(held.job.lease, said.progress, said.checkpoint, said.step)
+            return Answer(said.number, await run.report(report))
 
-        ended = await self._wait(process.run(message, report), process, held)
+        ended = await self._wait(process.run(message, answer), process, held)
         if process.told_to_stop:
             # It obeyed, but may have threads that did not.
             process.kill()

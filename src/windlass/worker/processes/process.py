@@ -25,6 +25,8 @@ from windlass.worker.held import Stop
 from windlass.worker.processes import messages, records
 from windlass.worker.processes.messages import (
     Answer,
+    AskedForSteps,
+    Asking,
     Ended,
     Frames,
     FromProcess,
@@ -53,7 +55,7 @@ EXIT_SECONDS: Final = 1.0
 
 _log = logging.getLogger("windlass.worker")
 
-Report = Callable[[Reported], Awaitable[bool]]
+Answering = Callable[[Asking], Awaitable[Answer]]
 
 
 class Died(Exception):
@@ -92,7 +94,7 @@ class Process(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._frames = Frames(FromProcess)
         self._answer: asyncio.Future[Any] | None = None  # to what was asked last: Loaded or Ended
-        self._report: Report | None = None
+        self._answering: Answering | None = None
         self._fault: str | None = None  # why it had to be killed, when nobody asked for that
         self._timers: list[asyncio.TimerHandle] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -134,9 +136,9 @@ class Process(asyncio.Protocol):
             self.loaded.add(place)
         return loaded
 
-    def run(self, message: Run, report: Report) -> asyncio.Future[Ended]:
+    def run(self, message: Run, answering: Answering) -> asyncio.Future[Ended]:
         """Start a job. The answer comes when its handler has ended, or is ``Died``."""
-        self._report = report
+        self._answering = answering
         self.jobs += 1
         self.started = False
         return self._ask(message)
@@ -256,7 +258,7 @@ class Process(asyncio.Protocol):
 
     def _received(self, message: FromProcess) -> None:
         match message:
-            case Reported():
+            case Reported() | AskedForSteps():
                 task = self._loop.create_task(self._pass_on(message))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -268,10 +270,11 @@ class Process(asyncio.Protocol):
                 if self._answer is not None and not self._answer.done():
                     self._answer.set_result(message)
 
-    async def _pass_on(self, message: Reported) -> None:
+    async def _pass_on(self, message: Asking) -> None:
+        answer = Answer(message.number)
         try:
-            accepted = self._report is not None and await self._report(message)
-            answer = Answer(message.number, accepted)
+            if self._answering is not None:
+                answer = await self._answering(message)
         except StoreError as error:
             answer = Answer(message.number, error=str(error))
         self.send(answer)

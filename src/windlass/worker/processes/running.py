@@ -11,18 +11,20 @@ import concurrent.futures
 import contextvars
 import itertools
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from windlass.context import Context
 from windlass.errors import StoreUnavailable
-from windlass.model import Report
+from windlass.model import Report, StepRecord
 from windlass.outcome import Outcome
 from windlass.task import Task
 from windlass.worker import deciding
 from windlass.worker.processes.channel import Channel
 from windlass.worker.processes.memory import Limit
-from windlass.worker.processes.messages import Answer, Ended, Reported, Run
+from windlass.worker.processes.messages import Answer, AskedForSteps, Asking, Ended, Reported, Run
+from windlass.worker.threads import HandlerThreads
 
 
 class Stopped(BaseException):
@@ -35,6 +37,7 @@ class Loops:
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
         self._beside: asyncio.AbstractEventLoop | None = None
+        self.threads = HandlerThreads("step")  # for plain functions of async handlers
 
     def runner(self) -> asyncio.Runner:
         """For async handlers, on the main thread. One for all jobs: clients and pools may be kept there."""
@@ -176,11 +179,26 @@ class JobRun:
     def loop(self) -> asyncio.AbstractEventLoop:
         return self._loops.beside()
 
+    @property
+    def lost(self) -> bool:
+        return False  # a process that has lost its lease is killed
+
     async def report(self, report: Report) -> bool:
         number = next(self._numbers)
-        waiting = self._waiting[number] = concurrent.futures.Future()
-        self._channel.send(Reported(number, report.progress, report.checkpoint))
+        said = Reported(number, report.progress, report.checkpoint, report.step)
+        return (await self._ask(said)).accepted
+
+    async def steps(self) -> tuple[StepRecord, ...] | None:
+        answer = await self._ask(AskedForSteps(next(self._numbers)))
+        return answer.steps if answer.accepted else None
+
+    async def _ask(self, message: Asking) -> Answer:
+        waiting = self._waiting[message.number] = concurrent.futures.Future()
+        self._channel.send(message)
         answer = await asyncio.wrap_future(waiting)
         if answer.error is not None:
             raise StoreUnavailable(answer.error)
-        return answer.accepted
+        return answer
+
+    async def on_thread(self, call: Callable[[], Any]) -> Any:
+        return await self._loops.threads.run(call)
