@@ -258,7 +258,7 @@ async def test_plain_handlers_have_steps_too(app: Windlass) -> None:
     def work(ctx: Context) -> int:
         order = ctx.sync.step("fetch", fetch, 7)
         for fn in (wrong, hidden):
-            with pytest.raises(InvalidInput, match="ctx.sync.step calls plain functions only") as caught:
+            with pytest.raises(InvalidInput, match=r"ctx\.sync\.step calls plain functions only") as caught:
                 ctx.sync.step("wrong", fn)
             complaints.append(str(caught.value))
         if ctx.attempt == 1:
@@ -314,7 +314,7 @@ async def test_a_name_is_used_once_in_a_run(app: Windlass) -> None:
     @app.task(max_attempts=2, retry=AT_ONCE)
     async def work(ctx: Context) -> None:
         await ctx.step("one", touch, "first")
-        with pytest.raises(InvalidInput, match="step 'one' was used before in this run; .* in a loop"):
+        with pytest.raises(InvalidInput, match=r"step 'one' was used before in this run; .* in a loop"):
             await ctx.step("one", touch, "second")
         answers = await asyncio.gather(
             ctx.step("both", touch, "this"), ctx.step("both", touch, "that"), return_exceptions=True

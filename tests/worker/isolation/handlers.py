@@ -242,6 +242,42 @@ async def reports(ctx: Context, mark: str) -> list[Any]:
     return [before, ctx.checkpoint["page"]]
 
 
+def _note(mark: str, what: str) -> None:
+    with Path(mark).open("a") as file:
+        file.write(f"{what}\n")
+
+
+def _plain_step(mark: str, what: str, dies: bool) -> tuple[str, bool]:
+    _note(mark, what)
+    if dies:
+        os._exit(9)
+    return what, threading.current_thread() is threading.main_thread()
+
+
+async def _async_step(mark: str, what: str, dies: bool) -> tuple[str, bool]:
+    return _plain_step(mark, what, dies)
+
+
+@app.task(isolation="process", max_attempts=3, retry=once)
+async def steps(ctx: Context, mark: str) -> list[Any]:
+    """Dies in its second step, and then behind it."""
+    first = await ctx.step("first", _async_step, mark, "first", dies=False)
+    second = await ctx.step("second", _plain_step, mark, "second", dies=ctx.attempt == 1)
+    if ctx.attempt == 2:
+        os._exit(9)
+    return [first, second]
+
+
+@app.task(isolation="process", max_attempts=3, retry=once)
+def blocking_steps(ctx: Context, mark: str) -> list[Any]:
+    """The same as a plain function."""
+    first = ctx.sync.step("first", _plain_step, mark, "first", dies=False)
+    second = ctx.sync.step("second", _plain_step, mark, "second", dies=ctx.attempt == 1)
+    if ctx.attempt == 2:
+        os._exit(9)
+    return [first, second]
+
+
 @app.task(isolation="process")
 def tells(ctx: Context, name: str) -> dict[str, Any]:
     """Everything a context knows, from a plain function."""

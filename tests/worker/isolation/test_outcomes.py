@@ -11,7 +11,7 @@ import pytest
 from tests.worker.helpers import until, working
 from tests.worker.isolation import handlers
 from tests.worker.isolation.alive import is_alive
-from windlass import Job, JobCancelled, JobFailed, Windlass
+from windlass import Job, JobCancelled, JobFailed, Task, Windlass
 from windlass.ids import new_id
 from windlass.model import NewJob
 from windlass.worker.processes import pool
@@ -101,6 +101,24 @@ async def test_directives_work_as_elsewhere(warm: Windlass) -> None:
         await jobs["cancel"].result(timeout=PATIENCE)
     assert jobs["exit"].error is not None
     assert jobs["exit"].error.message == "SystemExit: 3"
+
+
+@pytest.mark.parametrize(
+    ("task", "on_main_thread"),
+    [(handlers.steps, [True, False]), (handlers.blocking_steps, [True, True])],
+    ids=["async", "plain"],
+)
+async def test_finished_steps_outlive_their_process(
+    warm: Windlass, mark: Path, task: Task[..., Any], on_main_thread: list[bool]
+) -> None:
+    """They go through the worker as well; what the process dies of costs the step it was in, and no other."""
+    job = await task.enqueue(mark=str(mark))
+    first, second = await job.result(timeout=PATIENCE)
+    assert [first, second] == [["first", on_main_thread[0]], ["second", on_main_thread[1]]]
+    assert mark.read_text().split() == ["first", "second", "second"]
+    await job.refresh()
+    assert [attempt.error.code for attempt in job.attempts] == ["process_died"] * 2
+    assert [(step.name, step.attempt) for step in job.steps] == [("first", 1), ("second", 2)]
 
 
 async def test_progress_and_checkpoint_are_written_while_it_runs(warm: Windlass, mark: Path) -> None:
