@@ -19,7 +19,7 @@ STORE_SEAM = {"stores", "stores.protocol"}
 HALL = {
     "annotations", "app", "background", "benchmark", "blocking", "blocking_twins", "connections", "context",
     "enqueueing", "filters", "fleet", "isolation", "job", "managing", "mismatch", "options", "orders",
-    "registry", "results", "settings", "shapes", "signature", "task", "verification",
+    "registry", "results", "returns", "settings", "shapes", "signature", "steps", "task", "verification",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}

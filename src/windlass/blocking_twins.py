@@ -11,7 +11,7 @@ from windlass.app import DEFAULT_PAGE, Windlass
 from windlass.blocking import AppTwin, Twin
 from windlass.filters import JobFilters
 from windlass.fleet import WorkerInfo
-from windlass.job import Attempt, Job, JobPage
+from windlass.job import Attempt, Job, JobPage, Step
 from windlass.model import Count, JobError, JobRecord, Progress, State, Stats, TopicStats
 from windlass.options import EnqueueOptions, WorkerOptions
 from windlass.task import BoundTask, Task
@@ -154,6 +154,11 @@ class BlockingJob(Twin[Job[R]], Generic[R]):
         return self._inner.attempts
 
     @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps its runs have finished, in that order."""
+        return self._inner.steps
+
+    @property
     def created_at(self) -> datetime:
         """When it was enqueued."""
         return self._inner.created_at
@@ -200,7 +205,7 @@ class BlockingJob(Twin[Job[R]], Generic[R]):
         return self._portal.run(self._inner.cancel)
 
     def requeue(self) -> None:
-        """Run a failed or cancelled job again, from its first attempt."""
+        """Run a failed or cancelled job again: attempts from 1, after its finished steps and checkpoint."""
         self._portal.run(self._inner.requeue)
 
     def delete(self) -> None:

@@ -36,6 +36,17 @@ async def send_digest(ctx: Context, user_id: str) -> dict[str, str]:
     return {"sent_to": user_id}
 
 
+def fetch(rows: int) -> list[int]:
+    return list(range(rows))
+
+
+@app.task
+async def stepwise(ctx: Context) -> int:
+    rows = await ctx.step("fetch all", fetch, 3)
+    await ctx.step("long", fetch, 500)
+    return await ctx.step("total", sum, rows)
+
+
 @app.task(topic="slow", max_attempts=2)
 async def wait(seconds: float) -> None:
     await asyncio.sleep(seconds)

@@ -64,6 +64,31 @@ def test_json_is_complete(run: Run, made: Callable[..., str]) -> None:
     assert done["progress"]["percent"] == 100 or done["progress"]["message"] == "rendering"
 
 
+def test_steps_are_shown_in_their_order(run: Run, work_off: Callable[[], None]) -> None:
+    """How long each took, in which attempt, and what came of it; a long output is cut, but not in JSON."""
+    job_id = run("enqueue", "stepwise", "--app", "jobs:app").out.strip()
+    work_off()
+    lines = run("jobs", "show", job_id, "--app", "jobs:app").lines
+    at = lines.index("steps")
+    first, long, last = (line.split("attempt 1  ") for line in lines[at + 1 : at + 4])
+    assert (first[0].split()[:2], first[1]) == (["fetch", "all"], "[0, 1, 2]")
+    assert (long[0].split()[0], long[1][:12], long[1][-20:]) == (
+        "long",
+        "[0, 1, 2, 3,",
+        "… (2,390 characters)",
+    )
+    assert (last[0].split()[0], last[1]) == ("total", "3")
+    steps = run("jobs", "show", job_id, "--app", "jobs:app", "--json").json["steps"]
+    assert [(step["name"], step["attempt"]) for step in steps] == [
+        ("fetch all", 1),
+        ("long", 1),
+        ("total", 1),
+    ]
+    assert steps[1]["output"] == list(range(500))
+    assert steps[0]["started_at"] <= steps[0]["finished_at"]
+    assert steps[0]["seconds"] >= 0
+
+
 def test_a_delayed_job_says_when_it_is_due(run: Run, made: Callable[..., str]) -> None:
     """The future belongs to the course of events, too."""
     answer = run("jobs", "show", made("42", "--delay", "1h"), "--app", "jobs:app")

@@ -40,7 +40,7 @@ async def test_a_worker_frozen_past_its_lease_can_write_nothing_about_its_jobs(
     for job in jobs:
         await job.refresh()
         assert (job.state, job.attempt, await job.result(timeout=0)) == ("completed", 2, 2)
-        assert job.checkpoint is None
+        assert (job.checkpoint, job.steps) == (None, ())
         assert [record.error.code for record in job.attempts] == ["worker_lost"]
     # Two runs of each, and of those one accepted settlement: the store counts what it accepted.
     assert set(runs_by_job(site.events()).values()) == {2}

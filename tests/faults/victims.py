@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from windlass import Context, Windlass
-from windlass.model import Progress, Report, Settlement
+from windlass.model import NewStep, Progress, Report, Settlement
 from windlass.outcome import Completed
 
 app = Windlass()
@@ -60,7 +60,8 @@ def insists(ctx: Context, gate: str) -> int:
         while not Path(gate).exists():
             time.sleep(0.005)
         store, lease = app.store, ctx.lease
-        report = Report(lease, progress=Progress(99.0, "the old run"), checkpoint=b'"the old run"')
+        step = NewStep("the old run", b"1", 0.0)
+        report = Report(lease, Progress(99.0, "the old run"), b'"the old run"', step)
         accepted = {
             "report": _ask(store.report([report])),
             "extend": _ask(store.extend([lease], 60.0)),

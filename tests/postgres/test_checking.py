@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.servers.shared import fresh_url
-from windlass.model import JobError, Report, Settlement
+from windlass.model import JobError, NewStep, Report, Settlement
 from windlass.outcome import Completed, Retried
 from windlass.stores.postgres import PostgresStore
 from windlass.testing.conformance.building import claim, job, put_many
@@ -17,13 +17,13 @@ NOBODY = "00000000-0000-0000-0000-000000000001"
 
 @pytest.fixture
 async def store() -> AsyncIterator[PostgresStore]:
-    """With a key, a large body, progress, an error and a result."""
+    """With a key, a large body, progress, a step, an error and a result."""
     store = PostgresStore(fresh_url())
     await store.open()
     await store.migrate()
     await store.enqueue([job(key="k"), job(payload=b'"' + b"x" * 5000 + b'"', retention=60)])
     first, second = await claim(store)
-    await store.report([Report(first.lease, checkpoint=b"{}")])
+    await store.report([Report(first.lease, checkpoint=b"{}", step=NewStep("fetch", b"1", 0.1))])
     retried = Retried(60, JobError("boom", "it broke"))
     await store.settle(
         [Settlement(first.lease, retried, 0.1), Settlement(second.lease, Completed(b"1"), 0.1)]
@@ -54,6 +54,8 @@ async def store() -> AsyncIterator[PostgresStore]:
         ("UPDATE {schema}.finished SET id = (SELECT id FROM {schema}.jobs)", "in more than one place"),
         (f"UPDATE {{schema}}.progress SET id = '{NOBODY}'", f"progress {NOBODY} has no job"),  # noqa: S608
         (f"UPDATE {{schema}}.attempts SET id = '{NOBODY}'", f"attempts of {NOBODY} have no job"),  # noqa: S608
+        (f"UPDATE {{schema}}.steps SET id = '{NOBODY}'", f"steps of {NOBODY} have no job"),  # noqa: S608
+        ("UPDATE {schema}.steps SET tenant = 'other'", "have no job of tenant other"),
         (f"INSERT INTO {{schema}}.bodies VALUES ('{NOBODY}', '1')", f"body {NOBODY} has no job"),  # noqa: S608
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 
 from windlass.errors import StoreError
 from windlass.ids import new_id
-from windlass.model import ClaimRequest, JobError, Lane, NewJob, Report, Settlement
+from windlass.model import ClaimRequest, JobError, Lane, NewJob, NewStep, Report, Settlement
 from windlass.outcome import Completed, Retried
 from windlass.stores.sqlite import SqliteStore
 
@@ -28,6 +28,7 @@ from windlass.stores.sqlite import SqliteStore
         ("UPDATE windlass_results SET number = 77", "result 77 has no completed job"),
         ("UPDATE windlass_progress SET number = 77", "progress 77 has no job"),
         ("UPDATE windlass_attempts SET number = 77", "attempts of 77 have no job"),
+        ("UPDATE windlass_steps SET number = 77", "steps of 77 have no job"),
         ("INSERT INTO windlass_bodies VALUES (77, 0, x'7b7d')", "body 77 has no job"),
     ],
 )
@@ -35,7 +36,7 @@ async def test_damage_is_found(store: SqliteStore, path: Path, damage: str, word
     """Each rule the code relies on is looked at."""
     await store.enqueue([NewJob(id=new_id(), topic="mail", key="k"), NewJob(id=new_id(), topic="mail")])
     first, second = (await store.claim(ClaimRequest("w", (Lane("mail"),), 2, 60))).jobs
-    await store.report([Report(first.lease, checkpoint=b"{}")])
+    await store.report([Report(first.lease, checkpoint=b"{}", step=NewStep("fetch", b"1", 0.1))])
     await store.settle(
         [
             Settlement(first.lease, Retried(60, JobError("boom", "it broke")), 0.1),

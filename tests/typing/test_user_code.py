@@ -79,6 +79,35 @@ def loose(payload: Any) -> int:
 def misspelt() -> None: ...
 
 
+async def fetch(url: str, *, pages: int = 1) -> list[Order]:
+    return []
+
+
+def total(orders: list[Order]) -> int:
+    return len(orders)
+
+
+@app.task
+async def stepwise(ctx: Context, url: str) -> int:
+    orders = await ctx.step("fetch", fetch, url, pages=2)
+    reveal_type(orders)  # reveals: list[Order]
+    reveal_type(await ctx.step("total", total, orders))  # reveals: int
+    reveal_type(await ctx.step("length", lambda: len(url)))  # reveals: int
+    reveal_type(await ctx.step("again", lambda: fetch(url)))  # reveals: list[Order]
+    await ctx.step("fetch", fetch, 1)  # refused: call-overload|arg-type
+    await ctx.step("fetch", fetch)  # refused: call-overload|call-arg
+    await ctx.step("fetch", fetch, url, page=2)  # refused: call-overload|call-arg
+    await ctx.step(fetch, url)  # refused: call-overload
+    return await ctx.step("total", total, orders)
+
+
+@app.task
+def stepwise_sync(ctx: Context, orders: list[Order]) -> int:
+    reveal_type(ctx.sync.step("total", total, orders))  # reveals: int
+    ctx.sync.step("total", total, 1)  # refused: arg-type
+    return 1
+
+
 async def main() -> None:
     reveal_type(plain_async)  # reveals: Task[[user_id: str, count: int =], int]
     reveal_type(plain_sync)  # reveals: Task[[user_id: str], list[str]]
@@ -93,6 +122,9 @@ async def main() -> None:
     reveal_type(job)  # reveals: Job[int]
     reveal_type(await job.result(timeout=10))  # reveals: int
     reveal_type(job.created_at)  # reveals: datetime
+    for step in job.steps:
+        reveal_type(step)  # reveals: windlass.job.Step
+        reveal_type(step.seconds)  # reveals: float
     await plain_async.enqueue("42", 2)
     await plain_async.enqueue(user_id=42)  # refused: arg-type
     await plain_async.enqueue()  # refused: call-arg

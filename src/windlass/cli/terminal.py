@@ -84,9 +84,9 @@ def print_json(value: Any) -> None:
     click.echo(dump_json(value))
 
 
-def dump_json(value: Any) -> str:
+def dump_json(value: Any, *, indent: int | None = 2) -> str:
     """JSON for people and programs alike; plain ASCII where the output can show no more."""
-    return json.dumps(value, indent=2, ensure_ascii=not speaks_unicode())
+    return json.dumps(value, indent=indent, ensure_ascii=not speaks_unicode())
 
 
 @dataclass(frozen=True, slots=True)

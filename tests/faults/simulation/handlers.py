@@ -65,6 +65,9 @@ async def _follow(ctx: Context, plan: str, seconds: float) -> None:
         case "report":
             await ctx.progress(50)
             await asyncio.sleep(seconds)
+        case "steps":
+            for name in ("one", "two", "three"):
+                await _step(ctx, name, seconds)
         case "release":
             while not ctx.shutting_down and seconds > 0:
                 await asyncio.sleep(0.25)
@@ -73,6 +76,24 @@ async def _follow(ctx: Context, plan: str, seconds: float) -> None:
                 ctx.release()
         case _:
             raise AssertionError(plan)
+
+
+async def _step(ctx: Context, name: str, seconds: float) -> None:
+    """Once a run has got a step's output, no later run does it again or gets another one."""
+    process, step = here(), (ctx.job.id, name)
+
+    async def work() -> int:
+        # A run that has been overtaken and does not know it yet may: its output will be refused.
+        if process.finished.get(step, ctx.fence + 1) <= ctx.fence:
+            process.report(
+                f"step {name} of {ctx.job.id} was finished, and runs again under fence {ctx.fence}"
+            )
+        await asyncio.sleep(seconds)
+        return ctx.fence
+
+    fence = await ctx.step(name, work)
+    if process.finished.setdefault(step, fence) != fence:
+        process.report(f"step {name} of {ctx.job.id} has the output of fence {fence}, and had another")
 
 
 async def _ignore_cancellation(seconds: float) -> None:

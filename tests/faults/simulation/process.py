@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any
+from uuid import UUID
 
 from tests.faults.simulation.loop import SimulatedLoop, Timeline
 from windlass.clock import MICROSECONDS
@@ -52,6 +53,10 @@ class Process:
         self.alive = True
         self.frozen = False
         self.numbers = itertools.count(1)
+        self.report = report
+        self.finished: dict[
+            tuple[UUID, str], int
+        ] = {}  # the fence under which a step was done; of all processes
         self.main = SimulatedLoop(f"{name}.main", timeline, report, self)  # type: ignore[abstract] # complete enough
         self.keeper = SimulatedLoop(f"{name}.keeper", timeline, report, self)  # type: ignore[abstract] # complete enough
         self._timeline = timeline

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 TENANTS = ("root", "root", "acme", "umbrella")
 PLANS = {
-    "at once": 14, "work": 26, "err": 8, "err once": 8, "block": 5, "ignore": 5, "kill": 4, "snooze": 4,
+    "at once": 14, "work": 20, "err": 8, "err once": 8, "block": 5, "ignore": 5, "kill": 4, "snooze": 4,
     "give up": 3, "cancel": 2, "report": 4, "release": 4, "long": 13,
+    "steps": 6,
 }  # fmt: skip
 """What jobs do, and how often, in a hundred."""
 

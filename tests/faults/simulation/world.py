@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
+from uuid import UUID
 
 import msgspec
 
@@ -87,6 +88,7 @@ class World:
         self.workers: list[Workplace] = []
         self.producers: list[Producer] = []
         self.processes: list[Process] = []
+        self.finished_steps: dict[tuple[UUID, str], int] = {}
         self.ending = False
         self._trace = trace
         self._stalls = stalls > 0
@@ -112,6 +114,7 @@ class World:
         )
         name = f"{kind}{len(self.processes) + 1}"
         process = Process(name, self.timeline, self.keep, self.report, clock)
+        process.finished = self.finished_steps
         self.processes.append(process)
         self.scheduler.loops += [process.main, process.keeper]
         weather = Weather()

@@ -41,6 +41,7 @@ async def jobs_in(store: SqliteStore) -> dict[UUID, JobRecord]:
         assert record is not None
         assert record.payload is not None
         assert record.payload == payload_of(record.id, len(record.payload) - 38), record
+        assert all(step.output == payload_of(record.id) for step in record.steps), record
         assert (record.result == RESULT) is (record.state is State.COMPLETED), record
         records[record.id] = record
     await works(store)

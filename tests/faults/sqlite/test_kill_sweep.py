@@ -72,13 +72,21 @@ def _assert_kept(jobs: dict[UUID, JobRecord], ending: Ending) -> None:
     assert jobs.keys() <= ending.ids("enqueueing")
     for job_id in ending.ids("claimed"):
         assert jobs[job_id].state is State.RUNNING
+    for job_id in ending.ids("stepped"):
+        assert [step.name for step in jobs[job_id].steps] == ["one"]
     for job_id in ending.ids("completed"):
         assert jobs[job_id].state is State.COMPLETED
 
 
 @pytest.mark.parametrize(
     ("workload", "at_least"),
-    [("enqueue_one", 15), ("enqueue_together", 30), ("claim_one", 10), ("settle_one", 10)],
+    [
+        ("enqueue_one", 15),
+        ("enqueue_together", 30),
+        ("claim_one", 10),
+        ("settle_one", 10),
+        ("finish_a_step", 10),
+    ],
 )
 async def test_killed_at_any_point_nothing_acknowledged_is_lost(
     nursery: Nursery, tmp_path: Path, workload: str, at_least: int

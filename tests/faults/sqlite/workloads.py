@@ -17,7 +17,7 @@ from uuid import UUID
 
 from windlass.errors import StoreError
 from windlass.ids import new_id
-from windlass.model import ClaimRequest, Lane, NewJob, Settlement
+from windlass.model import ClaimRequest, Lane, NewJob, NewStep, Report, Settlement
 from windlass.outcome import Completed
 from windlass.stores.sqlite import SqliteStore, checkpoint
 from windlass.stores.sqlite.location import parse_url
@@ -136,6 +136,16 @@ async def settle_one(stage: Stage) -> None:
     stage.say("completed", settlement.lease.job_id)
 
 
+async def finish_a_step(stage: Stage) -> None:
+    store = await stage.opened()
+    await stage.enqueue(store)
+    [settlement] = await claimed(store)
+    lease = settlement.lease
+    stage.ready()
+    assert await store.report([Report(lease, step=NewStep("one", payload_of(lease.job_id), 0.5))]) == [True]
+    stage.say("stepped", lease.job_id)
+
+
 async def start_for_the_first_time(stage: Stage) -> None:
     """On one thread, and without a job, which would be another's: strace counts threads apart."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
@@ -196,6 +206,7 @@ WORKLOADS: dict[str, Workload] = {
         enqueue_fifty,
         claim_one,
         settle_one,
+        finish_a_step,
         start_for_the_first_time,
         commit_and_checkpoint,
         checkpoint_on_a_failing_disk,

@@ -6,7 +6,7 @@ import base64
 from datetime import datetime
 from typing import Any
 
-from windlass.job import Attempt, Job
+from windlass.job import Attempt, Job, Step
 from windlass.model import BodyFormat, JobError
 
 
@@ -44,7 +44,7 @@ def listed(job: Job[Any]) -> dict[str, Any]:
 
 
 def full(job: Job[Any]) -> dict[str, Any]:
-    """A job with its bodies and errors. A payload of bytes is base64, as ``format`` says."""
+    """A job with its bodies, errors and steps. A payload of bytes is base64, as ``format`` says."""
     return {
         **listed(job),
         "format": str(job.record.format),
@@ -53,6 +53,7 @@ def full(job: Job[Any]) -> dict[str, Any]:
         "checkpoint": job.checkpoint,
         "error": job.error and _error(job.error),
         "attempts": [_attempt(attempt) for attempt in job.attempts],
+        "steps": [_step(step) for step in job.steps],
     }
 
 
@@ -78,6 +79,18 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "started_at": _iso(attempt.started_at),
         "ended_at": _iso(attempt.ended_at),
         "error": _error(attempt.error),
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "output": step.output,
+        "attempt": step.attempt,
+        "worker": step.worker,
+        "started_at": _iso(step.started_at),
+        "finished_at": _iso(step.finished_at),
+        "seconds": step.seconds,
     }
 
 

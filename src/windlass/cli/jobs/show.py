@@ -20,6 +20,8 @@ from windlass.model import BodyFormat
 
 LABEL = 13
 """Width of the column of names."""
+MAX_OUTPUT = 100
+"""Most characters of a step's output; ``--json`` has all of it."""
 
 
 @click.command
@@ -27,7 +29,7 @@ LABEL = 13
 @json_option
 @target_options
 def show(target: Target, job_id: UUID, as_json: bool) -> None:
-    """Show one job: its course, its errors, payload, result and checkpoint."""
+    """Show one job: its course, its errors, steps, payload, result and checkpoint."""
 
     async def look(app: Windlass) -> tuple[Job[Any], int]:
         return await app.get(job_id), app.clock.now()
@@ -57,6 +59,9 @@ def show(target: Target, job_id: UUID, as_json: bool) -> None:
                 click.echo(_indented(dump_json(dict(error.details))))
             if error.traceback:
                 click.echo(click.style(_indented(error.traceback.rstrip()), dim=True))
+    if job.steps:
+        _heading("steps")
+        click.echo("\n".join(_step_lines(job)))
     for name, value in _bodies(job):
         _heading(name)
         click.echo(value)
@@ -118,6 +123,18 @@ def _course(job: Job[Any]) -> list[tuple[int, str]]:
         if record.run_at != record.created_at and record.leased_until is None:
             events.append((record.run_at, "due"))
     return sorted(events, key=lambda event: event[0])
+
+
+def _step_lines(job: Job[Any]) -> Iterator[str]:
+    """A line for each, with as much of its output as fits."""
+    width = max(len(step.name) for step in job.steps)
+    for step in job.steps:
+        output = dump_json(step.output, indent=None)
+        shown = (
+            output if len(output) <= MAX_OUTPUT else f"{output[:MAX_OUTPUT]}… ({len(output):,} characters)"
+        )
+        ran = f"{words.duration(step.seconds):>7}  attempt {step.attempt}"
+        yield f"{step.name:{width}}  {ran}  {shown}"
 
 
 def _bodies(job: Job[Any]) -> Iterator[tuple[str, str]]:
