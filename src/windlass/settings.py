@@ -145,7 +145,7 @@ class Settings:
     concurrency: int = _setting(Kind.NUMBER, 10, "Handlers one worker runs at a time.", 1, 10_000)
     max_payload_bytes: int = _setting(Kind.NUMBER, 65_536, "Largest payload, encoded.", 2, MAX_COUNT)
     max_result_bytes: int = _setting(
-        Kind.NUMBER, 65_536, "Largest result and largest checkpoint, encoded.", 4, MAX_COUNT
+        Kind.NUMBER, 65_536, "Largest result, checkpoint and output of a step, encoded.", 4, MAX_COUNT
     )
     max_key_length: int = _setting(Kind.NUMBER, 255, "Longest key, in characters.", 64, 1000)
     max_topics: int = _setting(Kind.NUMBER, 0, "Most topics in the store; 0 is unlimited.", 0, MAX_COUNT)

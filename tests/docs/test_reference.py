@@ -117,7 +117,7 @@ INNER = {
     Windlass: {"portal"},
     Task: {"decode", "invoke", "encode_result", "decode_result", "template", "job_for_call", "signature"}
     | {"jobs_for_payloads", "is_async", "retry"},
-    Context: {"send", "wait_for", "checkpoint_limit"},
+    Context: {"send", "lease_lost", "wait_for", "checkpoint_limit"},
 }
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID
 
-from tests.faults.sqlite.workloads import RESULT, payload_of
+from tests.faults.sqlite.workloads import OUTPUT_SIZE, RESULT, payload_of
 from windlass.ids import new_id
 from windlass.model import ClaimRequest, JobFilter, JobRecord, Lane, NewJob, Settlement, State
 from windlass.outcome import Completed
@@ -41,7 +41,7 @@ async def jobs_in(store: SqliteStore) -> dict[UUID, JobRecord]:
         assert record is not None
         assert record.payload is not None
         assert record.payload == payload_of(record.id, len(record.payload) - 38), record
-        assert all(step.output == payload_of(record.id) for step in record.steps), record
+        assert all(step.output == payload_of(record.id, OUTPUT_SIZE) for step in record.steps), record
         assert (record.result == RESULT) is (record.state is State.COMPLETED), record
         records[record.id] = record
     await works(store)

@@ -85,7 +85,7 @@ def _assert_kept(jobs: dict[UUID, JobRecord], ending: Ending) -> None:
         ("enqueue_together", 30),
         ("claim_one", 10),
         ("settle_one", 10),
-        ("finish_a_step", 10),
+        ("finish_a_step", 8),
     ],
 )
 async def test_killed_at_any_point_nothing_acknowledged_is_lost(

@@ -23,6 +23,8 @@ from windlass.stores.sqlite import SqliteStore, checkpoint
 from windlass.stores.sqlite.location import parse_url
 
 RESULT = b'"done"'
+OUTPUT_SIZE = 10_000
+"""Of a step: enough for several pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,8 @@ async def finish_a_step(stage: Stage) -> None:
     [settlement] = await claimed(store)
     lease = settlement.lease
     stage.ready()
-    assert await store.report([Report(lease, step=NewStep("one", payload_of(lease.job_id), 0.5))]) == [True]
+    step = NewStep("one", payload_of(lease.job_id, OUTPUT_SIZE), 0.5)
+    assert await store.report([Report(lease, step=step)]) == [True]
     stage.say("stepped", lease.job_id)
 
 
