@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from windlass import Job, Windlass
+from windlass.model import Lease, Settlement
+from windlass.outcome import Released
 from windlass.worker import Worker
 
 PATIENCE = 20.0
@@ -36,6 +38,19 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], *, patience: fl
             if answer:
                 return
             await asyncio.sleep(0.005)
+
+
+async def run(app: Windlass, job: Job[Any]) -> Job[Any]:
+    """Everything that is due, and then the job as it is."""
+    await app.run_until_idle(handle_signals=False)
+    return await job.refresh()
+
+
+async def take_away(app: Windlass, job: Job[Any]) -> None:
+    """Give a running job back behind its worker's back, as an operator with a database shell would."""
+    record = await app.store.get(job.id)
+    assert record is not None
+    assert await app.store.settle([Settlement(Lease(job.id, record.fence), Released(600))]) == [True]
 
 
 async def state_is(job: Job[Any], state: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.helpers import until, working
+from tests.worker.helpers import take_away, until, working
 from windlass import (
     Cancel,
     Context,
@@ -25,8 +25,7 @@ from windlass import (
     Windlass,
 )
 from windlass.ids import new_id
-from windlass.model import Lease, NewJob, Settlement
-from windlass.outcome import Released
+from windlass.model import NewJob
 
 
 async def test_a_handler_that_returns_completes_its_job(app: Windlass) -> None:
@@ -397,10 +396,7 @@ async def test_a_run_that_lost_its_job_cannot_report(app: Windlass) -> None:
     job = await slow.enqueue()
     async with working(app, topics=["slow"]):
         await started.wait()
-        # Somebody ends the job behind the worker's back, as an operator with a database shell would.
-        record = await app.store.get(job.id)
-        assert record is not None
-        assert await app.store.settle([Settlement(Lease(job.id, record.fence), Released(600))]) == [True]
+        await take_away(app, job)
         rescued.set()
         await refused.wait()
     await job.refresh()

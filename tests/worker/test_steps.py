@@ -13,12 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.worker.helpers import until, working
+from tests.worker.helpers import run, take_away, until, working
 from tests.worker.outages import Switch, working_on
-from windlass import Context, InvalidInput, Job, LeaseLost, LimitExceeded, Retry, Snooze, Windlass, steps
-from windlass.model import Lease, Report, Settlement
-from windlass.outcome import Released
-from windlass.stores.protocol import MAX_STEPS
+from windlass import Context, InvalidInput, Job, LeaseLost, Retry, Snooze, Windlass
+from windlass.model import Report
 
 AT_ONCE = Retry.fixed(0)
 
@@ -27,11 +25,6 @@ AT_ONCE = Retry.fixed(0)
 class Order:
     number: int
     placed: datetime
-
-
-async def _run(app: Windlass, job: Job[Any]) -> Job[Any]:
-    await app.run_until_idle(handle_signals=False)
-    return await job.refresh()
 
 
 async def test_a_job_resumes_at_its_first_unfinished_step(app: Windlass) -> None:
@@ -56,7 +49,7 @@ async def test_a_job_resumes_at_its_first_unfinished_step(app: Windlass) -> None
             raise ConnectionError("after the last one")
         return answer
 
-    job = await _run(app, await report.enqueue(url="abc"))
+    job = await run(app, await report.enqueue(url="abc"))
     assert (job.state, job.attempt) == ("completed", 3)
     assert await job.result() == 14
     assert done == {"fetch": 1, "total": 1}
@@ -86,7 +79,7 @@ async def test_a_step_that_raises_is_not_recorded(app: Windlass) -> None:
             await ctx.step("flaky", flaky, 2)
         return await ctx.step("flaky", flaky, 3)
 
-    job = await _run(app, await work.enqueue())
+    job = await run(app, await work.enqueue())
     assert (job.state, tries) == ("completed", [1, 2, 3])
     assert [attempt.error.message for attempt in job.attempts] == ["LookupError: 1"]
     assert [(step.output, step.attempt) for step in job.steps] == [(3, 2)]
@@ -112,12 +105,12 @@ async def test_a_requeued_job_goes_on_where_it_failed(app: Windlass) -> None:
         await ctx.checkpoint({"seen": receipt})
         return await ctx.step("ship", ship, receipt)
 
-    job = await _run(app, await order.enqueue(cents=500))
+    job = await run(app, await order.enqueue(cents=500))
     assert (job.state, [step.name for step in job.steps]) == ("failed", ["charge"])
     broken = False
     await job.requeue()
     assert (job.state, job.attempt, job.checkpoint) == ("pending", 0, {"seen": "receipt 500"})
-    job = await _run(app, job)
+    job = await run(app, job)
     assert await job.result() == "shipped for receipt 500"
     assert charged == [500]
 
@@ -162,7 +155,7 @@ async def test_outputs_have_the_type_their_function_promises(app: Windlass) -> N
         if ctx.attempt == 1:
             raise ConnectionError
 
-    job = await _run(app, await work.enqueue())
+    job = await run(app, await work.enqueue())
     assert job.state == "completed"
     first, second = seen
     text = "2026-01-02T00:00:00Z"
@@ -196,7 +189,7 @@ async def test_steps_may_run_at_once_and_each_is_kept_by_itself(app: Windlass) -
 
         return await asyncio.gather(*(one(n) for n in range(6)))
 
-    job = await _run(app, await crawl.enqueue())
+    job = await run(app, await crawl.enqueue())
     assert await job.result() == [0, 1, 4, 9, 16, 25]
     assert runs[3] == 2
     finished = {step.name for step in job.steps if step.attempt == 1}
@@ -205,22 +198,14 @@ async def test_steps_may_run_at_once_and_each_is_kept_by_itself(app: Windlass) -
 
 
 async def test_a_plain_function_does_not_hold_up_the_event_loop(app: Windlass) -> None:
-    """It runs on a thread, with the handler's context variables; beyond some, others wait."""
+    """It runs on a thread, with the handler's context variables."""
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
     asked, answered = threading.Event(), threading.Event()
-    most = threading.Semaphore(steps.MAX_THREADS)
 
     def waits() -> list[str]:
         asked.set()
         assert answered.wait(20), "the event loop should go on meanwhile"
         return [variable.get(), threading.current_thread().name]
-
-    def crowd(n: int) -> int:
-        assert most.acquire(blocking=False), "too many at once"
-        try:
-            return n
-        finally:
-            most.release()
 
     @app.task
     async def work(ctx: Context) -> list[str]:
@@ -231,10 +216,9 @@ async def test_a_plain_function_does_not_hold_up_the_event_loop(app: Windlass) -
             answered.set()
 
         said, _ = await asyncio.gather(ctx.step("waits", waits), answer())
-        await asyncio.gather(*(ctx.step(f"{n}", crowd, n) for n in range(3 * steps.MAX_THREADS)))
         return said
 
-    job = await _run(app, await work.enqueue())
+    job = await run(app, await work.enqueue())
     value, thread = await job.result()
     assert value == "the handler's"
     assert thread.startswith("windlass-handler-")
@@ -265,7 +249,7 @@ async def test_plain_handlers_have_steps_too(app: Windlass) -> None:
             raise ConnectionError
         return order.number
 
-    job = await _run(app, await work.enqueue())
+    job = await run(app, await work.enqueue())
     assert (await job.result(), job.attempt, done.total()) == (7, 2, 1)
     assert [step.name for step in job.steps] == ["fetch"]
     assert len(complaints) == 4
@@ -297,7 +281,7 @@ async def test_steps_may_be_nested(app: Windlass) -> None:
 
         return await ctx.step("outer", outer)
 
-    job = await _run(app, await work.enqueue())
+    job = await run(app, await work.enqueue())
     assert await job.result() == 21
     assert runs == {"outer": 2, "inner": 1, "deepest": 1}
     assert [step.name for step in job.steps] == ["inner", "deepest", "threaded", "outer"]
@@ -323,103 +307,8 @@ async def test_a_name_is_used_once_in_a_run(app: Windlass) -> None:
         if ctx.attempt == 1:
             raise ConnectionError
 
-    job = await _run(app, await work.enqueue())
+    job = await run(app, await work.enqueue())
     assert (job.state, ran) == ("completed", ["first", "this"])
-
-
-@pytest.mark.parametrize(
-    ("name", "complaint"),
-    [
-        ("", "step name is empty"),
-        ("x" * 201, "201 characters; the limit is 200"),
-        (" a", "no spaces at its ends"),
-        ("a\nb", "no control characters"),
-        (7, "must be text"),
-    ],
-)
-async def test_names_are_checked_before_anything_is_run(name: Any, complaint: str) -> None:
-    """As those of tasks are."""
-    async with Windlass("memory://") as app:
-
-        @app.task
-        async def work(ctx: Context) -> None:
-            with pytest.raises(InvalidInput, match=complaint):
-                await ctx.step(name, pytest.fail)
-            with pytest.raises(InvalidInput, match="cannot be called; give the function and its arguments"):
-                await ctx.step("fetch", "url")  # type: ignore[call-overload] # the mistake at hand
-
-        assert (await _run(app, await work.enqueue())).state == "completed"
-
-
-async def test_a_job_has_so_many_steps_and_no_more(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of all its runs count; the one too many is not run."""
-    monkeypatch.setattr(steps, "MAX_STEPS", 3)
-
-    async def nothing() -> None: ...
-
-    @app.task(max_attempts=2, retry=AT_ONCE)
-    async def work(ctx: Context) -> None:
-        if ctx.attempt == 1:
-            await asyncio.gather(*(ctx.step(f"old-{n}", nothing) for n in range(2)))
-            raise ConnectionError
-        await ctx.step("old-0", nothing)
-        await ctx.step("new-0", nothing)
-        with pytest.raises(LimitExceeded, match="'new-1' would be one too many; the limit is 3 steps a job"):
-            await ctx.step("new-1", pytest.fail)
-
-    job = await _run(app, await work.enqueue())
-    assert (job.state, len(job.steps)) == ("completed", 3)
-    assert MAX_STEPS == 1000
-
-
-@pytest.mark.parametrize(
-    ("output", "code", "complaint"),
-    [
-        ("x" * 70_000, "limit_exceeded", "output of step 'big' is 70,002 bytes; the limit is 65,536"),
-        (object(), "invalid_input", "output of step 'big' cannot be written as JSON"),
-        ([float("nan")], "invalid_input", "not finite"),
-    ],
-    ids=["long", "object", "nan"],
-)
-async def test_an_output_that_cannot_be_kept_fails_the_job(
-    app: Windlass, output: Any, code: str, complaint: str
-) -> None:
-    """At once: another attempt would do the step's work again, and fail again."""
-    runs: list[int] = []
-
-    def big() -> Any:
-        runs.append(1)
-        return output
-
-    @app.task(max_attempts=5, retry=AT_ONCE)
-    async def work(ctx: Context) -> None:
-        await ctx.step("big", big)
-
-    job = await _run(app, await work.enqueue())
-    assert job.error is not None
-    assert (job.state, job.error.code, runs, job.steps) == ("failed", code, [1], ())
-    assert complaint in job.error.message
-
-
-async def test_all_outputs_of_a_job_together_have_a_limit(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next run reads them all."""
-    monkeypatch.setattr(steps, "MAX_OUTPUT_BYTES", 100)
-
-    def some() -> str:
-        return "x" * 40
-
-    @app.task(max_attempts=3, retry=AT_ONCE)
-    async def work(ctx: Context) -> None:
-        for n in range(ctx.attempt + 1):
-            await ctx.step(f"{n}", some)
-        raise ConnectionError
-
-    job = await _run(app, await work.enqueue())
-    assert job.error is not None
-    assert (job.attempt, len(job.steps)) == (2, 2)
-    assert "42 bytes, and those before it 84; the limit for all steps of a job is 100" in job.error.message
 
 
 async def test_a_run_that_lost_its_job_cannot_finish_a_step(app: Windlass) -> None:
@@ -444,9 +333,7 @@ async def test_a_run_that_lost_its_job_cannot_finish_a_step(app: Windlass) -> No
     job = await work.enqueue()
     async with working(app, topics=["work"]):
         await started.wait()
-        record = await app.store.get(job.id)
-        assert record is not None
-        assert await app.store.settle([Settlement(Lease(job.id, record.fence), Released(600))]) == [True]
+        await take_away(app, job)
         rescued.set()
         await refused.wait()
     await job.refresh()
@@ -497,7 +384,7 @@ async def test_steps_survive_a_release(app: Windlass) -> None:
             raise Snooze(0)
         return value
 
-    job = await _run(app, await work.enqueue())
+    job = await run(app, await work.enqueue())
     assert (await job.result(), job.attempt, runs) == (1, 1, {"once": 1, "work": 3})
 
 
@@ -549,7 +436,7 @@ async def test_an_answer_that_was_lost_does_not_cost_a_step(
 
     job = await work.enqueue()
     monkeypatch.setattr(store, "report", forgetful)
-    job = await _run(app, job)
+    job = await run(app, job)
     assert (await job.result(), tries, len(job.steps)) == (1, [[True], [True]], 1)
 
 
@@ -563,4 +450,4 @@ async def test_tasks_without_steps_never_ask_for_them(app: Windlass, monkeypatch
         await ctx.progress(50)
         return 1
 
-    assert (await _run(app, await work.enqueue())).state == "completed"
+    assert (await run(app, await work.enqueue())).state == "completed"
