@@ -6,6 +6,7 @@ live only in the function that defines the handler or only under ``TYPE_CHECKING
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -54,14 +55,12 @@ def return_hint_of(fn: Callable[..., Any]) -> Any:
     if isinstance(fn, type):
         return fn
     target = plain_function(fn)
-    try:
+    # Whatever is written on its parameters does not matter here: the result's type is tried by itself, too.
+    with contextlib.suppress(Exception):
         return typing.get_type_hints(target, include_extras=True).get("return", Any)
-    except Exception:  # of whatever is written on its parameters
-        annotation = getattr(target, "__annotations__", {}).get("return", Any)
-    try:
-        return _resolve(annotation, _names_around(target))
-    except Exception:
-        return Any
+    with contextlib.suppress(Exception):
+        return _resolve(_raw_annotations(target).get("return", Any), _names_around(target))
+    return Any
 
 
 def called_function(fn: Callable[..., Any]) -> Callable[..., Any]:

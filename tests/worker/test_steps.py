@@ -7,6 +7,7 @@ import contextvars
 import functools
 import threading
 from collections import Counter
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -134,8 +135,11 @@ async def test_outputs_have_the_type_their_function_promises(app: Windlass) -> N
     async def other() -> int:
         return "not a number"  # type: ignore[return-value] # as untyped code does
 
-    def promises() -> Any:
+    def promises() -> Awaitable[Order]:
         return typed()
+
+    def unknown(_: Missing | None = None) -> Order:  # type: ignore[name-defined] # noqa: F821 - what is tested
+        return Order(5, placed)
 
     @app.task(max_attempts=2, retry=AT_ONCE)
     async def work(ctx: Context) -> None:
@@ -150,6 +154,7 @@ async def test_outputs_have_the_type_their_function_promises(app: Windlass) -> N
                 await ctx.step("class", Order, 4, placed),
                 await ctx.step("lambda", lambda: typed()),  # noqa: PLW0108 - what is tested
                 await ctx.step("promise", promises),
+                await ctx.step("unknown", unknown),
             ]
         )
         if ctx.attempt == 1:
@@ -160,9 +165,10 @@ async def test_outputs_have_the_type_their_function_promises(app: Windlass) -> N
     first, second = seen
     text = "2026-01-02T00:00:00Z"
     unread = {"number": 1, "placed": text}
+    order = Order(1, placed)
     assert first == second == [
-        Order(1, placed), {"number": 2, "placed": text}, (1, "a"), None, "not a number",
-        Order(3, placed), Order(4, placed), unread, unread,
+        order, {"number": 2, "placed": text}, (1, "a"), None, "not a number",
+        Order(3, placed), Order(4, placed), unread, order, Order(5, placed),
     ]  # fmt: skip
 
 
@@ -366,6 +372,35 @@ async def test_a_function_on_a_thread_begins_no_step_after_its_time(app: Windlas
 
 async def _is_failed(job: Job[Any]) -> bool:
     return (await job.refresh()).state == "failed"
+
+
+async def test_a_plain_function_that_does_not_end_keeps_the_slot_of_its_handler(
+    app: Windlass, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a handler on a thread does: threads that nobody can stop must not pile up."""
+    go_on = threading.Event()
+    ends: list[str] = []
+
+    def stuck(name: str) -> None:
+        go_on.wait(20)
+        ends.append(name)
+
+    @app.task(timeout=0.2, max_attempts=1)
+    async def work(ctx: Context) -> None:
+        await asyncio.gather(ctx.step("one", stuck, "one"), ctx.step("two", stuck, "two"))
+
+    @app.task
+    async def other() -> list[str]:
+        return ends
+
+    job = await work.enqueue()
+    async with working(app, concurrency=1):
+        await until(lambda: _is_failed(job))
+        await until(lambda: "still runs on a thread and keeps its slot" in caplog.text)
+        next_one = await other.enqueue()
+        go_on.set()
+        assert sorted(await next_one.result(timeout=20)) == ["one", "two"]
+    assert (await job.refresh()).steps == ()
 
 
 async def test_steps_survive_a_release(app: Windlass) -> None:
