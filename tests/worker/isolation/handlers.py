@@ -278,6 +278,23 @@ def blocking_steps(ctx: Context, mark: str) -> list[Any]:
     return [first, second]
 
 
+@app.task(isolation="process", max_attempts=2, retry=once)
+async def leaves_a_thread(ctx: Context, mark: str) -> int:
+    """The first run ends while the function of a step goes on."""
+
+    def stuck() -> None:
+        _note(mark, str(os.getpid()))
+        time.sleep(3600)
+
+    if ctx.attempt == 1:
+        step = asyncio.create_task(ctx.step("stuck", stuck))
+        while not Path(mark).exists():
+            await asyncio.sleep(0.005)
+        step.cancel()
+        raise ConnectionError
+    return os.getpid()
+
+
 @app.task(isolation="process")
 def tells(ctx: Context, name: str) -> dict[str, Any]:
     """Everything a context knows, from a plain function."""

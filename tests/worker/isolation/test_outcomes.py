@@ -121,6 +121,16 @@ async def test_finished_steps_outlive_their_process(
     assert [(step.name, step.attempt) for step in job.steps] == [("first", 1), ("second", 2)]
 
 
+async def test_a_process_in_which_a_step_goes_on_is_not_used_again(warm: Windlass, mark: Path) -> None:
+    """Nor left alone: what its job began must not go on beside the next one."""
+    job = await handlers.leaves_a_thread.enqueue(mark=str(mark))
+    process = await job.result(timeout=PATIENCE)
+    left = int(mark.read_text())
+    assert left != process
+    await until(lambda: not is_alive(left))
+    assert (await job.refresh()).steps == ()
+
+
 async def test_progress_and_checkpoint_are_written_while_it_runs(warm: Windlass, mark: Path) -> None:
     """They go through the worker, under the lease."""
     job = await handlers.reports.enqueue(mark=str(mark))

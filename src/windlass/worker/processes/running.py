@@ -25,6 +25,7 @@ from windlass.worker.processes.channel import Channel
 from windlass.worker.processes.memory import Limit
 from windlass.worker.processes.messages import Answer, AskedForSteps, Asking, Ended, Reported, Run
 from windlass.worker.threads import HandlerThreads
+from windlass.worker.waiting import look_at
 
 
 class Stopped(BaseException):
@@ -81,6 +82,7 @@ class JobRun:
         self._awaiting: asyncio.Task[Any] | None = None
         self._interruptible = False
         self._out_of_memory = False
+        self._on_threads = 0  # plain functions of steps that have not ended
         self.cancelled = False
         self.shutting_down = message.shutting_down
 
@@ -91,7 +93,8 @@ class JobRun:
         limit = self._message.memory_limit
         outcome = self._outcome()
         worn = limit is not None and (self._out_of_memory or self._memory.worn(limit))
-        return Ended.of(outcome, worn=worn)
+        # A step's function that is still at work would be so beside the next job.
+        return Ended.of(outcome, worn=worn or self._on_threads > 0)
 
     def interrupt(self) -> None:
         """SIGTERM. Ours comes after a stop was asked; a service manager's is not meant for handlers."""
@@ -201,4 +204,12 @@ class JobRun:
         return answer
 
     async def on_thread(self, call: Callable[[], Any]) -> Any:
-        return await self._loops.threads.run(call)
+        self._on_threads += 1
+        thread = self._loops.threads.run(call)
+        thread.add_done_callback(self._off_thread)
+        # Shielded: whoever waits may be cancelled, and the thread is at work all the same.
+        return await asyncio.shield(thread)
+
+    def _off_thread(self, thread: asyncio.Future[Any]) -> None:
+        self._on_threads -= 1
+        look_at(thread)
