@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -22,7 +22,7 @@ from windlass.model import (
     Progress,
     State,
 )
-from windlass.stores.endings import keep_errors, retention_of, summarise_error
+from windlass.stores.endings import keep_errors, retention_of, shown_progress, summarise_error
 
 if TYPE_CHECKING:
     from windlass.stores.memory.heap import JobHeap
@@ -134,9 +134,6 @@ class Job:
 
     def listed(self) -> JobRecord:
         """As a list shows it: no bodies, no history."""
-        progress = self.progress
-        if self.state is State.COMPLETED:  # whatever its handler last reported, done is done
-            progress = replace(progress or Progress(0.0, updated_at=self.finished_at or 0), percent=100.0)
         return JobRecord(
             id=self.id,
             number=self.number,
@@ -162,7 +159,7 @@ class Job:
             service_id=self.service_id,
             cancel_requested=self.cancel_requested,
             error_summary=self.error_summary,
-            progress=progress,
+            progress=shown_progress(self.state, self.progress, self.finished_at),
         )
 
     def record(self) -> JobRecord:
