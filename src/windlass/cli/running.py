@@ -11,7 +11,8 @@ from windlass.__about__ import __version__
 from windlass.app import Windlass
 from windlass.cli import words
 from windlass.cli.children import Leash, StopRequests
-from windlass.errors import StoreUnavailable
+from windlass.errors import StoreUnavailable, WorkerStuck
+from windlass.succession import MOST_LEFT_BEHIND, Succession
 from windlass.urls import shown_url
 from windlass.worker import Worker
 from windlass.worker.backoff import pause_after
@@ -27,13 +28,20 @@ _log = logging.getLogger("windlass.cli")
 class Run:
     """One worker, from the first try to open its store to its last words."""
 
-    def __init__(self, options: dict[str, Any], leash: Leash | None) -> None:
+    def __init__(self, options: dict[str, Any], leash: Leash | None, *, replaceable: bool) -> None:
         self.begun = False
+        self.worn = False  # half the slots are stuck, and this process is to be replaced
+        self._replaceable = replaceable
         self._options = {**options, "handle_signals": False}
         self._leash = leash
         self._heeded = 0  # how urgently it has been asked to stop so far
         self._asked = asyncio.Event()
-        self._worker: Worker | None = None
+        self._workers: Succession | None = None
+
+    @property
+    def lingers(self) -> bool:
+        """Whether handlers are left that do not end."""
+        return self._workers is not None and self._workers.lingers
 
     async def main(self, app: Windlass) -> None:
         loop = asyncio.get_running_loop()
@@ -53,17 +61,26 @@ class Run:
             if not await self._open(app):
                 return
             try:
-                self._worker = worker = app.worker(**self._options)
+                # Jobs in memory would not survive this process.
+                alone = not self._replaceable or app.settings.url.startswith("memory:")
+                self._workers = workers = Succession(
+                    lambda: app.worker(**self._options), most_left_behind=MOST_LEFT_BEHIND if alone else 0
+                )
                 self.begun = True
                 if self._leash is not None:
                     self._leash.works()
                 started = time.monotonic()
                 # Called once the worker waits for the first time: who reads this line finds it at work.
-                loop.call_soon(_announce, app, worker)
+                loop.call_soon(_announce, app, workers.worker)
                 if self._asked.is_set():
-                    worker.stop()
-                await worker.run()
-                _sum_up(worker, time.monotonic() - started)
+                    workers.stop()
+                try:
+                    await workers.run()
+                except WorkerStuck:
+                    if alone:
+                        raise
+                    self.worn = True
+                _sum_up(workers.worker, time.monotonic() - started)
             finally:
                 await app.close()
 
@@ -100,8 +117,8 @@ class Run:
         self._asked.set()
         while self._heeded < stop.urgency():
             self._heeded += 1
-            if self._worker is not None:
-                self._worker.stop()
+            if self._workers is not None:
+                self._workers.stop()
 
 
 def _announce(app: Windlass, running: Worker) -> None:

@@ -45,7 +45,7 @@ class Stuck:
     def told(self, held: Held, at: float) -> None:
         """The handler of this job was told to stop; forgotten when its slot is done with it."""
         if id(held) not in self._told:
-            self._add(held, held, at, lambda: held.handler is None)
+            self._add(held, held, at, lambda: _has_ended(held))
 
     def left(self, held: Held, call: object, is_over: Callable[[], bool]) -> None:
         """A callback of this job was given up, and goes on."""
@@ -58,6 +58,10 @@ class Stuck:
         """Whether this handler has had its time to stop."""
         told = self._told.get(id(held))
         return told is not None and self._clock.monotonic() - told.told_at >= STUCK_SECONDS
+
+    def any_left(self) -> bool:
+        """Whether anything that was told to stop still runs."""
+        return any(not one.is_over() for one in list(self._told.values()))
 
     def look(self) -> None:
         """Count those that are stuck, and say so when that is news."""
@@ -82,3 +86,9 @@ class Stuck:
         if 2 * len(stuck) >= self._slots and not self._half:
             self._half = True
             self._on_half()
+
+
+def _has_ended(held: Held) -> bool:
+    """A slot forgets its handler when that is over; a worker that ends lets go of slots before that."""
+    handler, thread = held.handler, held.thread
+    return handler is None or (handler.done() and (thread is None or thread.done()))

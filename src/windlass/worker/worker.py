@@ -131,6 +131,11 @@ class Worker:
         """How many of its slots are held by handlers that were told to stop and go on."""
         return self._stuck.number
 
+    @property
+    def lingers(self) -> bool:
+        """Whether any of them, or of what was told to stop just now, still runs."""
+        return self._stuck.any_left()
+
     async def run(self) -> None:
         """Run jobs until ``stop`` or a signal; ``WorkerStuck`` when half the slots are stuck."""
         await self._run(until_idle=False)
