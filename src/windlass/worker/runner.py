@@ -92,7 +92,7 @@ class Runner:
         return [held for held in self._held.snapshot() if held.handler is not None and not held.settling]
 
     def stop_handler(self, held: Held, stop: Stop) -> None:
-        """Have a job's handler stopped; one that waits is given up when its turn comes."""
+        """Have a job's handler stopped; a job that still waits leaves at once."""
         if held.settling or held.stop is stop or held.stop is Stop.LOST or held not in self._held:
             return
         if held.stop is None or stop is Stop.LOST:
@@ -100,6 +100,9 @@ class Runner:
             held.stop = stop
         if held.handler is not None:
             held.handler.cancel()
+        else:
+            # It waits for a slot, maybe for long: whoever cancelled it shall not.
+            self._give_back(held, None if stop is Stop.LOST else Released())
 
     def give_up(self, held: Held) -> None:
         """End a job whose handler was told to stop and goes on; what that still does counts for nothing.
@@ -121,11 +124,14 @@ class Runner:
 
     def give_back(self, held: Held) -> None:
         """Let others have a job that still waits here."""
+        self._give_back(held, Released())
+
+    def _give_back(self, held: Held, outcome: Outcome | None) -> None:
         try:
             self._slots.waiting.remove(held)
         except ValueError:
             return  # it has started meanwhile
-        self._end(held, Released())
+        self._end(held, outcome)
 
     async def close(self) -> None:
         """Let go of slots whose handlers do not end; their jobs have been given back."""
