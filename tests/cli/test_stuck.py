@@ -17,10 +17,11 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="there a fresh worker ta
 APP = """
 import asyncio, os, sys, time
 from windlass import Windlass
-from windlass.worker import stuck
+from windlass.worker import stuck, worker
 
 if "worker" in sys.argv:
     stuck.STUCK_SECONDS = 0.2
+    worker.BLOCKED_SECONDS = 0.5
     os.chdir("/")  # as programs do; the next one starts where this one did
 app = Windlass({url!r}, lease=2)
 
@@ -40,6 +41,11 @@ async def stick_async() -> None:
                 pass
 
     await asyncio.ensure_future(swallow())
+
+
+@app.task(timeout=0.05, max_attempts=1)
+async def block() -> None:
+    time.sleep(3600)
 
 
 @app.task
@@ -150,6 +156,24 @@ def test_coroutines_that_never_end_hold_no_process_up(sticky: Project, run: Run)
         process.wait_for(STARTED)
         _enqueue(run, "stick_async")
         process.wait_for("is degraded")
+        _stop(process)
+
+
+@pytest.mark.parametrize("more", [(), ("--processes", "2")], ids=["single", "several"])
+def test_a_blocked_event_loop_does_not_keep_a_process_for_ever(
+    sticky: Project, run: Run, more: tuple[str, ...]
+) -> None:
+    """It cannot drain, so it is replaced as it is; its jobs come back when their leases end."""
+    with sticky.start("worker", "sticky:app", "--concurrency", "20", *more) as process:
+        for _ in range(2 if more else 1):
+            process.wait_for(rf"worker .* on .*{STARTED}")
+        blocking = _enqueue(run, "block")
+        process.wait_for("a handler blocks its event loop")
+        process.wait_for(r"makes way after|this process starts anew")
+        process.wait_for(rf"worker .* on .*{STARTED}")
+        _done(run, sticky, _enqueue(run, "wait", seconds=0))
+        wait_until(lambda: _job(run, sticky, blocking)["state"] == "failed")
+        assert _job(run, sticky, blocking)["error"]["code"] == "worker_lost"
         _stop(process)
 
 

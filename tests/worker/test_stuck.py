@@ -322,7 +322,7 @@ async def test_stuck_handlers_do_not_use_up_the_grace_period(app: Windlass) -> N
                 pass
 
     await ignores.enqueue()
-    worker = app.worker(handle_signals=False, concurrency=3)
+    worker = app.worker(handle_signals=False, concurrency=3, lease=60)
     running = asyncio.create_task(worker.run())
     await until(lambda: worker.stuck == 1)
     before = asyncio.get_running_loop().time()

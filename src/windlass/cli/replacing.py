@@ -6,10 +6,13 @@ program cannot be replaced like that, and where its jobs live in its memory, a f
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
 from typing import NoReturn
+
+from windlass.cli.failures import FAILED, WORN
 
 _log = logging.getLogger("windlass.cli")
 
@@ -30,8 +33,28 @@ class Replacement:
     def start(self) -> NoReturn:
         """Start anew; ``OSError`` when the interpreter is gone, say, because it is being replaced."""
         _log.warning("this process starts anew: half the slots of its worker are stuck")
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush()
         os.chdir(self._directory)
         os.execv(self._program, self._arguments)  # noqa: S606 - our own command line, as it was given
+
+    def force(self, *, supervised: bool) -> NoReturn:
+        """The same without an event loop, which is blocked for good: nothing here will ever end properly.
+
+        A supervised process ends, and its parent starts another.
+        """
+        if supervised:
+            _flush()
+            os._exit(WORN)
+        try:
+            self.start()
+        except OSError as error:
+            _log.critical("this process cannot start anew, and ends: %s", error)
+            _flush()
+            os._exit(FAILED)
+
+
+def _flush() -> None:
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()

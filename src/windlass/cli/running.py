@@ -11,6 +11,7 @@ from windlass.__about__ import __version__
 from windlass.app import Windlass
 from windlass.cli import words
 from windlass.cli.children import Leash, StopRequests
+from windlass.cli.replacing import Replacement
 from windlass.errors import StoreUnavailable, WorkerStuck
 from windlass.succession import MOST_LEFT_BEHIND, Succession
 from windlass.urls import shown_url
@@ -28,10 +29,10 @@ _log = logging.getLogger("windlass.cli")
 class Run:
     """One worker, from the first try to open its store to its last words."""
 
-    def __init__(self, options: dict[str, Any], leash: Leash | None, *, replaceable: bool) -> None:
+    def __init__(self, options: dict[str, Any], leash: Leash | None, replacement: Replacement) -> None:
         self.begun = False
         self.worn = False  # half the slots are stuck, and this process is to be replaced
-        self._replaceable = replaceable
+        self._replacement = replacement
         self._options = {**options, "handle_signals": False}
         self._leash = leash
         self._heeded = 0  # how urgently it has been asked to stop so far
@@ -61,10 +62,9 @@ class Run:
             if not await self._open(app):
                 return
             try:
-                # Jobs in memory would not survive this process.
-                alone = not self._replaceable or app.settings.url.startswith("memory:")
+                replaceable = self._can_be_replaced(app)
                 self._workers = workers = Succession(
-                    lambda: app.worker(**self._options), most_left_behind=MOST_LEFT_BEHIND if alone else 0
+                    lambda: self._make(app), most_left_behind=0 if replaceable else MOST_LEFT_BEHIND
                 )
                 self.begun = True
                 if self._leash is not None:
@@ -77,12 +77,24 @@ class Run:
                 try:
                     await workers.run()
                 except WorkerStuck:
-                    if alone:
+                    if not replaceable:
                         raise
                     self.worn = True
                 _sum_up(workers.worker, time.monotonic() - started)
             finally:
                 await app.close()
+
+    def _can_be_replaced(self, app: Windlass) -> bool:
+        """Jobs in memory would not survive this process."""
+        possible = self._leash is not None or self._replacement.possible
+        return possible and not app.settings.url.startswith("memory:")
+
+    def _make(self, app: Windlass) -> Worker:
+        worker = app.worker(**self._options)
+        if self._can_be_replaced(app):
+            supervised = self._leash is not None
+            worker.when_blocked = lambda: self._replacement.force(supervised=supervised)
+        return worker
 
     async def _open(self, app: Windlass) -> bool:
         """Open the store, however long that takes; False when asked to stop before it was there."""

@@ -149,7 +149,7 @@ def worker(
     if member is not None and options["name"] is not None:
         options["name"] = f"{options['name']}-{member}"
     replacement = Replacement()
-    run = Run(options, leash, replaceable=leash is not None or replacement.possible)
+    run = Run(options, leash, replacement)
     try:
         app = load_app(app_reference)
         if member is not None:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from windlass.clock import Clock
 from windlass.worker.held import Held
+from windlass.worker.lag import LoopLag
 
 STUCK_SECONDS = 5.0
 """How long after it was told to stop a handler counts as stuck. Most obey at once, or when they next look."""
@@ -31,7 +32,10 @@ class _Lingering(Struct, frozen=True):
 
 
 class Stuck:
-    """Who was told to stop, since when. Told by any thread; ``look`` is the keeper's."""
+    """Who was told to stop, since when. Told by any thread; ``look`` is the keeper's.
+
+    ``on_half`` is called at every look at which half the slots are stuck.
+    """
 
     def __init__(self, worker: str, slots: int, clock: Clock, on_half: Callable[[], None]) -> None:
         self._worker = worker
@@ -39,7 +43,7 @@ class Stuck:
         self._clock = clock
         self._on_half = on_half
         self._told: dict[int, _Lingering] = {}  # by the run's identity; it is kept alive by ``is_over``
-        self._half = False
+        self.lag: LoopLag | None = None  # of the event loop that handlers run on
         self.number = 0  # of those that are stuck, as of the last look
 
     def told(self, held: Held, at: float) -> None:
@@ -70,21 +74,22 @@ class Stuck:
                 self._told.pop(run, None)
         now = self._clock.monotonic()
         stuck = [one for one in list(self._told.values()) if now - one.told_at >= STUCK_SECONDS]
-        before, self.number = self.number, len(stuck)
+        # One that blocks the event loop holds up every slot: none of them can start or end anything.
+        blocked = stuck and self.lag is not None and self.lag.silent_seconds() >= STUCK_SECONDS
+        before, self.number = self.number, self._slots if blocked else len(stuck)
         if stuck and not before:
             _log.warning(
                 "worker %s is degraded: %d of its %d slots held by what was told to stop and goes on "
                 "(job %s, %s)",
                 self._worker,
-                len(stuck),
+                self.number,
                 self._slots,
                 stuck[0].job_id,
                 stuck[0].task,
             )
         elif before and not stuck:
             _log.info("worker %s is no longer degraded: all its slots are free to work", self._worker)
-        if 2 * len(stuck) >= self._slots and not self._half:
-            self._half = True
+        if 2 * self.number >= self._slots:
             self._on_half()
 
 

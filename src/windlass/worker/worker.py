@@ -54,6 +54,8 @@ STOPPED_SECONDS = 1.0
 """How long a worker that is to stop waits for the claim it has sent."""
 SETTLE_GRACE = 5.0
 """Seconds to get the last outcomes written when the worker ends."""
+BLOCKED_SECONDS = 30.0
+"""How long the event loop of a worker that is to make way may take to notice, before it counts as blocked."""
 LAST_CALLS = 1.0
 """Seconds that callbacks have at least, when the grace period is over or nobody wants to wait for it."""
 
@@ -111,7 +113,9 @@ class Worker:
         self._asked = False  # to stop, by whoever runs this worker
         self._stop_now = False
         self._stuck = Stuck(self.name, self._slots.concurrency, self._clock, self._make_way)
-        self._worn = False  # half its slots are stuck
+        self._worn_at: float | None = None  # since when half its slots are stuck, monotonic
+        self._finishing = False
+        self.when_blocked: Callable[[], None] | None = None  # of who owns the process; on the keeper's thread
         self._events: _Events | None = None
         self._died: BaseException | None = None
 
@@ -162,7 +166,18 @@ class Worker:
 
     def _make_way(self) -> None:
         """Half the slots are stuck: let the others finish, and end. From the keeper's thread."""
-        if not self._stopping:
+        now = self._clock.monotonic()
+        if self._worn_at is not None:
+            if not self._finishing and now - self._worn_at >= BLOCKED_SECONDS:
+                self._worn_at = now  # said again after as long, should nobody be able to help
+                _log.critical(
+                    "worker %s cannot even end: a handler blocks its event loop; its jobs come back when "
+                    "their leases end",
+                    self.name,
+                )
+                if self.when_blocked is not None:
+                    self.when_blocked()
+        elif not self._stopping:
             _log.warning(
                 "worker %s: %d of %d slots are stuck; it takes no more jobs, lets running ones finish and "
                 "makes way for a fresh worker",
@@ -170,7 +185,7 @@ class Worker:
                 self._stuck.number,
                 self.concurrency,
             )
-            self._worn = True
+            self._worn_at = now
             self._stop_claiming()
 
     # -- the main loop ------------------------------------------------------------------------------------
@@ -230,7 +245,7 @@ class Worker:
                         raise
             if self._died is not None:
                 raise self._died
-            if self._worn and not self._asked:
+            if self._worn_at is not None and not self._asked:
                 raise WorkerStuck(
                     f"worker {self.name} ended: {self._stuck.number} of its {self.concurrency} slots are "
                     "held by handlers that were told to stop and go on"
@@ -247,13 +262,14 @@ class Worker:
             await workplace.close()
 
     def _registrar(self, events: _Events) -> Registrar:
+        lag = self._stuck.lag = LoopLag(events.call_soon, self._clock)
         return Registrar(
             self.name,
             self.lanes,
             self.concurrency,
             self._held,
             lambda: events.settler.tally,
-            LoopLag(events.call_soon, self._clock),
+            lag,
             self._stuck,
             self._clock,
             events.recovery,
@@ -424,6 +440,7 @@ class Worker:
 
     async def _finish(self, events: _Events) -> None:
         """After the last claim: give back what has not started, wait for what has."""
+        self._finishing = True
         runner = events.runner
         runner.stopping = True
         events.workplace.shut_down()
@@ -436,7 +453,8 @@ class Worker:
             if left <= 0:
                 break
             events.changed.clear()
-            await first_of(events.changed.wait(), asyncio.sleep(left))
+            # A moment at a time: whether one of them is stuck by now is told by nobody.
+            await first_of(events.changed.wait(), asyncio.sleep(min(left, 1.0)))
         for held in runner.running():
             runner.stop_handler(held, Stop.SHUTDOWN)
         # Cancelled handlers get a moment to clean up; one that will not stop loses its lease by release.
