@@ -390,6 +390,7 @@ async def test_a_callback_may_enqueue_what_must_follow(app: Windlass) -> None:
     await app.run_until_idle()
     page = await app.jobs(task="refund", state="completed")
     assert page.total == 2
+    await asyncio.to_thread(app.sync.close)
 
 
 async def test_inline_mode_calls_back_before_enqueue_returns() -> None:
