@@ -17,9 +17,10 @@ FOUNDATIONS = {
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.protocol"}
 HALL = {
-    "annotations", "app", "background", "benchmark", "blocking", "blocking_twins", "connections", "context",
-    "enqueueing", "filters", "fleet", "isolation", "job", "managing", "mismatch", "options", "orders",
-    "registry", "results", "returns", "settings", "shapes", "signature", "steps", "task", "verification",
+    "annotations", "app", "background", "benchmark", "blocking", "blocking_twins", "callbacks",
+    "connections", "context", "enqueueing", "filters", "fleet", "isolation", "job", "managing",
+    "mismatch", "options", "orders", "registry", "results", "returns", "settings", "shapes",
+    "signature", "steps", "succession", "task", "verification",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}

@@ -23,8 +23,10 @@ from windlass.errors import (
     Snooze,
     StoreError,
     StoreUnavailable,
+    TaskError,
     UsedAfterFork,
     WindlassError,
+    WorkerStuck,
     WrongState,
 )
 from windlass.fleet import WorkerInfo
@@ -73,11 +75,13 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "Task",
+    "TaskError",
     "TopicStats",
     "UsedAfterFork",
     "Windlass",
     "WindlassError",
     "WorkerInfo",
+    "WorkerStuck",
     "WrongState",
     "__version__",
 ]

@@ -73,6 +73,18 @@ def called_function(fn: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+def hint_of(fn: Callable[..., Any], parameter: str) -> Any:
+    """The type of one parameter; None where it has none, or one that cannot be found."""
+    target = plain_function(fn)
+    annotation = _raw_annotations(target).get(parameter)
+    if annotation is None or _text_of(annotation).strip("'\"") in _CONTEXT_NAMES:
+        return None if annotation is None else UnresolvedContext
+    try:
+        return _resolve(annotation, _names_around(target))
+    except Exception:  # whatever an annotation raises; who asks here can do without it
+        return None
+
+
 def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
     """The function that carries the annotations: under partials, decorators and callable objects."""
     while isinstance(fn, functools.partial):

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from windlass.background import WorkerThread
     from windlass.blocking_twins import BlockingWindlass
     from windlass.context import Context
+    from windlass.succession import Succession
     from windlass.worker import Worker
 
 P = ParamSpec("P")
@@ -395,12 +396,20 @@ class Windlass:
         return WorkerThread(self, options)
 
     async def run_worker(self, **options: Unpack[WorkerOptions]) -> None:
-        """Run jobs until stopped."""
-        await self.worker(**options).run()
+        """Run jobs until stopped. When half its slots are stuck, a fresh worker takes over; see
+        ``WorkerStuck``.
+        """
+        await self._workers(options).run()
 
     async def run_until_idle(self, **options: Unpack[WorkerOptions]) -> int:
         """Run jobs until none is due, for tests and scripts; how many attempts that took."""
-        return await self.worker(**options).run_until_idle()
+        return await self._workers(options).run_until_idle()
+
+    def _workers(self, options: WorkerOptions) -> Succession:
+        from windlass.succession import Succession
+
+        inner: WorkerOptions = {**options, "handle_signals": False}
+        return Succession(lambda: self.worker(**inner), handle_signals=options.get("handle_signals", True))
 
     def _result_of(self, record: JobRecord) -> Any:
         error = record.newest_error

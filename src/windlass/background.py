@@ -12,7 +12,7 @@ from windlass.options import WorkerOptions
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
-    from windlass.worker import Worker
+    from windlass.succession import Succession
 
 
 class WorkerThread:
@@ -25,7 +25,7 @@ class WorkerThread:
         self._app = app
         self._options: WorkerOptions = {**options, "handle_signals": False}
         self._thread: threading.Thread | None = None
-        self._worker: Worker | None = None
+        self._workers: Succession | None = None
         self._ready = threading.Event()
         self._error: BaseException | None = None
 
@@ -49,8 +49,8 @@ class WorkerThread:
         """
         if self._thread is None:
             return
-        if self._worker is not None and self._thread.is_alive():
-            self._worker.stop(now=now)
+        if self._workers is not None and self._thread.is_alive():
+            self._workers.stop(now=now)
         self._thread.join()
         error, self._error = self._error, None
         if error is not None:
@@ -65,10 +65,12 @@ class WorkerThread:
             self._ready.set()
 
     async def _main(self) -> None:
+        from windlass.succession import Succession
+
         async with self._app:
-            self._worker = self._app.worker(**self._options)
+            self._workers = Succession(lambda: self._app.worker(**self._options))
             self._ready.set()
-            await self._worker.run()
+            await self._workers.run()
 
     def __enter__(self) -> Self:
         return self.start()

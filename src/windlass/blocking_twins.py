@@ -354,7 +354,9 @@ class BlockingWindlass(AppTwin[Windlass]):
         return self._portal.run(self._inner.check)
 
     def run_worker(self, **options: Unpack[WorkerOptions]) -> None:
-        """Run jobs until stopped."""
+        """Run jobs until stopped. When half its slots are stuck, a fresh worker takes over; see
+        ``WorkerStuck``.
+        """
         self._portal.run(self._inner.run_worker, **options)
 
     def run_until_idle(self, **options: Unpack[WorkerOptions]) -> int:

@@ -15,12 +15,14 @@
     ├── LeaseLost                      the lease ended; the write was refused
     ├── NotOpen                        the app is used before ``async with app``
     ├── ConfigurationError             a setting, URL or task registration that cannot work
+    ├── WorkerStuck                    half a worker's slots are held by handlers that do not stop
     └── StoreError                     the database refused or failed
         ├── StoreUnavailable           busy, disconnected, full: try again later
         ├── SchemaTooNew               the database was migrated by a newer Windlass
         └── UsedAfterFork              the store was opened before ``fork()``
 
     Directive                          raised by handlers to say how an attempt ends
+    ├── TaskError(message)  the attempt errored, with a code, details and retryability of your own
     ├── RetryAfter(delay)   try again in ``delay`` seconds; counts as an attempt
     ├── Fail(reason)        no more retries
     ├── Snooze(delay)       run again later; not counted
@@ -29,9 +31,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from uuid import UUID
 
     from windlass.model import JobError
@@ -125,6 +128,16 @@ class ConfigurationError(WindlassError):
     code = "configuration_error"
 
 
+class WorkerStuck(WindlassError):
+    """A worker ended because half its slots are held by handlers that were told to stop and go on.
+
+    Everything else it had is settled or given back. ``Windlass.run_worker`` and the like put a fresh
+    worker in its place and raise this only when that has not helped several times over.
+    """
+
+    code = "worker_stuck"
+
+
 class StoreError(WindlassError):
     """The database refused or failed. The transaction in question left nothing behind."""
 
@@ -151,6 +164,34 @@ class UsedAfterFork(StoreError):
 
 class Directive(Exception):
     """Raised by a handler to say how its attempt ends. Not an error of Windlass."""
+
+
+class TaskError(Directive):
+    """The attempt errored, and this is what is kept of it: a code for programs, a message, details.
+
+    Tried again like any other error while attempts are left; ``retryable=False`` fails the job at once.
+    ``details`` is an object of JSON, at most 16,000 bytes of it.
+    """
+
+    # For subclasses that do not call this constructor: an error half made is an error all the same.
+    message: str = "the handler reported an error"
+    code: str = "handler_error"
+    details: Mapping[str, Any] | None = None
+    retryable: bool = True
+
+    def __init__(
+        self,
+        message: str = message,
+        *,
+        code: str = "handler_error",
+        details: Mapping[str, Any] | None = None,
+        retryable: bool = True,
+    ) -> None:
+        self.message = message
+        self.code = code
+        self.details = details
+        self.retryable = retryable
+        super().__init__(message)
 
 
 class RetryAfter(Directive):

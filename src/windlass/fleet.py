@@ -35,6 +35,8 @@ class WorkerInfo:
     """handlers at work"""
     claimed: int
     """jobs at hand that have not started"""
+    stuck: int
+    """slots held by handlers (or callbacks) that were told to stop and go on"""
     loop_lag_seconds: float
     """the longest its event loop let anything wait, in the five seconds before it was seen"""
     ran: int
@@ -48,6 +50,11 @@ class WorkerInfo:
     def missing(self) -> bool:
         """Whether it ended without leaving, or cannot reach the store."""
         return self.seconds_since_seen > MISSING_SECONDS
+
+    @property
+    def degraded(self) -> bool:
+        """Whether some of its slots are stuck; with half of them stuck it makes way for a fresh worker."""
+        return self.stuck > 0
 
 
 def worker_info(record: WorkerRecord, now: int) -> WorkerInfo:
@@ -66,6 +73,7 @@ def worker_info(record: WorkerRecord, now: int) -> WorkerInfo:
         concurrency=record.concurrency,
         running=record.running,
         claimed=record.claimed,
+        stuck=record.stuck,
         loop_lag_seconds=record.loop_lag_seconds,
         ran=record.ran,
         completed=record.completed,

@@ -307,11 +307,11 @@ class JobRecord(Struct, frozen=True, kw_only=True, gc=False):
         """Why the job errored, was cancelled or expired, whatever came last; None when nothing did."""
         if self.error_summary is None:
             return None
-        code, _, message = self.error_summary.partition(": ")
         if self.attempts:
             newest = self.attempts[-1].error
-            if newest.code == code and newest.message.startswith(message):
+            if f"{newest.code}: {newest.message}".startswith(self.error_summary):
                 return newest
+        code, _, message = self.error_summary.partition(": ")
         # Ended without an attempt of its own, by an operator or by time: the summary is all there is.
         return JobError(code, message, retryable=False)
 
@@ -464,6 +464,7 @@ class WorkerRecord:
     concurrency: int = 0
     running: int = 0  # handlers at work
     claimed: int = 0  # jobs at hand that have not started
+    stuck: int = 0  # slots held by what was told to stop and goes on
     loop_lag_seconds: float = 0.0  # the longest its event loop let anything wait since the beat before
     ran: int = 0  # attempts settled since it started
     completed: int = 0

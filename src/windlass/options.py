@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
+from windlass.callbacks import Callback, ErrorCallback, SuccessCallback
 from windlass.clock import to_microseconds
 from windlass.errors import InvalidInput
 from windlass.ids import new_id
@@ -62,6 +63,9 @@ class TaskOptions(TypedDict, total=False):
     expires: float | timedelta | None
     isolation: Literal["process"] | None
     memory_limit: int | str | None
+    on_success: SuccessCallback | None
+    on_failure: ErrorCallback | None
+    fallback: ErrorCallback | None
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -217,6 +221,8 @@ def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) ->
                 checked[name] = value
             case "memory_limit":
                 checked[name] = check_memory(name, value)
+            case "on_success" | "on_failure" | "fallback":
+                checked[name] = Callback(name, value)
             case "retry":
                 if not isinstance(value, Retry):
                     raise InvalidInput(
@@ -244,6 +250,9 @@ _NONE_IS_NOT_GIVEN: Final = frozenset(
         "retry",
         "isolation",
         "memory_limit",
+        "on_success",
+        "on_failure",
+        "fallback",
         "correlation_id",
         "user_id",
         "service_id",

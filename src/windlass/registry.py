@@ -21,6 +21,7 @@ class Registry:
         self._tasks: dict[str, Task[..., Any]] = {}
         self._names: dict[str, Task[..., Any]] = {}  # aliases included
         self._by_topic: dict[str, list[Task[..., Any]]] = {}
+        self.has_callbacks = False  # whether any task here has: workers of others never look
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
@@ -46,6 +47,7 @@ class Registry:
         for name in (task.name, *task.aliases):
             self._names[name] = task
         self._by_topic.setdefault(task.topic, []).append(task)
+        self.has_callbacks |= task.callbacks is not None
 
     def named(self, name: str) -> Task[..., Any] | None:
         """The task of this name or alias."""

@@ -35,7 +35,7 @@ class Signature:
     def __init__(self, fn: Callable[..., Any], task: str) -> None:
         self._task = task
         self._fn = fn
-        self.is_async = _is_async(fn, task)
+        self.is_async = is_async(fn, f"task {task!r}")
         hints = hints_of(fn, task)
         parameters = parameters_of(fn)
         self.context = _context_of(parameters, hints, task)
@@ -91,20 +91,19 @@ class Signature:
         return schema
 
 
-def _is_async(fn: Callable[..., Any], task: str) -> bool:
+def is_async(fn: Callable[..., Any], what: str) -> bool:
+    """Whether calling it gives a coroutine; generators are refused."""
     # What is called counts, not what it wraps: an async wrapper around a sync function is async.
     target = called_function(fn)
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
-        raise ConfigurationError(
-            f"task {task!r} is a generator; a handler returns its result, it does not yield"
-        )
+        raise ConfigurationError(f"{what} is a generator; a handler returns its result, it does not yield")
     return inspect.iscoroutinefunction(target)
 
 
 def _context_of(
     parameters: list[inspect.Parameter], hints: typing.Mapping[str, Any], task: str
 ) -> str | None:
-    found = [parameter for parameter in parameters if _is_context(hints.get(parameter.name))]
+    found = [parameter for parameter in parameters if is_context(hints.get(parameter.name))]
     if not found:
         return None
     if len(found) > 1:
@@ -119,11 +118,12 @@ def _context_of(
     return found[0].name
 
 
-def _is_context(hint: Any) -> bool:
+def is_context(hint: Any) -> bool:
+    """Whether a parameter of this type wants the context."""
     if hint is UnresolvedContext:
         return True
     if typing.get_origin(hint) in {typing.Union, types.UnionType}:
-        return any(_is_context(choice) for choice in typing.get_args(hint))
+        return any(is_context(choice) for choice in typing.get_args(hint))
     hint = typing.get_origin(hint) or hint
     return isinstance(hint, type) and issubclass(hint, Context)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 
 from windlass import payload
 from windlass.annotations import plain_function
+from windlass.callbacks import Callbacks
 from windlass.enqueueing import submit, submit_many
 from windlass.errors import ConfigurationError, InvalidInput, InvalidPayload
 from windlass.isolation import importing_module
@@ -55,6 +56,7 @@ class Task(Generic[P, R]):
             raise ConfigurationError(f"task {self.name!r} ({self.location}): {error}") from None
         self.defaults: Mapping[str, Any] = MappingProxyType(dict(checked))
         self.isolation = checked.get("isolation")
+        self.callbacks = Callbacks.among(self.defaults)
         self.memory_limit: int | None = self.defaults.get("memory_limit")
         self.registered_by = importing_module() if self.isolation is not None else None
         self.signature = Signature(fn, self.name)

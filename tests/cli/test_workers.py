@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 
 import pytest
@@ -26,8 +27,8 @@ def workers(project: Project, within: Within) -> None:
         await store.beat(
             WorkerRecord(
                 name="ada", host="box", pid=11, version="0.1.0", started_at=hour_ago, lanes=lanes,
-                more_lanes=4, concurrency=10, running=3, claimed=1200, loop_lag_seconds=1.5,
-                ran=12_345, completed=12_300, failed=5, lost=2,
+                more_lanes=4, concurrency=10, running=3, claimed=1200, stuck=2,
+                loop_lag_seconds=1.5, ran=12_345, completed=12_300, failed=5, lost=2,
             )
         )  # fmt: skip
         await store.beat(WorkerRecord(name="bob", host="box", pid=12, version="0.1.0", started_at=now))
@@ -39,12 +40,12 @@ def test_in_a_pipe_it_is_a_line_for_each(run: Run, project: Project, workers: No
     """Tab-separated, under a header, times as programs read them."""
     header, ada, bob = (line.split("\t") for line in run("workers", "--url", project.url).lines)
     assert header == [
-        "NAME", "SEEN", "RUNNING", "CLAIMED", "LAG", "RAN", "FAILED", "SINCE", "HOST", "PID", "VERSION",
-        "TOPICS",
+        "NAME", "SEEN", "RUNNING", "CLAIMED", "STUCK", "LAG", "RAN", "FAILED", "SINCE", "HOST", "PID",
+        "VERSION", "TOPICS",
     ]  # fmt: skip
     assert ada[0] == "ada"
-    assert ada[2:7] == ["3/10", "1200", "1.5", "12345", "5"]
-    assert ada[8:] == ["box", "11", "0.1.0", "mail, reports and 4 more"]
+    assert ada[2:8] == ["3/10", "1200", "2", "1.5", "12345", "5"]
+    assert ada[9:] == ["box", "11", "0.1.0", "mail, reports and 4 more"]
     assert bob[0] == "bob"
     assert bob[1].endswith("+00:00")
 
@@ -57,10 +58,10 @@ def test_json_has_everything(run: Run, project: Project, workers: None) -> None:
     assert ada == {
         "name": "ada", "host": "box", "pid": 11, "version": "0.1.0", "topics": ["mail", "reports"],
         "tasks": ["digest", "report", "send"], "more_lanes": 4, "concurrency": 10, "running": 3,
-        "claimed": 1200, "loop_lag_seconds": 1.5, "ran": 12345, "completed": 12300, "failed": 5, "lost": 2,
-        "missing": False,
+        "claimed": 1200, "stuck": 2, "loop_lag_seconds": 1.5, "ran": 12345, "completed": 12300, "failed": 5,
+        "lost": 2, "missing": False, "degraded": True,
     }  # fmt: skip
-    assert (bob["name"], bob["topics"], bob["running"]) == ("bob", [], 0)
+    assert (bob["name"], bob["topics"], bob["running"], bob["degraded"]) == ("bob", [], 0, False)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
@@ -71,6 +72,7 @@ def test_on_a_terminal_it_is_a_table(project: Project, workers: None) -> None:
         assert "3/10" in terminal.text
         assert "12,345" in terminal.text
         assert "\x1b[33m1.5 s" in terminal.raw
+        assert re.search(r"\x1b\[31m *2\x1b", terminal.raw), "so do stuck slots"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from windlass import BY_PAYLOAD, Context, Job, Retry, Windlass
+from windlass import BY_PAYLOAD, Context, Job, JobError, Retry, TaskError, Windlass
 
 app = Windlass("memory://", lease=30, timeout=None)
 Windlass("memory://", leese=30)  # refused: call-arg
@@ -63,6 +63,25 @@ def isolated(n: int) -> int:
 
 @app.task(isolation="thread")  # refused: call-overload|arg-type
 def misplaced() -> None: ...
+
+
+async def told(ctx: Context, result: int) -> None: ...
+
+
+def failed(error: JobError) -> None:
+    reveal_type(error.details)  # reveals: Mapping
+
+
+def three(a: int, b: int, c: int) -> None: ...
+
+
+@app.task(on_success=told, on_failure=failed, fallback=lambda: None)
+async def calling() -> int:
+    raise TaskError("no", code="refused", details={"a": 1}, retryable=False)
+
+
+@app.task(on_failure=three)  # refused: call-overload|arg-type
+def miscalling() -> None: ...
 
 
 @app.task()

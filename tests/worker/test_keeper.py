@@ -14,6 +14,7 @@ from windlass.model import ClaimRequest, Lane
 from windlass.testing.clock import FrozenClock
 from windlass.worker import keeper
 from windlass.worker.held import Held, HeldJobs
+from windlass.worker.stuck import Stuck
 from windlass.worker.waiting import Recovery
 
 
@@ -75,7 +76,7 @@ async def test_a_start_that_is_taken_back_meanwhile_does_not_kill_the_keeper() -
         [job] = (await app.store.claim(ClaimRequest("ada", (Lane("work", "work"),), 1, 60.0))).jobs
         unused: Any = None
         one = keeper.Keeper(
-            app.store, HeldJobs(), app.clock, unused, unused, registrar=unused, recovery=Recovery()
+            app.store, HeldJobs(), app.clock, unused, unused, unused, unused, unused, Recovery()
         )
         await one._store.open()
         held = _Importing.since(0.0, job, work)
@@ -114,7 +115,8 @@ async def test_a_keeper_that_is_told_to_look_does_not_wait_for_its_tick(
         [job] = (await app.store.claim(ClaimRequest("ada", (Lane("work", "work"),), 1, 10.0))).jobs
         held = HeldJobs()
         registrar: Any = _NoRegistrar()
-        one = keeper.Keeper(app.store, held, clock, unused, unused, registrar, Recovery())
+        stuck = Stuck("ada", 1, clock, unused)
+        one = keeper.Keeper(app.store, held, clock, unused, unused, unused, stuck, registrar, Recovery())
         running = asyncio.create_task(one.run())
         await until(lambda: registrar.started)
         for seconds in (9.0, 9.0):  # the second one tells whether it can be told again
@@ -153,7 +155,7 @@ async def test_a_question_about_long_leases_leaves_time_to_watch_short_ones(
             await work.enqueue()
             [job] = (await app.store.claim(ClaimRequest("ada", (Lane("work", "work"),), 1, lease))).jobs
             held.add(Held.since(clock.monotonic(), job, work))
-        one = keeper.Keeper(app.store, held, clock, unused, unused, unused, Recovery())
+        one = keeper.Keeper(app.store, held, clock, unused, unused, unused, unused, unused, Recovery())
         await one._store.open()
         long, short = held.snapshot()
         long.extend_at, long.settling = clock.monotonic(), True

@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from windlass.cli.failures import FINE, WORN
+
 POLL_SECONDS: Final = 0.25
 """How often a parent looks at its children."""
 
@@ -153,7 +155,12 @@ def pass_on(stop: StopRequests, children: list[Child]) -> None:
 
 
 def exit_code(code: int) -> int:
-    """As shells count it: a child that died of a signal ended with 128 and the signal's number."""
+    """As shells count it: a child that died of a signal ended with 128 and the signal's number.
+
+    One that made way for the next has not failed.
+    """
+    if code == WORN:
+        return FINE
     return code if code >= 0 else 128 - code
 
 

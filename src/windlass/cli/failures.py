@@ -19,6 +19,8 @@ USAGE: Final = 2
 BEFORE_START: Final = 64
 """Added to its exit code by one of several worker processes that could not start: there is no point in trying
 again, and its parent ends with the code itself."""
+WORN: Final = 75
+"""A supervised worker half of whose slots are stuck: its parent starts another in its place, at once."""
 INTERRUPTED: Final = 130
 """Ctrl-C, as shells count it."""
 BROKEN_PIPE: Final = 141

@@ -14,7 +14,7 @@ from typing import Final
 from windlass.__about__ import __version__
 from windlass.cli import children, words
 from windlass.cli.children import POLL_SECONDS, Child, Leash, StopRequests
-from windlass.cli.failures import BEFORE_START, FAILED, USAGE
+from windlass.cli.failures import BEFORE_START, FAILED, USAGE, WORN
 from windlass.worker.backoff import pause_after
 
 HEAD_START_SECONDS: Final = 5.0
@@ -110,6 +110,10 @@ class Member:
             return
         self.settled = True
         lived = now - self._started
+        if code == WORN:  # it has settled everything and said why; a pause would help nobody
+            self._start_at = now
+            _log.warning("%s (pid %d) makes way after %s", self._called, child.pid, words.duration(lived))
+            return
         self._failures = 1 if lived >= HEALTHY_SECONDS else self._failures + 1
         pause = pause_after(self._failures)
         self._start_at = now + pause

@@ -18,6 +18,7 @@ import click
 
 from windlass.cli import children
 from windlass.cli.children import POLL_SECONDS, Child, StopRequests
+from windlass.cli.failures import WORN
 
 GRACE_SECONDS: Final = 3.0
 """How long running jobs may finish before a reload; then they are given back."""
@@ -43,7 +44,11 @@ def supervise(app_reference: str) -> int:
                 children.pass_on(stop, [child])
                 return children.exit_code(child.returncode)
             if not changed:
-                code = children.exit_code(child.wait())
+                if child.wait() == WORN:
+                    _say("half the slots of the worker are stuck; it starts anew")
+                    child.let_go()
+                    continue
+                code = children.exit_code(child.returncode)
                 if code == 0:
                     return 0
                 _say(f"the worker ended with exit code {code}; it starts again when a file changes")

@@ -11,7 +11,9 @@ from windlass.__about__ import __version__
 from windlass.app import Windlass
 from windlass.cli import words
 from windlass.cli.children import Leash, StopRequests
-from windlass.errors import StoreUnavailable
+from windlass.cli.replacing import Replacement
+from windlass.errors import StoreUnavailable, WorkerStuck
+from windlass.succession import MOST_LEFT_BEHIND, Succession
 from windlass.urls import shown_url
 from windlass.worker import Worker
 from windlass.worker.backoff import pause_after
@@ -27,13 +29,20 @@ _log = logging.getLogger("windlass.cli")
 class Run:
     """One worker, from the first try to open its store to its last words."""
 
-    def __init__(self, options: dict[str, Any], leash: Leash | None) -> None:
+    def __init__(self, options: dict[str, Any], leash: Leash | None, replacement: Replacement) -> None:
         self.begun = False
+        self.worn = False  # half the slots are stuck, and this process is to be replaced
+        self._replacement = replacement
         self._options = {**options, "handle_signals": False}
         self._leash = leash
         self._heeded = 0  # how urgently it has been asked to stop so far
         self._asked = asyncio.Event()
-        self._worker: Worker | None = None
+        self._workers: Succession | None = None
+
+    @property
+    def lingers(self) -> bool:
+        """Whether handlers are left that do not end."""
+        return self._workers is not None and self._workers.lingers
 
     async def main(self, app: Windlass) -> None:
         loop = asyncio.get_running_loop()
@@ -53,19 +62,39 @@ class Run:
             if not await self._open(app):
                 return
             try:
-                self._worker = worker = app.worker(**self._options)
+                replaceable = self._can_be_replaced(app)
+                self._workers = workers = Succession(
+                    lambda: self._make(app), most_left_behind=0 if replaceable else MOST_LEFT_BEHIND
+                )
                 self.begun = True
                 if self._leash is not None:
                     self._leash.works()
                 started = time.monotonic()
                 # Called once the worker waits for the first time: who reads this line finds it at work.
-                loop.call_soon(_announce, app, worker)
+                loop.call_soon(_announce, app, workers.worker)
                 if self._asked.is_set():
-                    worker.stop()
-                await worker.run()
-                _sum_up(worker, time.monotonic() - started)
+                    workers.stop()
+                try:
+                    await workers.run()
+                except WorkerStuck:
+                    if not replaceable:
+                        raise
+                    self.worn = True
+                _sum_up(workers.worker, time.monotonic() - started)
             finally:
                 await app.close()
+
+    def _can_be_replaced(self, app: Windlass) -> bool:
+        """Jobs in memory would not survive this process."""
+        possible = self._leash is not None or self._replacement.possible
+        return possible and not app.settings.url.startswith("memory:")
+
+    def _make(self, app: Windlass) -> Worker:
+        worker = app.worker(**self._options)
+        if self._can_be_replaced(app):
+            supervised = self._leash is not None
+            worker.when_blocked = lambda: self._replacement.force(supervised=supervised)
+        return worker
 
     async def _open(self, app: Windlass) -> bool:
         """Open the store, however long that takes; False when asked to stop before it was there."""
@@ -100,8 +129,8 @@ class Run:
         self._asked.set()
         while self._heeded < stop.urgency():
             self._heeded += 1
-            if self._worker is not None:
-                self._worker.stop()
+            if self._workers is not None:
+                self._workers.stop()
 
 
 def _announce(app: Windlass, running: Worker) -> None:

@@ -12,6 +12,7 @@ from windlass.app import Windlass
 from windlass.cli import failures, logs, words
 from windlass.cli.children import Leash
 from windlass.cli.loading import load_app
+from windlass.cli.replacing import Replacement
 from windlass.cli.running import Run
 from windlass.cli.target import traceback_option
 from windlass.cli.terminal import examples
@@ -147,17 +148,32 @@ def worker(
         options["exclude_topics"] = ()
     if member is not None and options["name"] is not None:
         options["name"] = f"{options['name']}-{member}"
-    run = Run(options, leash)
+    replacement = Replacement()
+    run = Run(options, leash, replacement)
     try:
         app = load_app(app_reference)
         if member is not None:
             _refuse_memory(app, processes)
         logs.set_up(log_level, as_json=log_json)
-        asyncio.run(run.main(app))
+        _run(run, app)
     except (click.ClickException, WindlassError) as error:
         if member is None or run.begun:
             raise
         raise _could_not_start(ctx, error) from error
+    if run.worn:
+        if leash is not None:
+            ctx.exit(failures.WORN)
+        replacement.start()
+
+
+def _run(run: Run, app: Windlass) -> None:
+    runner = asyncio.Runner()
+    try:
+        runner.run(run.main(app))
+    finally:
+        # Closing waits for every coroutine, also for one that has ignored each request to end.
+        if not run.lingers:
+            runner.close()
 
 
 def _refuse_memory(app: Windlass, processes: int) -> None:

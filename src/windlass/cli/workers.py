@@ -21,6 +21,7 @@ _COLUMNS: Final = (
     Column("seen"),
     Column("running", "right"),
     Column("claimed", "right"),
+    Column("stuck", "right"),
     Column("lag", "right"),
     Column("ran", "right"),
     Column("failed", "right"),
@@ -39,7 +40,9 @@ def workers(target: Target, as_json: bool) -> None:
     """List the workers, and how they are doing.
 
     A worker tells about itself every five seconds. One that was not seen for twenty is missing: killed, stuck
-    or cut off from the store. It stays listed for a day. LAG is the longest its event loop let anything wait.
+    or cut off from the store. It stays listed for a day. STUCK slots are held by handlers that were told to
+    stop and go on; with half of them stuck a worker makes way for a fresh one. LAG is the longest its event
+    loop let anything wait.
     """
 
     async def look(app: Windlass) -> list[WorkerInfo]:
@@ -59,6 +62,7 @@ def _as_json(worker: WorkerInfo) -> dict[str, Any]:
         "started_at": worker.started_at.isoformat(),
         "seen_at": worker.seen_at.isoformat(),
         "missing": worker.missing,
+        "degraded": worker.degraded,
     }
 
 
@@ -76,6 +80,7 @@ def _cells(worker: WorkerInfo) -> list[Cell]:
         ),
         Cell(f"{worker.running}/{worker.concurrency}", style="cyan" if worker.running else ""),
         Cell(f"{worker.claimed:,}", plain=str(worker.claimed)),
+        Cell(str(worker.stuck), style="red" if worker.degraded else ""),
         Cell(words.duration(lag), plain=str(lag), style="yellow" if lag >= SLOW_LOOP_SECONDS else ""),
         Cell(f"{worker.ran:,}", plain=str(worker.ran)),
         Cell(f"{worker.failed:,}", plain=str(worker.failed), style="red" if worker.failed else ""),

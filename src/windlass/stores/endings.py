@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from windlass.clock import to_datetime
 from windlass.errors import LimitExceeded
-from windlass.model import AttemptRecord, FailureOrigin, JobError, State
+from windlass.model import AttemptRecord, FailureOrigin, JobError, Progress, State
 from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, SUMMARY_LENGTH
 
 CANCELLED_ON_REQUEST: Final = JobError("job_canceled", "cancelled on request", retryable=False)
@@ -32,6 +33,16 @@ def expired(run_at: int) -> JobError:
 def summarise_error(error: JobError) -> str:
     """``error_summary``: enough of an error for a line in a list."""
     return f"{error.code}: {error.message}"[:SUMMARY_LENGTH]
+
+
+def shown_progress(state: State, reported: Progress | None, finished_at: int | None) -> Progress | None:
+    """How far a job is, as every store shows it: whatever its handler last reported, done is done.
+
+    Derived on reading, so that completing a job writes nothing for it.
+    """
+    if state is not State.COMPLETED:
+        return reported
+    return replace(reported or Progress(0.0, updated_at=finished_at or 0), percent=100.0)
 
 
 def keep_errors(records: Sequence[AttemptRecord]) -> tuple[AttemptRecord, ...]:

@@ -15,6 +15,7 @@ class _Details(msgspec.Struct):
     concurrency: int = 0
     running: int = 0
     claimed: int = 0
+    stuck: int = 0
     loop_lag_seconds: float = 0.0
     ran: int = 0
     completed: int = 0

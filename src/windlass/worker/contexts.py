@@ -6,13 +6,20 @@ with it: the next job in the slot may belong to somebody else.
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
+import logging
 import sys
 import types
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from typing import Any, Final
 
 from windlass.worker.forks import Forks, end_child
+
+ABANDON: Final = "given up by its worker"
+"""The message of a cancellation that is not offered to the handler any more: it has ignored others."""
+
+_log = logging.getLogger("windlass.worker")
 
 
 @types.coroutine
@@ -33,4 +40,15 @@ def in_context(context: contextvars.Context, coroutine: Coroutine[Any, Any, Any]
             value = yield waits_for
             step = coroutine.send
         except BaseException as error:  # a cancellation, mostly: it belongs to the handler
+            if isinstance(error, asyncio.CancelledError) and ABANDON in error.args:
+                _close(context, coroutine)
+                raise
             step, value = coroutine.throw, error
+
+
+def _close(context: contextvars.Context, coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Let it run what it has to run at its end, as far as that needs no waiting; it is never resumed."""
+    try:
+        context.run(coroutine.close)
+    except BaseException as error:  # it waits even now, or its clean-up failed
+        _log.warning("a handler that was given up did not end well: %r", error)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import traceback
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from windlass import payload
 from windlass.context import Released as ReleasedByHandler
-from windlass.errors import Cancel, Fail, InvalidPayload, RetryAfter, Snooze, WindlassError
+from windlass.errors import Cancel, Fail, InvalidPayload, RetryAfter, Snooze, TaskError, WindlassError
 from windlass.model import Claimed, JobError
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 from windlass.retry import DEFAULT_RETRY, MAX_DELAY, Retry
@@ -24,6 +26,9 @@ _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 MAX_MESSAGE = 2000
 MAX_TRACEBACK = 16_000
+MAX_CODE = 100
+MAX_DETAILS = 16_000
+"""Bytes of JSON in a ``TaskError``'s details."""
 
 COMPLETED = Completed()
 CANCELLED = JobError("job_canceled", "cancelled on request", retryable=False)
@@ -39,9 +44,7 @@ def after_error(job: Claimed, policy: Retry | None, error: BaseException) -> Out
         case Cancel():
             return Cancelled(JobError("job_canceled", _clean(error.reason, MAX_MESSAGE), retryable=False))
         case Fail():
-            return Failed(
-                JobError(_clean(error.code, 100), _clean(error.reason, MAX_MESSAGE), retryable=False)
-            )
+            return Failed(JobError(_code(error.code), _clean(error.reason, MAX_MESSAGE), retryable=False))
         case RetryAfter():
             reason = JobError("handler_error", _clean(error.reason, MAX_MESSAGE))
             return Failed(reason) if job.last_attempt else Retried(_sane(error.delay), reason)
@@ -97,10 +100,15 @@ def after_stop(job: Claimed, policy: Retry | None, stop: Stop) -> Outcome | None
 
 def describe(error: BaseException) -> JobError:
     """An exception as it is stored."""
-    if isinstance(error, WindlassError):
-        code = error.code
-    else:
-        code = "handler_error"
+    if isinstance(error, TaskError):
+        return JobError(
+            code=_code(error.code),
+            message=_clean(error.message, MAX_MESSAGE),
+            retryable=error.retryable is not False,
+            details=_details(error.details),
+            traceback=_clean(_traceback(error)[-MAX_TRACEBACK:], MAX_TRACEBACK),
+        )
+    code = error.code if isinstance(error, WindlassError) else "handler_error"
     text = _clean(error, MAX_MESSAGE)
     name = type(error).__qualname__
     module = type(error).__module__
@@ -111,6 +119,23 @@ def describe(error: BaseException) -> JobError:
         retryable=getattr(error, "retryable", True) is not False,
         traceback=_clean(_traceback(error)[-MAX_TRACEBACK:], MAX_TRACEBACK),
     )
+
+
+def _code(said: object) -> str:
+    return _clean(said, MAX_CODE) or "handler_error"
+
+
+def _details(said: Any) -> Mapping[str, Any] | None:
+    """What a handler said about its error. What cannot be kept gives way to the reason."""
+    if said is None:
+        return None
+    try:
+        plain = payload.decode(
+            payload.encode(said, limit=MAX_DETAILS, what="details", limit_name="an error's")
+        )
+    except Exception as error:  # objects of the user's are asked for their JSON
+        return {"details_dropped": _clean(error, MAX_MESSAGE)}
+    return plain if isinstance(plain, dict) else {"value": plain}
 
 
 def _traceback(error: BaseException) -> str:

@@ -21,6 +21,7 @@ from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.worker.backoff import Backoff
 from windlass.worker.held import Held, HeldJobs, Stop
 from windlass.worker.registrar import Registrar
+from windlass.worker.stuck import Stuck
 from windlass.worker.waiting import Recovery, end, within
 
 LONGEST_TICK = 0.5
@@ -48,6 +49,8 @@ class Keeper:
         clock: Clock,
         stop_handler: StopHandler,
         give_back: Callable[[Held], None],
+        give_up: Callable[[Held], None],
+        stuck: Stuck,
         registrar: Registrar,
         recovery: Recovery,
     ) -> None:
@@ -56,6 +59,8 @@ class Keeper:
         self._clock = clock
         self._stop_handler = stop_handler
         self._give_back = give_back
+        self._give_up = give_up
+        self._stuck = stuck
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False  # written by ``stop`` alone, from whatever thread
         self._wake: asyncio.Event | None = None
@@ -97,6 +102,7 @@ class Keeper:
                             self._backoff.failed(error), 2 * self._tick_seconds()
                         )
                 self._watch()  # also while the store is away, and then above all
+                self._stuck.look()
                 await self._pause()
         finally:
             if self._opening is not None:
@@ -202,15 +208,20 @@ class Keeper:
     def _watch(self) -> None:
         now = self._clock.monotonic()
         for held in self._held.snapshot():
-            if held.settling or held.stop is Stop.LOST:
+            if held.settling:
                 continue
             overdue = held.stop is None and _overdue(held, now)
             if held.stop_asked_at is None and (overdue or held.stop is not None):
                 held.stop_asked_at = now  # here, not on the loop: that may be what is blocked
-            if now >= held.deadline:
-                self._stop_handler(held, Stop.LOST)
-            elif overdue:
-                self._stop_handler(held, Stop.TIMEOUT)
+            if held.stop is not Stop.LOST:
+                if now >= held.deadline:
+                    self._stop_handler(held, Stop.LOST)
+                elif overdue:
+                    self._stop_handler(held, Stop.TIMEOUT)
+            if held.stop_asked_at is not None and held.handler is not None:
+                self._stuck.told(held, held.stop_asked_at)
+                if not _has_time(held, now):
+                    self._give_up(held)
 
 
 def _batches(items: list[T]) -> Iterator[list[T]]:
@@ -218,9 +229,13 @@ def _batches(items: list[T]) -> Iterator[list[T]]:
 
 
 def _worth_extending(held: Held, now: float) -> bool:
-    """Not for a handler that has ignored its stop for longer than a lease: the job can do without it."""
+    return held.settling or _has_time(held, now)
+
+
+def _has_time(held: Held, now: float) -> bool:
+    """False for a handler that has ignored its stop for longer than a lease: the job can do without it."""
     asked = held.stop_asked_at
-    return held.settling or asked is None or now - asked <= held.job.lease_seconds
+    return asked is None or now - asked <= held.job.lease_seconds
 
 
 def _overdue(held: Held, now: float) -> bool:

@@ -26,6 +26,11 @@ class LoopLag:
             self._asked_at = self._clock.monotonic()
         self._call_soon(self._answer)
 
+    def silent_seconds(self) -> float:
+        """For how long a question has been open."""
+        with self._lock:
+            return 0.0 if self._asked_at is None else self._clock.monotonic() - self._asked_at
+
     def take_worst(self) -> float:
         """The longest delay since the last call, in seconds; an open question counts as it stands."""
         with self._lock:

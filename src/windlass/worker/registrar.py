@@ -22,6 +22,7 @@ from windlass.worker.backoff import Backoff
 from windlass.worker.held import HeldJobs
 from windlass.worker.lag import LoopLag
 from windlass.worker.settler import Tally
+from windlass.worker.stuck import Stuck
 from windlass.worker.waiting import Recovery, end, within
 
 BEAT_SECONDS = 5.0
@@ -48,6 +49,7 @@ class Registrar:
         held: HeldJobs,
         tally: Callable[[], Tally],
         lag: LoopLag,
+        stuck: Stuck,
         clock: Clock,
         recovery: Recovery,
     ) -> None:
@@ -57,6 +59,7 @@ class Registrar:
         self._held = held
         self._tally = tally
         self._lag = lag
+        self._stuck = stuck
         self._clock = clock
         self._recovery = recovery
         self._backoff = Backoff("listing this worker", recovery, BEAT_SECONDS)
@@ -136,6 +139,7 @@ class Registrar:
             concurrency=self._concurrency,
             running=running,
             claimed=len(in_hand) - running,
+            stuck=self._stuck.number,
             loop_lag_seconds=round(self._lag.take_worst(), 6),
             ran=tally.ran,
             completed=tally.completed,

@@ -19,10 +19,12 @@ from windlass.outcome import Outcome, Released
 from windlass.stores.protocol import Store
 from windlass.worker.attempt import Workplace
 from windlass.worker.backoff import Backoff
-from windlass.worker.deciding import after_failure
+from windlass.worker.contexts import ABANDON
+from windlass.worker.deciding import after_failure, after_stop
 from windlass.worker.held import Held, HeldJobs, Stop
 from windlass.worker.settler import Settler
 from windlass.worker.slots import Slots
+from windlass.worker.stuck import Stuck
 from windlass.worker.waiting import Recovery
 
 LAST_CHANCE_DELAY = 1.0
@@ -46,6 +48,7 @@ class Runner:
         clock: Clock,
         changed: Callable[[], None],
         extend_soon: Callable[[], None],
+        stuck: Stuck,
         recovery: Recovery,
     ) -> None:
         self._store = store
@@ -56,6 +59,7 @@ class Runner:
         self._clock = clock
         self._changed = changed
         self._extend_soon = extend_soon
+        self._stuck = stuck
         self._recovery = recovery
         self._working: dict[asyncio.Task[None], None] = {}  # a set that keeps its order
         self._last_chance: Held | None = None
@@ -88,25 +92,51 @@ class Runner:
         return [held for held in self._held.snapshot() if held.handler is not None and not held.settling]
 
     def stop_handler(self, held: Held, stop: Stop) -> None:
-        """Have a job's handler stopped; one that waits is given up when its turn comes."""
+        """Have a job's handler stopped; a job that still waits leaves at once."""
         if held.settling or held.stop is stop or held.stop is Stop.LOST or held not in self._held:
             return
-        held.stop = stop
+        if held.stop is None or stop is Stop.LOST:
+            # The first word counts: a job that ran out of time is not given back uncounted at a shutdown.
+            held.stop = stop
         if held.handler is not None:
             held.handler.cancel()
+        else:
+            # It waits for a slot, maybe for long: whoever cancelled it shall not.
+            self._give_back(held, None if stop is Stop.LOST else Released())
+
+    def give_up(self, held: Held) -> None:
+        """End a job whose handler was told to stop and goes on; what that still does counts for nothing.
+
+        Its slot comes free if cancelling it can still reach it, and otherwise when it ends by itself.
+        """
+        if held.settling or held.stop is None or held not in self._held:
+            return
+        if held.stop is not Stop.LOST:
+            _log.warning(
+                "job %s (%s) was stopped, but its handler does not end; it is given up",
+                held.job.lease.job_id,
+                held.task.name,
+            )
+        self._end(held, after_stop(held.job, held.task.retry, held.stop))
+        held.settling = True  # also when there was nothing to write
+        if held.handler is not None:
+            held.handler.cancel(ABANDON)
 
     def give_back(self, held: Held) -> None:
         """Let others have a job that still waits here."""
+        self._give_back(held, Released())
+
+    def _give_back(self, held: Held, outcome: Outcome | None) -> None:
         try:
             self._slots.waiting.remove(held)
         except ValueError:
             return  # it has started meanwhile
-        self._end(held, Released())
+        self._end(held, outcome)
 
     async def close(self) -> None:
         """Let go of slots whose handlers do not end; their jobs have been given back."""
         for task in list(self._working):
-            task.cancel()
+            task.cancel(ABANDON)
         if self._working:
             await asyncio.wait(self._working, timeout=0.1)
 
@@ -202,13 +232,17 @@ class Runner:
         finally:
             if self._last_chance is held:
                 self._last_chance = None
-        self._end(held, None if held.stop is Stop.LOST else outcome)
+        if held.stop is None:
+            self._end(held, outcome)
+        elif not held.settling:  # it was given up before
+            self._end(held, None if held.stop is Stop.LOST else outcome)
         if held.thread is not None and not held.thread.done():
             _log.warning(
                 "job %s (%s) was stopped, but its function still runs on a thread and keeps its slot",
                 held.job.lease.job_id,
                 held.task.name,
             )
+            self._stuck.told(held, self._clock.monotonic())
             await asyncio.wait((held.thread,))
 
     async def _record_start(self, held: Held) -> bool:

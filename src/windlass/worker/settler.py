@@ -21,6 +21,7 @@ from windlass.model import Settlement
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.worker.backoff import Backoff, pause_after
+from windlass.worker.callbacks import CallbackRunner
 from windlass.worker.held import Held, HeldJobs
 from windlass.worker.waiting import Recovery, first_of
 
@@ -58,12 +59,14 @@ class Settler:
         store: Store,
         held: HeldJobs,
         on_settled: Callable[[Sequence[Held]], None],
+        callbacks: CallbackRunner,
         clock: Clock,
         recovery: Recovery,
     ) -> None:
         self._store = store
         self._held = held
         self._on_settled = on_settled
+        self._callbacks = callbacks
         self._clock = clock
         self._waiting: deque[Outgoing] = deque()
         self._refused: deque[Outgoing] = deque()  # by a store that is there
@@ -193,6 +196,8 @@ class Settler:
                 self.tally.completed += 1
             else:
                 self._count(held, settlement, accepted=accepted)
+        if self._callbacks.wanted:  # before the next: a worker that waits to be idle must see that they wait
+            self._callbacks.settled(batch, answers)
         self._on_settled([held for held, _ in batch])
 
     async def drain(self, timeout: float) -> int:

@@ -20,7 +20,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Any
 
 from windlass.clock import Clock, SystemClock
-from windlass.errors import ConfigurationError, StoreError, StoreUnavailable
+from windlass.errors import ConfigurationError, StoreError, StoreUnavailable, WorkerStuck
 from windlass.isolation import find_places
 from windlass.model import Claim, ClaimRequest, Settlement
 from windlass.names import check_worker_name
@@ -30,6 +30,7 @@ from windlass.settings import Settings, override_settings
 from windlass.stores.protocol import Store, Wakeups
 from windlass.worker.attempt import Workplace
 from windlass.worker.backoff import Backoff
+from windlass.worker.callbacks import CallbackRunner
 from windlass.worker.held import Held, HeldJobs, Stop
 from windlass.worker.janitor import Janitor
 from windlass.worker.keeper import Keeper
@@ -40,6 +41,7 @@ from windlass.worker.runner import Runner
 from windlass.worker.settler import Settler, Tally
 from windlass.worker.signals import stop_signals
 from windlass.worker.slots import Slots
+from windlass.worker.stuck import Stuck
 from windlass.worker.waiting import Recovery, end, first_of
 
 SHORTEST_REST = 0.02
@@ -52,6 +54,10 @@ STOPPED_SECONDS = 1.0
 """How long a worker that is to stop waits for the claim it has sent."""
 SETTLE_GRACE = 5.0
 """Seconds to get the last outcomes written when the worker ends."""
+BLOCKED_SECONDS = 30.0
+"""How long the event loop of a worker that is to make way may take to notice, before it counts as blocked."""
+LAST_CALLS = 1.0
+"""Seconds that callbacks have at least, when the grace period is over or nobody wants to wait for it."""
 
 _log = logging.getLogger("windlass.worker")
 
@@ -104,7 +110,12 @@ class Worker:
         self._slots = Slots(settings.concurrency, settings.prefetch, topic_concurrency or {}, self._clock)
         self._held = HeldJobs()
         self._stopping = False
+        self._asked = False  # to stop, by whoever runs this worker
         self._stop_now = False
+        self._stuck = Stuck(self.name, self._slots.concurrency, self._clock, self._make_way)
+        self._worn_at: float | None = None  # since when half its slots are stuck, monotonic
+        self._finishing = False
+        self.when_blocked: Callable[[], None] | None = None  # of who owns the process; on the keeper's thread
         self._events: _Events | None = None
         self._died: BaseException | None = None
 
@@ -119,12 +130,22 @@ class Worker:
     def concurrency(self) -> int:
         return self._slots.concurrency
 
+    @property
+    def stuck(self) -> int:
+        """How many of its slots are held by handlers that were told to stop and go on."""
+        return self._stuck.number
+
+    @property
+    def lingers(self) -> bool:
+        """Whether any of them, or of what was told to stop just now, still runs."""
+        return self._stuck.any_left()
+
     async def run(self) -> None:
-        """Run jobs until ``stop`` or a signal."""
+        """Run jobs until ``stop`` or a signal; ``WorkerStuck`` when half the slots are stuck."""
         await self._run(until_idle=False)
 
     async def run_until_idle(self) -> int:
-        """Run jobs until none is due; how many attempts that took."""
+        """Run jobs until none is due; how many attempts that took. ``WorkerStuck`` as in ``run``."""
         await self._run(until_idle=True)
         return self.tally.ran
 
@@ -133,11 +154,39 @@ class Worker:
 
         Safe from any thread and from signal handlers; a second call means ``now``.
         """
-        self._stop_now |= now or self._stopping
+        self._stop_now |= now or self._asked
+        self._asked = True
+        self._stop_claiming()
+
+    def _stop_claiming(self) -> None:
         self._stopping = True
         events = self._events  # read last: a run that is just starting sees the flags
         if events is not None:
             events.call_soon(events.wake)
+
+    def _make_way(self) -> None:
+        """Half the slots are stuck: let the others finish, and end. From the keeper's thread."""
+        now = self._clock.monotonic()
+        if self._worn_at is not None:
+            if not self._finishing and now - self._worn_at >= BLOCKED_SECONDS:
+                self._worn_at = now  # said again after as long, should nobody be able to help
+                _log.critical(
+                    "worker %s cannot even end: a handler blocks its event loop; its jobs come back when "
+                    "their leases end",
+                    self.name,
+                )
+                if self.when_blocked is not None:
+                    self.when_blocked()
+        elif not self._stopping:
+            _log.warning(
+                "worker %s: %d of %d slots are stuck; it takes no more jobs, lets running ones finish and "
+                "makes way for a fresh worker",
+                self.name,
+                self._stuck.number,
+                self.concurrency,
+            )
+            self._worn_at = now
+            self._stop_claiming()
 
     # -- the main loop ------------------------------------------------------------------------------------
 
@@ -145,8 +194,14 @@ class Worker:
         loop = asyncio.get_running_loop()
         recovery = Recovery()
         workplace = Workplace(self._store, self._settings, loop, recovery, self._clock, self._places)
-        settler = Settler(self._store, self._held, self._settled, self._clock, recovery)
         changed = asyncio.Event()
+
+        def freed() -> None:
+            changed.set()
+            runner.start_waiting()
+
+        callbacks = CallbackRunner(self._registry, workplace, self._slots, self._stuck, freed)
+        settler = Settler(self._store, self._held, self._settled, callbacks, self._clock, recovery)
         runner = Runner(
             self._store,
             workplace,
@@ -156,15 +211,18 @@ class Worker:
             self._clock,
             changed=changed.set,
             extend_soon=self._extend_soon,
+            stuck=self._stuck,
             recovery=recovery,
         )
-        events = self._events = _Events(loop, workplace, settler, runner, changed, recovery)
+        events = self._events = _Events(loop, workplace, settler, callbacks, runner, changed, recovery)
         keeper = events.keeper = Keeper(
             self._store,
             self._held,
             self._clock,
             stop_handler=self._stop_from_keeper,
             give_back=lambda held: events.call_soon(lambda: runner.give_back(held)),
+            give_up=lambda held: events.call_soon(lambda: runner.give_up(held)),
+            stuck=self._stuck,
             registrar=self._registrar(events),
             recovery=recovery,
         )
@@ -187,6 +245,11 @@ class Worker:
                         raise
             if self._died is not None:
                 raise self._died
+            if self._worn_at is not None and not self._asked:
+                raise WorkerStuck(
+                    f"worker {self.name} ended: {self._stuck.number} of its {self.concurrency} slots are "
+                    "held by handlers that were told to stop and go on"
+                )
         finally:
             # Before anything is awaited: this may be cancelled again, and a keeper that is left would keep
             # leases for ever.
@@ -199,13 +262,15 @@ class Worker:
             await workplace.close()
 
     def _registrar(self, events: _Events) -> Registrar:
+        lag = self._stuck.lag = LoopLag(events.call_soon, self._clock)
         return Registrar(
             self.name,
             self.lanes,
             self.concurrency,
             self._held,
             lambda: events.settler.tally,
-            LoopLag(events.call_soon, self._clock),
+            lag,
+            self._stuck,
             self._clock,
             events.recovery,
         )
@@ -243,7 +308,7 @@ class Worker:
                 events.runner.start_waiting()
                 continue
             # Asked before the claim: with jobs in hand it may come back empty for a topic's limit alone.
-            was_idle = not self._held and events.settler.idle
+            was_idle = not self._held and events.idle
             try:
                 claim = await self._claim(events, limit)
             except StoreError as error:
@@ -305,7 +370,7 @@ class Worker:
             # Jobs still run, or their outcomes are being written; when they end there may be more to do, or
             # nothing any more. If they have ended since the claim was sent, there is nothing to wait for.
             events.changed.clear()
-            if self._held or not events.settler.idle:
+            if self._held or not events.idle:
                 await first_of(events.changed.wait(), asyncio.sleep(longest))
         elif events.wakeups is not None:
             await events.wakeups.wait(longest)
@@ -375,6 +440,7 @@ class Worker:
 
     async def _finish(self, events: _Events) -> None:
         """After the last claim: give back what has not started, wait for what has."""
+        self._finishing = True
         runner = events.runner
         runner.stopping = True
         events.workplace.shut_down()
@@ -382,12 +448,13 @@ class Worker:
             events.settler.add(held, Settlement(held.job.lease, Released()))
         self._slots.waiting.clear()
         grace_ends = self._clock.monotonic() + self._settings.shutdown_grace
-        while runner.running() and not self._stop_now:
+        while self._worth_waiting(events) and not self._stop_now:
             left = grace_ends - self._clock.monotonic()
             if left <= 0:
                 break
             events.changed.clear()
-            await first_of(events.changed.wait(), asyncio.sleep(left))
+            # A moment at a time: whether one of them is stuck by now is told by nobody.
+            await first_of(events.changed.wait(), asyncio.sleep(min(left, 1.0)))
         for held in runner.running():
             runner.stop_handler(held, Stop.SHUTDOWN)
         # Cancelled handlers get a moment to clean up; one that will not stop loses its lease by release.
@@ -396,13 +463,14 @@ class Worker:
             events.changed.clear()
             await first_of(events.changed.wait(), asyncio.sleep(0.05))
         for held in running:
-            _log.warning("job %s (%s) does not stop; it is given back", held.job.lease.job_id, held.task.name)
-            events.settler.add(held, Settlement(held.job.lease, Released()))
+            runner.give_up(held)
         settling = events.settling
         if settling is not None and settling.done():
             # An event loop that ends cancels everything at once, the settler included.
             settling = self._background(events.settler.run())
         unsettled = await events.settler.drain(SETTLE_GRACE)
+        left = 0.0 if self._stop_now else grace_ends - self._clock.monotonic()
+        await events.callbacks.finish(max(left, LAST_CALLS))
         if settling is not None and settling is not events.settling:
             settling.cancel()
         if unsettled:
@@ -411,6 +479,10 @@ class Worker:
                 "leases end",
                 unsettled,
             )
+
+    def _worth_waiting(self, events: _Events) -> bool:
+        """Whether a handler is at work that may still end by itself."""
+        return any(not self._stuck.holds(held) for held in events.runner.running())
 
 
 def _being_cancelled() -> bool:
@@ -426,6 +498,7 @@ class _Events:
         loop: asyncio.AbstractEventLoop,
         workplace: Workplace,
         settler: Settler,
+        callbacks: CallbackRunner,
         runner: Runner,
         changed: asyncio.Event,
         recovery: Recovery,
@@ -433,6 +506,7 @@ class _Events:
         self.loop = loop
         self.workplace = workplace
         self.settler = settler
+        self.callbacks = callbacks
         self.runner = runner
         self.changed = changed  # a slot came free, a job was settled, or the worker is to stop
         self.recovery = recovery
@@ -441,6 +515,11 @@ class _Events:
         self.settling: asyncio.Task[None] | None = None
         self.claiming: asyncio.Future[Claim] | None = None
         self.keeper: Keeper | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that has ended is written, and everybody who wants to hear of it has."""
+        return self.settler.idle and self.callbacks.idle
 
     def call_off_claim(self, seconds: float) -> asyncio.TimerHandle | None:
         """Cancel the claim under way if no answer comes in time. Its store gives back what it grants."""

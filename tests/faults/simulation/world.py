@@ -24,7 +24,7 @@ from tests.faults.simulation.producers import Producer
 from tests.faults.simulation.promises import Known, broken_promises
 from tests.faults.simulation.scheduler import Scheduler, TooManySteps
 from windlass.clock import MICROSECONDS, Clock
-from windlass.errors import StoreUnavailable
+from windlass.errors import StoreUnavailable, WorkerStuck
 from windlass.settings import Settings
 from windlass.stores.memory import MemoryStore
 from windlass.stores.protocol import Store
@@ -262,7 +262,10 @@ class Workplace:
                 break
             except StoreUnavailable:
                 await asyncio.sleep(0.5)
-        await self._worker.run()
+        try:
+            await self._worker.run()
+        except WorkerStuck:
+            self._on_its_way_out = True  # for another process, as the command line does it
 
     def _ended(self, work: asyncio.Task[None]) -> None:
         error = work.exception()

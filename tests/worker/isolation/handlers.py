@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from windlass import Cancel, Context, Fail, Retry, RetryAfter, Snooze, Windlass
+from windlass import Cancel, Context, Fail, Retry, RetryAfter, Snooze, TaskError, Windlass
 
 app = Windlass(
     "memory://", lease=2, poll_interval=0.05, max_payload_bytes=20_000_000, max_result_bytes=20_000_000
@@ -352,3 +352,23 @@ def make_task(other: Windlass) -> Any:
     def hidden() -> None: ...
 
     return hidden
+
+
+@app.task(isolation="process", max_attempts=5)
+def declines() -> None:
+    raise TaskError("no money", code="card_declined", details={"left": 2**62, "tags": ["ä"]}, retryable=False)
+
+
+told: list[tuple[str, int, Any]] = []
+"""What callbacks were told; in the worker, whose list this is."""
+
+
+def tell(ctx: Context, value: Any) -> None:
+    told.append((ctx.job.task, os.getpid(), value))
+
+
+@app.task(isolation="process", on_success=tell, on_failure=tell)
+def calls_back(fail: bool) -> str:
+    if fail:
+        os._exit(3)
+    return "well"

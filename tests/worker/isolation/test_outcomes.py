@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +233,25 @@ async def test_a_handler_cannot_open_another_store_than_its_worker_has(warm: Win
     assert job.error is not None
     assert job.error.code == "configuration_error"
     assert "isolate=False" in job.error.message
+
+
+async def test_a_task_error_passes_whole(warm: Windlass) -> None:
+    """Code, details and retryability come from the process as they were said there."""
+    job = await over(await handlers.declines.enqueue())
+    assert (job.state, job.attempt) == ("failed", 1)
+    assert job.error is not None
+    assert (job.error.code, job.error.message) == ("card_declined", "no money")
+    assert job.error.details == {"left": 2**62, "tags": ["ä"]}
+    assert not job.error.retryable
+
+
+async def test_callbacks_are_called_in_the_worker(warm: Windlass) -> None:
+    """Where they can be called also for a process that died."""
+    handlers.told.clear()
+    await over(await handlers.calls_back.enqueue(fail=False))
+    await over(await handlers.calls_back.options(max_attempts=1).enqueue(fail=True))
+    await until(lambda: len(handlers.told) == 2)
+    (_, first, value), (_, second, error) = handlers.told
+    assert first == second == os.getpid()
+    assert value == "well"
+    assert error.code == "process_died"

@@ -24,7 +24,7 @@ from windlass.model import (
     State,
     StepRecord,
 )
-from windlass.stores.endings import keep_errors, retention_of, summarise_error
+from windlass.stores.endings import keep_errors, retention_of, shown_progress, summarise_error
 
 if TYPE_CHECKING:
     from windlass.stores.memory.heap import JobHeap
@@ -153,9 +153,6 @@ class Job:
 
     def listed(self) -> JobRecord:
         """As a list shows it: no bodies, no history."""
-        progress = self.progress
-        if self.state is State.COMPLETED:  # whatever its handler last reported, done is done
-            progress = replace(progress or Progress(0.0, updated_at=self.finished_at or 0), percent=100.0)
         return JobRecord(
             id=self.id,
             number=self.number,
@@ -181,7 +178,7 @@ class Job:
             service_id=self.service_id,
             cancel_requested=self.cancel_requested,
             error_summary=self.error_summary,
-            progress=progress,
+            progress=shown_progress(self.state, self.progress, self.finished_at),
         )
 
     def record(self) -> JobRecord:

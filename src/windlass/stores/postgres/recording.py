@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
 from windlass.clock import MICROSECONDS
 from windlass.model import AttemptRecord, BodyFormat, JobError, JobRecord, Progress, State, StepRecord
+from windlass.stores.endings import shown_progress
 from windlass.stores.postgres.database import Record
 
 COLUMN_COUNT: Final = 29
@@ -30,10 +30,7 @@ _error_decoder = msgspec.json.Decoder(JobError)
 def record(row: Record, **bodies: Any) -> JobRecord:
     """The columns of ``read.sql``, in its order."""
     state = STATES[row[5]]
-    progress = None if row[25] is None else Progress(row[25], row[26], row[27], row[28])
-    if state is State.COMPLETED:
-        # Whatever the handler last reported, done is done.
-        progress = replace(progress, percent=100.0) if progress else Progress(100.0, updated_at=row[13])
+    reported = None if row[25] is None else Progress(row[25], row[26], row[27], row[28])
     return JobRecord(
         id=row[0],
         number=row[1],
@@ -60,7 +57,7 @@ def record(row: Record, **bodies: Any) -> JobRecord:
         blocked=row[22],
         cancel_requested=row[23],
         error_summary=row[24],
-        progress=progress,
+        progress=shown_progress(state, reported, row[13]),
         **bodies,
     )
 

@@ -117,6 +117,7 @@ workers = st.builds(
     started_at=worker_starts,
     lanes=st.lists(lanes, max_size=2).map(tuple),
     running=st.sampled_from([0, 3]),
+    stuck=st.sampled_from([0, 2]),
     loop_lag_seconds=st.sampled_from([0.0, 0.0125, 3.1]),
 )
 

@@ -37,6 +37,7 @@ async def test_a_beat_lists_a_worker_with_all_it_tells(store: Store, clock: Froz
         concurrency=10,
         running=3,
         claimed=40,
+        stuck=2,
         loop_lag_seconds=0.1 + 0.2,
         ran=2**40,
         completed=5,
