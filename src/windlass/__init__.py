@@ -4,6 +4,7 @@ from windlass.__about__ import __version__
 from windlass.app import Windlass
 from windlass.context import Context
 from windlass.errors import (
+    Backpressure,
     Cancel,
     ConfigurationError,
     Directive,
@@ -29,6 +30,7 @@ from windlass.errors import (
 )
 from windlass.fleet import WorkerInfo
 from windlass.job import Attempt, Job, JobPage
+from windlass.lane import Lane, LaneStats
 from windlass.model import BACKFILL, DISCOVERED, EXPLICIT, Count, JobError, Progress, State, Stats, TopicStats
 from windlass.options import BY_PAYLOAD
 from windlass.retry import Retry
@@ -41,6 +43,7 @@ __all__ = [
     "DISCOVERED",
     "EXPLICIT",
     "Attempt",
+    "Backpressure",
     "BoundTask",
     "Cancel",
     "ConfigurationError",
@@ -57,6 +60,8 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "JobPage",
+    "Lane",
+    "LaneStats",
     "LeaseLost",
     "LimitExceeded",
     "NotOpen",

@@ -31,7 +31,7 @@ def inline(app: Windlass) -> Iterator[Windlass]:
     Everything else is as always: payloads are checked, keys are unique, retries wait for their time. Only
     tasks with ``isolation="process"`` run in this process like others, where mocks and debuggers reach them.
     """
-    before = app.after_enqueue
+    before = (app.after_enqueue, app.lane.by_hand)
 
     async def run_at_once(jobs: list[Job[Any]]) -> None:
         await app.run_until_idle(handle_signals=False, isolate=False)
@@ -41,7 +41,9 @@ def inline(app: Windlass) -> Iterator[Windlass]:
                 await job.result(timeout=0)
 
     app.after_enqueue = run_at_once
+    app.lane.run_by_hand(True)
     try:
         yield app
     finally:
-        app.after_enqueue = before
+        app.after_enqueue = before[0]
+        app.lane.run_by_hand(before[1])
