@@ -99,9 +99,11 @@ class Windlass:
         The last to close in a process ends the lane: its running handlers have ``shutdown_grace`` seconds,
         jobs that wait there are dropped.
         """
-        await self.lane.leave()
-        await self._connections.close()
-        await self.lane.leave()  # once more: two that leave at the same time each saw the other
+        try:
+            await self.lane.before_close()
+        finally:
+            await self._connections.close()
+        await self.lane.after_close()
 
     async def __aenter__(self) -> Self:
         return await self.open()

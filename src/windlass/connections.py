@@ -82,14 +82,17 @@ class Connections:
                 await connection.lane_results.close()
             await connection.store.close()
 
-    def last_to_leave(self, besides: asyncio.AbstractEventLoop) -> bool:
-        """Whether a ``close`` now, on the running loop, leaves nobody in this process but ``besides``."""
-        loop = asyncio.get_running_loop()
-        connection = self._by_loop.get(loop)
-        if loop is besides or (connection is not None and connection.users > 1):
-            return False
-        others = [other for place, other in list(self._by_loop.items()) if place not in (loop, besides)]
-        return all(other.pid != os.getpid() for other in others)
+    def users(self, besides: asyncio.AbstractEventLoop) -> int:
+        """How many in this process have it open, those on one event loop left out."""
+        return sum(
+            connection.users
+            for loop, connection in list(self._by_loop.items())
+            if loop is not besides and connection.pid == os.getpid()
+        )
+
+    def open_here(self) -> bool:
+        """Whether somebody on the running loop has it open."""
+        return asyncio.get_running_loop() in self._by_loop
 
     def current(self) -> Connection:
         """The running loop's connection; outside of any loop the only one there is."""

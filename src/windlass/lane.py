@@ -121,13 +121,23 @@ class Lane:
             if not by_hand:
                 started.begin()
 
-    async def leave(self) -> None:
-        """The app is closed on this event loop; where nobody is left who has it open, the lane ends."""
+    async def before_close(self) -> None:
+        """The app is about to be closed on this event loop: the last who has it open ends the lane first."""
         started = self._started
-        if started is not None and self._connections.last_to_leave(besides=started.loop):
-            await started.stop()
-            if self._started is started:
-                self._started = None
+        if started is not None and self._connections.open_here():
+            await self._end(started, users=1)
+
+    async def after_close(self) -> None:
+        """It was closed: where two did that at the same time, neither was the last before."""
+        if self._started is not None:
+            await self._end(self._started, users=0)
+
+    async def _end(self, started: LaneThread, users: int) -> None:
+        if asyncio.get_running_loop() is started.loop or self._connections.users(started.loop) != users:
+            return
+        await started.stop()
+        if self._started is started:
+            self._started = None
 
     def abandon(self) -> None:
         """Let go without waiting: handlers that still run are told to stop."""
