@@ -158,6 +158,7 @@ async def test_ten_thousand_submissions_are_let_in_or_refused_and_none_is_lost(t
         assert (stats.completed, stats.failed, stats.cancelled) == (len(accepted), 0, 0)
         assert (stats.waiting, stats.running, stats.refused) == (0, 0, refused)
         assert ran == Counter(number for _, number in accepted)
+        assert await app.lane.open().check() == []
         assert most <= 256
         assert longest < WAIT  # the figure is in the documents; here only that nobody stood and waited
 

@@ -10,7 +10,6 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -84,9 +83,11 @@ async def test_a_function_that_never_returns_does_not_keep_the_app_open(app: Win
 
     await deaf.enqueue()
     await until(lambda: app.lane.stats().running == 1)
-    async with asyncio.timeout(WAIT):
-        await app.close()
-    release.set()
+    try:
+        async with asyncio.timeout(WAIT):
+            await app.close()
+    finally:
+        release.set()
 
 
 async def test_the_lane_ends_with_the_last_who_has_the_app_open(app: Windlass) -> None:
@@ -112,23 +113,46 @@ async def test_the_lane_ends_with_the_last_who_has_the_app_open(app: Windlass) -
     await until(lambda: lane_threads() == 0)
 
 
-async def test_two_loops_that_close_at_once_leave_no_lane_behind(tmp_path: Path) -> None:
+async def test_two_loops_that_close_at_once_leave_no_lane_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each sees the other still open, and one of them has to be the last."""
     app = Windlass(f"sqlite:///{tmp_path / 'jobs.db'}")
+    line = threading.Barrier(2)
+    before_close = app.lane.before_close
+
+    async def together() -> None:
+        await before_close()
+        line.wait(WAIT)
+
+    monkeypatch.setattr(app.lane, "before_close", together)
 
     @app.task(durable=False)
     async def work() -> None: ...
 
-    for _ in range(5):
-        line = threading.Barrier(3)
+    async def use() -> None:
+        async with app:
+            line.wait(WAIT)
+            await (await work.enqueue()).result(timeout=WAIT)
 
-        async def use(line: threading.Barrier = line) -> None:
-            async with app:
-                await (await work.enqueue()).result(timeout=WAIT)
-                line.wait(WAIT)
+    await asyncio.gather(*(asyncio.to_thread(asyncio.run, use()) for _ in range(2)))
+    await until(lambda: lane_threads() == 0)
 
-        await asyncio.gather(*(asyncio.to_thread(asyncio.run, use()) for _ in range(3)))
-        await until(lambda: lane_threads() == 0)
+
+async def test_threads_that_handlers_left_behind_do_not_keep_the_app_open(app: Windlass) -> None:
+    """An event loop that ends waits for its executor; the app does not wait for that."""
+    release = threading.Event()
+
+    @app.task(durable=False)
+    async def leaves() -> None:
+        asyncio.get_running_loop().run_in_executor(None, release.wait, 10 * WAIT)
+
+    await (await leaves.enqueue()).result(timeout=WAIT)
+    try:
+        async with asyncio.timeout(WAIT):
+            await app.close()
+    finally:
+        release.set()
 
 
 async def test_an_app_opened_again_has_a_new_lane(app: Windlass) -> None:
