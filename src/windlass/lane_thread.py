@@ -1,4 +1,7 @@
-"""The thread behind the lane: an event loop, the app opened on it, and a worker on the lane's own store."""
+"""The thread behind the lane: an event loop, the app opened on it, and a worker on the lane's own store.
+
+The worker is imported by the thread, not by whoever enqueues the first job: that takes a tenth of a second.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,12 @@ from windlass.model import Lane as TopicAndTask
 from windlass.registry import Registry
 from windlass.settings import DAY
 from windlass.stores import create_lane_store
-from windlass.worker import Worker
-from windlass.worker.backoff import Backoff
-from windlass.worker.waiting import Recovery, end, first_of
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
     from windlass.stores.memory.lane import LaneStore
     from windlass.task import Task
+    from windlass.worker import Worker
 
 OPEN_SECONDS: Final = 5.0
 """How long jobs wait for the app to be opened on this thread, so that handlers can enqueue; then they run."""
@@ -55,6 +56,8 @@ class LaneThread:
 
     def worker(self, store: LaneStore) -> Worker:
         """A worker for the lane's jobs, on the running event loop."""
+        from windlass.worker import Worker
+
         settings = self._app.settings
         return Worker(
             store,
@@ -111,6 +114,8 @@ class LaneThread:
             self._finish()
 
     async def _main(self) -> None:
+        from windlass.worker.waiting import end, first_of
+
         opening = asyncio.create_task(self._open_app())
         try:
             await asyncio.wait((opening,), timeout=OPEN_SECONDS)
@@ -131,6 +136,9 @@ class LaneThread:
 
     async def _open_app(self) -> None:
         """Handlers use the app as they do on any worker. The lane itself needs no database."""
+        from windlass.worker.backoff import Backoff
+        from windlass.worker.waiting import Recovery
+
         backoff = Backoff("opening the app for handlers of the lane", Recovery())
         while True:
             try:
