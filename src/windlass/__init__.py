@@ -30,7 +30,7 @@ from windlass.errors import (
 )
 from windlass.fleet import WorkerInfo
 from windlass.job import Attempt, Job, JobPage
-from windlass.lane import Lane, LaneStats
+from windlass.lane import LaneStats
 from windlass.model import BACKFILL, DISCOVERED, EXPLICIT, Count, JobError, Progress, State, Stats, TopicStats
 from windlass.options import BY_PAYLOAD
 from windlass.retry import Retry
@@ -60,7 +60,6 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "JobPage",
-    "Lane",
     "LaneStats",
     "LeaseLost",
     "LimitExceeded",

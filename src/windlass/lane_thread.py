@@ -77,7 +77,12 @@ class LaneThread:
         if self._begun.acquire(blocking=False):
             # Context variables of whoever happened to come first are not for all the jobs to come.
             run = contextvars.Context().run
-            threading.Thread(target=run, args=(self._serve,), name="windlass-lane", daemon=True).start()
+            try:
+                threading.Thread(target=run, args=(self._serve,), name="windlass-lane", daemon=True).start()
+            except BaseException:  # no thread to be had, or the interpreter ends: no job may wait for it
+                self.loop.close()
+                self._finish()
+                raise
 
     @property
     def ended(self) -> bool:

@@ -128,7 +128,7 @@ async def test_ten_thousand_submissions_are_let_in_or_refused_and_none_is_lost(t
     async def submit(name: str, count: int) -> None:
         nonlocal refused, longest
         for number in range(count):
-            task = slow if number % 2 else slow_on_a_thread
+            task: Any = slow if number % 2 else slow_on_a_thread
             began = time.perf_counter()
             try:
                 job = await task.enqueue((name, number))
