@@ -100,7 +100,7 @@ class BlockingJob(Twin[Job[R]], Generic[R]):
 
     @property
     def payload(self) -> Any:
-        """The JSON it was given (or raw bytes); None when bodies have not been loaded, or were never written."""
+        """The JSON it was given (or raw bytes); None when bodies are not loaded, or were never written."""
         return self._inner.payload
 
     @property
