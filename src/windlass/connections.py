@@ -84,6 +84,7 @@ class Connections:
 
     def users(self, besides: asyncio.AbstractEventLoop) -> int:
         """How many in this process have it open, those on one event loop left out."""
+        self._forget_dead_loops()
         return sum(
             connection.users
             for loop, connection in list(self._by_loop.items())
@@ -113,5 +114,5 @@ class Connections:
 
     def _forget_dead_loops(self) -> None:
         # A loop that ended without closing the app (a test that failed, say) must not be kept alive by us.
-        for loop in [loop for loop in self._by_loop if loop.is_closed()]:
-            del self._by_loop[loop]
+        for loop in [loop for loop in list(self._by_loop) if loop.is_closed()]:
+            self._by_loop.pop(loop, None)

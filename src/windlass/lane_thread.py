@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from windlass.connections import Connections
 from windlass.errors import WindlassError
@@ -26,7 +26,6 @@ from windlass.stores import create_lane_store
 if TYPE_CHECKING:
     from windlass.app import Windlass
     from windlass.stores.memory.lane import LaneStore
-    from windlass.task import Task
     from windlass.worker import Worker
 
 OPEN_SECONDS: Final = 5.0
@@ -123,7 +122,7 @@ class LaneThread:
 
         opening = asyncio.create_task(self._open_app())
         try:
-            await asyncio.wait((opening,), timeout=OPEN_SECONDS)
+            await first_of(asyncio.wait((opening,)), self._stop.wait(), asyncio.sleep(OPEN_SECONDS))
             store = self.store.sibling()
             store.stands_back = True
             worker = self.worker(store)
@@ -170,15 +169,11 @@ class _LaneTasks(Registry):
     """The app's tasks as the lane's worker sees them: those registered later, too."""
 
     def __init__(self, tasks: Registry) -> None:
-        super().__init__()
-        self._all = tasks
-
-    def resolve(self, topic: str, task: str) -> Task[..., Any] | None:
-        return self._all.resolve(topic, task)
+        self._tasks, self._names, self._by_topic = tasks._tasks, tasks._names, tasks._by_topic
 
     def lanes(
         self,
         topics: Iterable[str] | None = None,  # noqa: ARG002 - the store grants whatever is in it
         exclude: Collection[str] = (),  # noqa: ARG002
     ) -> tuple[TopicAndTask, ...]:
-        return tuple(TopicAndTask(task.topic, task.name) for task in self._all if not task.durable)
+        return tuple(TopicAndTask(task.topic, task.name) for task in self if not task.durable)

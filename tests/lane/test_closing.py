@@ -223,6 +223,92 @@ async def test_the_lane_needs_no_database(
     assert (await app.count(task="durable")).total == 1
 
 
+async def test_a_database_that_hangs_does_not_keep_the_app_open(
+    app: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the lane still waits for it, before its first job."""
+
+    async def hang() -> None:
+        await asyncio.sleep(10 * WAIT)
+
+    monkeypatch.setattr(app._connections, "open", hang)
+    monkeypatch.setattr("windlass.lane_thread.OPEN_SECONDS", 10 * WAIT)
+
+    @app.task(durable=False)
+    async def work() -> None: ...
+
+    job = await work.enqueue()
+    answer = asyncio.ensure_future(job.result())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(WAIT):
+        await app.close()
+    with pytest.raises((JobCancelled, NotOpen)):
+        await answer
+
+
+async def test_an_event_loop_that_ended_without_closing_does_not_keep_the_lane() -> None:
+    """It has nobody left who could close the app."""
+    app = Windlass("memory://")
+
+    @app.task(durable=False)
+    async def work() -> None: ...
+
+    async def forget_to_close() -> None:
+        await app.open()
+        await (await work.enqueue()).result(timeout=WAIT)
+
+    async with app:
+        await asyncio.to_thread(asyncio.run, forget_to_close())
+        assert lane_threads() == 1
+    await until(lambda: lane_threads() == 0)
+
+
+async def test_a_thread_that_cannot_be_started_is_told_and_tried_again(
+    app: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No job is left waiting for a lane that never began."""
+
+    @app.task(durable=False)
+    async def work() -> str:
+        return "done"
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await work.enqueue()
+    assert await (await work.enqueue()).result(timeout=WAIT) == "done"
+
+
+async def test_a_worker_that_breaks_takes_its_jobs_with_it_and_the_next_starts_anew(
+    app: Windlass, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bug of ours: nobody waits for ever, and the lane is not dead for the rest of the process."""
+
+    @app.task(durable=False)
+    async def work() -> str:
+        return "done"
+
+    enqueued = threading.Event()
+
+    async def broken(_: object) -> None:
+        enqueued.wait(WAIT)
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("windlass.worker.Worker.run", broken)
+        job = await work.enqueue()
+        enqueued.set()
+        with pytest.raises(JobCancelled):
+            await job.result(timeout=WAIT)
+        await until(lambda: lane_threads() == 0)
+    assert "the lane of non-durable tasks broke" in caplog.text
+    assert await (await work.enqueue()).result(timeout=WAIT) == "done"
+
+
 # -- the end of the process, and forks -------------------------------------------------------------------
 
 PROGRAM = """
