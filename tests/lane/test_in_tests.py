@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -106,6 +107,27 @@ async def test_inline_runs_non_durable_jobs_where_they_are_enqueued() -> None:
             assert len(done) == 7
         assert await (await work.enqueue("not inline any more")).result(timeout=WAIT) is not None
         assert done[-1] == ("not inline any more", "windlass-lane")
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+async def test_inline_a_handlers_own_enqueue_returns_when_that_job_has_run(is_durable: bool) -> None:
+    """Also when the worker that runs the handler is the one that takes it; a duplicate is not waited for."""
+    nested = Windlass("memory://")
+    states = []
+
+    @nested.task(durable=is_durable)
+    async def inner() -> None:
+        await asyncio.sleep(0.02)
+
+    @nested.task(durable=is_durable, key="once")
+    async def outer() -> None:
+        states.append((await inner.enqueue()).state)
+        states.append((await outer.enqueue()).state)
+
+    async with nested:
+        with inline(nested):
+            await outer.enqueue()
+    assert states == ["completed", "running"]
 
 
 async def test_inline_begins_when_the_lane_already_runs() -> None:

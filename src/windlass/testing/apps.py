@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, Final
 
 from windlass.app import Windlass
 from windlass.clock import Clock
 from windlass.job import Job
+
+LOOK_SECONDS: Final = 0.005
+"""How often an inline enqueue looks whether a job that another worker took has ended."""
 
 
 @asynccontextmanager
@@ -37,6 +41,11 @@ def inline(app: Windlass) -> Iterator[Windlass]:
         await app.run_until_idle(handle_signals=False, isolate=False)
         for job in jobs:
             await job.refresh()
+            # A job that a handler enqueued may have been taken by the worker that runs this handler. A
+            # duplicate may be the very job that waits here.
+            while job.state == "running" and not job.duplicate:
+                await asyncio.sleep(LOOK_SECONDS)
+                await job.refresh()
             if job.state == "failed":
                 await job.result(timeout=0)
 
