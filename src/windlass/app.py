@@ -183,6 +183,8 @@ class Windlass:
                 self, function, name=name, topic=topic, aliases=aliases, options=options
             )
             self.registry.add(task)
+            if not task.durable:
+                self.lane.prepare()
             return task
 
         return register if fn is None else register(fn)

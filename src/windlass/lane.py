@@ -18,6 +18,7 @@ from uuid import UUID
 from windlass.connections import Connections
 from windlass.errors import WrongState
 from windlass.model import State
+from windlass.stores import lane_store
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -76,6 +77,12 @@ class Lane:
         return "<Lane, not started>" if self._started is None else f"<Lane {self.stats()}>"
 
     # -- for the app ------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Import now, when a task is registered, what its first job would have to wait for."""
+        from windlass import lane_thread  # noqa: F401
+
+        lane_store()
 
     def open(self) -> LaneStore:
         """Where a non-durable job goes; the first one starts the lane. ``NotOpen`` unless the app is open."""
@@ -152,7 +159,7 @@ class Lane:
         self._started = None
 
     def _start(self) -> LaneThread:
-        from windlass.lane_thread import LaneThread  # here, because it brings the worker with it
+        from windlass.lane_thread import LaneThread
 
         with self._starting:
             started = self._started

@@ -21,7 +21,7 @@ from windlass.model import JobError
 from windlass.model import Lane as TopicAndTask
 from windlass.registry import Registry
 from windlass.settings import DAY
-from windlass.stores import create_lane_store
+from windlass.stores import lane_store
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -42,7 +42,7 @@ class LaneThread:
     """Runs the lane's jobs from ``begin`` to ``stop``. A daemon: a program that ends does not wait for it."""
 
     def __init__(self, app: Windlass, connections: Connections) -> None:
-        self.store: LaneStore = create_lane_store(clock=app.clock, capacity=app.settings.lane_capacity)
+        self.store: LaneStore = lane_store()(clock=app.clock, capacity=app.settings.lane_capacity)
         self.loop = asyncio.new_event_loop()
         self._app = app
         self._clock = app.clock  # of now: a test gives the app another one for a while

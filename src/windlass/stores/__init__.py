@@ -40,11 +40,11 @@ def create_store(url: str, *, clock: Clock | None = None, limits: StoreLimits | 
             raise _unknown(url)
 
 
-def create_lane_store(*, clock: Clock, capacity: int) -> LaneStore:
-    """A store in memory for the jobs of tasks that are not durable, which keeps what they carry."""
+def lane_store() -> type[LaneStore]:
+    """The store in memory for the jobs of tasks that are not durable, which keeps what they carry."""
     from windlass.stores.memory.lane import LaneStore
 
-    return LaneStore(clock=clock, capacity=capacity)
+    return LaneStore
 
 
 @asynccontextmanager
@@ -125,8 +125,8 @@ __all__ = [
     "Scratch",
     "Store",
     "StoreLimits",
-    "create_lane_store",
     "create_store",
+    "lane_store",
     "look_at_ground",
     "make_scratch",
 ]
