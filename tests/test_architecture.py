@@ -13,14 +13,14 @@ import windlass
 PACKAGE = Path(windlass.__file__).parent
 
 FOUNDATIONS = {
-    "__about__", "clock", "errors", "ids", "model", "names", "outcome", "payload", "retry", "urls",
+    "__about__", "carried", "clock", "errors", "ids", "model", "names", "outcome", "payload", "retry", "urls",
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.protocol"}
 HALL = {
-    "annotations", "app", "background", "benchmark", "blocking", "blocking_twins", "callbacks",
-    "connections", "context", "enqueueing", "filters", "fleet", "isolation", "job", "managing",
-    "mismatch", "options", "orders", "registry", "results", "returns", "settings", "shapes",
-    "signature", "steps", "succession", "task", "verification",
+    "annotations", "app", "background", "benchmark", "blocking", "blocking_twins", "callbacks", "calls",
+    "connections", "context", "enqueueing", "filters", "fleet", "isolation", "job", "lane",
+    "lane_thread", "managing", "mismatch", "options", "orders", "registry", "results", "returns",
+    "settings", "shapes", "signature", "steps", "succession", "task", "verification",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}

@@ -4,6 +4,7 @@ from windlass.__about__ import __version__
 from windlass.app import Windlass
 from windlass.context import Context
 from windlass.errors import (
+    Backpressure,
     Cancel,
     ConfigurationError,
     Directive,
@@ -31,6 +32,7 @@ from windlass.errors import (
 )
 from windlass.fleet import WorkerInfo
 from windlass.job import Attempt, Job, JobPage, Step
+from windlass.lane import LaneStats
 from windlass.model import BACKFILL, DISCOVERED, EXPLICIT, Count, JobError, Progress, State, Stats, TopicStats
 from windlass.options import BY_PAYLOAD
 from windlass.retry import Retry
@@ -43,6 +45,7 @@ __all__ = [
     "DISCOVERED",
     "EXPLICIT",
     "Attempt",
+    "Backpressure",
     "BoundTask",
     "Cancel",
     "ConfigurationError",
@@ -59,6 +62,7 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "JobPage",
+    "LaneStats",
     "LeaseLost",
     "LimitExceeded",
     "NotOpen",

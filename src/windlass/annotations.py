@@ -38,14 +38,17 @@ def parameters_of(fn: Callable[..., Any]) -> list[inspect.Parameter]:
     return list(signature.parameters.values())
 
 
-def hints_of(fn: Callable[..., Any], task: str) -> Mapping[str, Any]:
-    """The types of the handler's parameters and of its result, as objects."""
+def hints_of(fn: Callable[..., Any], task: str, *, needed: bool = True) -> Mapping[str, Any]:
+    """The types of the handler's parameters and of its result, as objects.
+
+    One that cannot be found is an error where it is ``needed`` to read a payload, and left out otherwise.
+    """
     target = plain_function(fn)
     try:
         return typing.get_type_hints(target, include_extras=True)
     except (NameError, AttributeError, TypeError):
         # One name could not be found: look at each annotation by itself, and in more places.
-        return _resolve_one_by_one(target, task)
+        return _resolve_one_by_one(target, task, needed=needed)
 
 
 def return_hint_of(fn: Callable[..., Any]) -> Any:
@@ -95,7 +98,7 @@ def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
     return unwrapped
 
 
-def _resolve_one_by_one(target: Callable[..., Any], task: str) -> Mapping[str, Any]:
+def _resolve_one_by_one(target: Callable[..., Any], task: str, *, needed: bool) -> Mapping[str, Any]:
     names = _names_around(target)
     hints: dict[str, Any] = {}
     for name, annotation in _raw_annotations(target).items():
@@ -105,7 +108,9 @@ def _resolve_one_by_one(target: Callable[..., Any], task: str) -> Mapping[str, A
             text = _text_of(annotation)
             if text.strip("'\"") in _CONTEXT_NAMES:
                 hints[name] = UnresolvedContext
-            elif name != "return":  # an unknown result type only means that results stay plain JSON
+            elif (
+                needed and name != "return"
+            ):  # an unknown result type only means that results stay plain JSON
                 raise ConfigurationError(
                     f"task {task!r}: the type {text} of parameter {name} cannot be found ({error}); "
                     "import it at run time, not only under TYPE_CHECKING"

@@ -27,6 +27,7 @@ from windlass.errors import (
 from windlass.filters import JobFilters, check_filter
 from windlass.fleet import WorkerInfo, worker_info
 from windlass.job import Job, JobPage
+from windlass.lane import Lane
 from windlass.model import FOREVER, BodyFormat, Count, JobRecord, NewJob, State, Stats, TopicStats
 from windlass.names import check_topic, check_wire_topic, shorten, suggest
 from windlass.options import (
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from windlass.background import WorkerThread
     from windlass.blocking_twins import BlockingWindlass
     from windlass.context import Context
+    from windlass.stores.memory.lane import LaneStore
     from windlass.succession import Succession
     from windlass.worker import Worker
 
@@ -78,6 +80,7 @@ class Windlass:
         self.url = self.settings.url  # of the store in use
         self.unopenable: str | None = None  # why this process may not open it, see ``isolation``
         self._connections = self._connections_to(self.settings.url)
+        self.lane = Lane(self, self._connections)
 
     def __repr__(self) -> str:
         return f"<Windlass with {len(self.registry)} tasks>"  # the URL may hold a password
@@ -92,8 +95,16 @@ class Windlass:
         return self
 
     async def close(self) -> None:
-        """Finish what was accepted and let go of the store."""
-        await self._connections.close()
+        """Finish what was accepted and let go of the store.
+
+        The last to close in a process ends the lane: its running handlers have ``shutdown_grace`` seconds,
+        jobs that wait there are dropped.
+        """
+        try:
+            await self.lane.before_close()
+        finally:
+            await self._connections.close()
+        await self.lane.after_close()
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -106,16 +117,18 @@ class Windlass:
     @contextmanager
     def on_store(self, url: str, *, clock: Clock | None = None) -> Iterator[Self]:
         """Use another store for a while: how tests run an app's tasks on ``memory://``."""
-        before = (self.clock, self._connections, self.portal, self.url)
+        before = (self.clock, self._connections, self.portal, self.url, self.lane)
         self.clock = clock or SystemClock()
         self.url = url
         self._connections = self._connections_to(url)
         self.portal = Portal(self)
+        self.lane = Lane(self, self._connections, by_hand=self.lane.by_hand)
         try:
             yield self
         finally:
             self.portal.close()
-            self.clock, self._connections, self.portal, self.url = before
+            self.lane.abandon()
+            self.clock, self._connections, self.portal, self.url, self.lane = before
 
     def _connections_to(self, url: str) -> Connections:
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
@@ -171,14 +184,18 @@ class Windlass:
                 self, function, name=name, topic=topic, aliases=aliases, options=options
             )
             self.registry.add(task)
+            if not task.durable:
+                self.lane.prepare()
             return task
 
         return register if fn is None else register(fn)
 
     def json_schema(self) -> dict[str, Any]:
-        """JSON Schema of everything that can be enqueued: a union of the tasks, told apart by ``task``."""
+        """JSON Schema of every payload: a union of the durable tasks, told apart by ``task``."""
         definitions = {
-            task.name: task.json_schema(f"#/$defs/{_pointer(task.name)}/$defs/") for task in self.registry
+            task.name: task.json_schema(f"#/$defs/{_pointer(task.name)}/$defs/")
+            for task in self.registry
+            if task.durable
         }
         return {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -260,7 +277,8 @@ class Windlass:
 
     async def get(self, job_id: UUID | str) -> Job[Any]:
         """One job with its bodies and errors, or ``JobNotFound``."""
-        return Job(self, await managing.get(self.store, managing.check_job_id(job_id)))
+        wanted = managing.check_job_id(job_id)
+        return Job(self, await managing.get(self._store_of(wanted), wanted))
 
     async def jobs(
         self,
@@ -302,15 +320,18 @@ class Windlass:
         wanted = managing.check_job_id(job_id)
         seconds = None if timeout is None else check_seconds("timeout", timeout, 0)
         connection = self._connections.current()
+        lane = self.lane.holder(wanted)
+        store = lane or connection.store
+        results = connection.waiter(store, self.settings.poll_interval)
         loop = asyncio.get_running_loop()
         started = loop.time()
         while True:
             remaining = None if seconds is None else max(0.0, seconds - (loop.time() - started))
             # With no time left to wait, one look is all there is.
-            ended = remaining != 0 and await connection.results.wait(wanted, remaining)
-            record = await managing.get(connection.store, wanted)
+            ended = remaining != 0 and await results.wait(wanted, remaining)
+            record = await managing.get(store, wanted)
             if record.state.final:
-                return self._result_of(record)
+                return self._result_of(record, lane)
             if not ended:  # otherwise it was final and has been requeued since: wait on
                 raise ResultTimeout(f"job {wanted} did not finish within {seconds:g} s; it goes on")
 
@@ -324,15 +345,18 @@ class Windlass:
 
     async def requeue(self, job_id: UUID | str) -> None:
         """Run a failed or cancelled job again, from its first attempt."""
-        await managing.act(self.store, "requeue", managing.check_job_id(job_id))
+        wanted = managing.check_job_id(job_id)
+        await managing.act(self._store_of(wanted), "requeue", wanted)
 
     async def cancel(self, job_id: UUID | str) -> bool:
         """Cancel a job: True when it ended at once, False when its worker has been asked to stop."""
-        return await managing.act(self.store, "cancel", managing.check_job_id(job_id))
+        wanted = managing.check_job_id(job_id)
+        return await managing.act(self._store_of(wanted), "cancel", wanted)
 
     async def delete(self, job_id: UUID | str) -> None:
         """Remove a job that is not running, with everything that belongs to it."""
-        await managing.act(self.store, "delete", managing.check_job_id(job_id))
+        wanted = managing.check_job_id(job_id)
+        await managing.act(self._store_of(wanted), "delete", wanted)
 
     async def requeue_all(self, **filters: Unpack[JobFilters]) -> int:
         """Requeue every failed or cancelled job that matches; how many."""
@@ -402,8 +426,19 @@ class Windlass:
         await self._workers(options).run()
 
     async def run_until_idle(self, **options: Unpack[WorkerOptions]) -> int:
-        """Run jobs until none is due, for tests and scripts; how many attempts that took."""
-        return await self._workers(options).run_until_idle()
+        """Run jobs until none is due, for tests and scripts; how many attempts that took.
+
+        Returns when the lane has nothing to do either; what it ran on its own thread is not counted.
+        """
+        ran = 0
+        while True:
+            granted = self.lane.granted
+            # Without any task the worker says so; with non-durable ones alone it has nothing to do.
+            if not self.registry or any(task.durable for task in self.registry):
+                ran += await self._workers(options).run_until_idle()
+            ran += await self.lane.run_until_idle()
+            if self.lane.granted == granted:
+                return ran
 
     def _workers(self, options: WorkerOptions) -> Succession:
         from windlass.succession import Succession
@@ -411,12 +446,19 @@ class Windlass:
         inner: WorkerOptions = {**options, "handle_signals": False}
         return Succession(lambda: self.worker(**inner), handle_signals=options.get("handle_signals", True))
 
-    def _result_of(self, record: JobRecord) -> Any:
+    def _store_of(self, job_id: UUID) -> Store:
+        """Where a job is: in the lane of this process, or where all the others are."""
+        store = self.store  # first of all: an app that is not open answers nothing
+        return self.lane.holder(job_id) or store
+
+    def _result_of(self, record: JobRecord, lane: LaneStore | None) -> Any:
         error = record.newest_error
         if record.state is State.FAILED:
             raise JobFailed(record.id, error)
         if record.state is State.CANCELLED:
             raise JobCancelled(record.id, error)
+        if lane is not None:
+            return lane.result_of(record.id)
         task = self.registry.resolve(record.topic, record.task)
         if task is not None:
             return task.decode_result(record.result)

@@ -100,7 +100,7 @@ class BlockingJob(Twin[Job[R]], Generic[R]):
 
     @property
     def payload(self) -> Any:
-        """The JSON it was given (or raw bytes); None when the bodies have not been loaded."""
+        """The JSON it was given (or raw bytes); None when bodies are not loaded, or were never written."""
         return self._inner.payload
 
     @property
@@ -360,5 +360,8 @@ class BlockingWindlass(AppTwin[Windlass]):
         self._portal.run(self._inner.run_worker, **options)
 
     def run_until_idle(self, **options: Unpack[WorkerOptions]) -> int:
-        """Run jobs until none is due, for tests and scripts; how many attempts that took."""
+        """Run jobs until none is due, for tests and scripts; how many attempts that took.
+
+        Returns when the lane has nothing to do either; what it ran on its own thread is not counted.
+        """
         return self._portal.run(self._inner.run_until_idle, **options)

@@ -9,6 +9,7 @@ gets one in ``async with app``, the thread behind ``.sync`` gets one at the firs
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass, field
 
 from windlass.errors import NotOpen
@@ -26,6 +27,16 @@ class Connection:
     users: int = 0  # nested ``async with app`` on one loop share it; the last one closes it
     opened: bool = False
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lane_results: ResultWaiter | None = None  # for jobs of the lane, once somebody waits for one
+    pid: int = field(default_factory=os.getpid)  # a forked child inherits what its parent had open
+
+    def waiter(self, store: Store, poll_interval: float) -> ResultWaiter:
+        """Who waits here for jobs of this store: the connection's own, or the lane's."""
+        if store is self.store:
+            return self.results
+        if self.lane_results is None or self.lane_results.store is not store:
+            self.lane_results = ResultWaiter(store, poll_interval)
+        return self.lane_results
 
 
 class Connections:
@@ -67,7 +78,22 @@ class Connections:
         if connection.users == 0:
             del self._by_loop[loop]
             await connection.results.close()
+            if connection.lane_results is not None:
+                await connection.lane_results.close()
             await connection.store.close()
+
+    def users(self, besides: asyncio.AbstractEventLoop) -> int:
+        """How many in this process have it open, those on one event loop left out."""
+        self._forget_dead_loops()
+        return sum(
+            connection.users
+            for loop, connection in list(self._by_loop.items())
+            if loop is not besides and connection.pid == os.getpid()
+        )
+
+    def open_here(self) -> bool:
+        """Whether somebody on the running loop has it open."""
+        return asyncio.get_running_loop() in self._by_loop
 
     def current(self) -> Connection:
         """The running loop's connection; outside of any loop the only one there is."""
@@ -88,5 +114,5 @@ class Connections:
 
     def _forget_dead_loops(self) -> None:
         # A loop that ended without closing the app (a test that failed, say) must not be kept alive by us.
-        for loop in [loop for loop in self._by_loop if loop.is_closed()]:
-            del self._by_loop[loop]
+        for loop in [loop for loop in list(self._by_loop) if loop.is_closed()]:
+            self._by_loop.pop(loop, None)

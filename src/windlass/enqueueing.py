@@ -22,7 +22,7 @@ _TRIES: Final = 5
 
 async def submit(app: Windlass, job: NewJob) -> Job[Any]:
     """Write a job that is already checked; its handle."""
-    store = app.store
+    store = app.store if type(job.payload) is bytes else app.lane.open()
     answer = (await store.enqueue((job,)))[0]
     if answer.duplicate:
         ((_, handle),) = await _find(app, store, (job,), [(0, answer)])
@@ -36,12 +36,16 @@ async def submit(app: Windlass, job: NewJob) -> Job[Any]:
 async def submit_many(app: Windlass, jobs: Sequence[NewJob]) -> list[Job[Any]]:
     """Write jobs that are already checked; their handles, in the same order.
 
-    One store call for each ``MAX_ENQUEUE_BATCH`` jobs.
+    One store call for each ``MAX_ENQUEUE_BATCH`` jobs; a single one for the lane, which takes all or none.
     """
-    store = app.store
+    store: Store
+    if not jobs or type(jobs[0].payload) is bytes:
+        store, size = app.store, MAX_ENQUEUE_BATCH
+    else:
+        store, size = app.lane.open(), len(jobs)
     handles: list[Job[Any]] = []
-    for start in range(0, len(jobs), MAX_ENQUEUE_BATCH):
-        batch = jobs[start : start + MAX_ENQUEUE_BATCH]
+    for start in range(0, len(jobs), size):
+        batch = jobs[start : start + size]
         answers = await store.enqueue(batch)
         handles.extend([Job(app, Fresh(job, answer)) for job, answer in zip(batch, answers, strict=True)])
         duplicates = [(start + index, answer) for index, answer in enumerate(answers) if answer.duplicate]

@@ -6,6 +6,7 @@
     ├── InvalidInput (ValueError)      bad topic, payload, time or option; nothing was written
     │   ├── InvalidPayload             the payload is not storable JSON or does not fit the task
     │   └── LimitExceeded              a configured maximum would be passed
+    ├── Backpressure                   the lane of non-durable tasks is full; nothing was enqueued
     ├── HandlerNotFound                no task of that name, and unknown tasks are refused
     ├── JobNotFound (LookupError)      no such job, or not one this caller may see
     ├── WrongState                     the job is not in a state that allows this
@@ -61,6 +62,12 @@ class LimitExceeded(InvalidInput):
     """A configured maximum (payload bytes, topics, jobs per topic, …) would be passed."""
 
     code = "limit_exceeded"
+
+
+class Backpressure(WindlassError):
+    """The lane of non-durable tasks is full. Nothing was enqueued; trying again later may work."""
+
+    code = "backpressure"
 
 
 class HandlerNotFound(WindlassError):

@@ -188,7 +188,7 @@ class Job(Generic[R]):
 
     @property
     def payload(self) -> Any:
-        """The JSON it was given (or raw bytes); None when the bodies have not been loaded."""
+        """The JSON it was given (or raw bytes); None when bodies are not loaded, or were never written."""
         body = self.record.payload
         if body is None or self.record.format is BodyFormat.BYTES:
             return body

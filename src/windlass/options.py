@@ -33,6 +33,9 @@ MIN_MEMORY: Final = 16 * 2**20
 MAX_MEMORY: Final = 2**40
 """What a handler may be given to use, in bytes."""
 
+LANE_RETENTION: Final = 3600.0
+"""Seconds that finished jobs of non-durable tasks are remembered, unless their task or the app says less."""
+
 _memory = re.compile(r"(\d{1,15}(?:\.\d{1,15})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _FIRST_MOMENT: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MOMENT: Final = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
@@ -66,6 +69,7 @@ class TaskOptions(TypedDict, total=False):
     on_success: SuccessCallback | None
     on_failure: ErrorCallback | None
     fallback: ErrorCallback | None
+    durable: bool
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -134,7 +138,19 @@ def check_task_options(given: Mapping[str, Any], settings: Settings) -> TaskOpti
             f"memory_limit is {shorten(given['memory_limit'])}, but only a handler in a process of its own "
             'has one; add isolation="process"'
         )
+    if not checked.setdefault("durable", True):
+        _make_non_durable(checked, settings)
     return checked  # type: ignore[return-value]  # built key by key from TaskOptions' own keys
+
+
+def _make_non_durable(checked: dict[str, Any], settings: Settings) -> None:
+    if "isolation" in checked:
+        raise InvalidInput(
+            'durable is False together with isolation="process"; objects cannot be handed to another '
+            "process as they are. Leave one of them out"
+        )
+    retention = LANE_RETENTION if settings.retention is None else min(LANE_RETENTION, settings.retention)
+    checked.setdefault("retention", retention)
 
 
 def make_template(
@@ -155,6 +171,11 @@ def make_template(
         retention_failed = retention
     expires = merged.get("expires")
     key = merged.get("key")
+    if key is BY_PAYLOAD and not merged.get("durable", True):
+        raise InvalidInput(
+            f"key is BY_PAYLOAD, but task {task!r} is not durable: objects have no JSON to compare them by; "
+            "give a key as text"
+        )
     retry = given.get("retry")  # a task's own policy is looked up when the job runs, not copied into it
     return Template(
         NewJob(
@@ -218,6 +239,10 @@ def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) ->
                         f"isolation is {shorten(value)}; it can be 'process'. Without it async handlers run "
                         "on the worker's event loop and plain functions on threads"
                     )
+                checked[name] = value
+            case "durable":
+                if not isinstance(value, bool):
+                    raise InvalidInput(f"durable is {shorten(value)}; it must be True or False")
                 checked[name] = value
             case "memory_limit":
                 checked[name] = check_memory(name, value)

@@ -72,24 +72,27 @@ class Registry:
     def lanes(self, topics: Iterable[str] | None = None, exclude: Collection[str] = ()) -> tuple[Lane, ...]:
         """What a worker of this app can run, narrowed to ``topics`` and without ``exclude``.
 
+        Tasks that are not durable are left out: their jobs are in no store, and run where they were enqueued.
+
         A topic that is asked for and is home to no task here gets a lane for every task: that is how jobs
         routed there with ``options(topic=…)`` find a worker.
         """
         lanes: dict[Lane, None] = {}  # a set that keeps its order
-        for name, task in self._names.items():
+        durable = {name: task for name, task in self._names.items() if task.durable}
+        for name, task in durable.items():
             lanes[Lane(task.topic, name)] = None
             if is_topic(name):
                 lanes[Lane(name, "")] = None
                 # Jobs enqueued before a rename wait in the topic of the old name, under the old name.
                 lanes[Lane(name, name)] = None
         for topic, tasks in self._by_topic.items():
-            if len(tasks) == 1:
+            if len(tasks) == 1 and tasks[0].durable:
                 lanes[Lane(topic, "")] = None
         if topics is not None:
             wanted = [check_wire_topic(topic) for topic in topics]
             for topic in wanted:
                 if topic not in self._by_topic:
-                    lanes.update((Lane(topic, name), None) for name in self._names)
+                    lanes.update((Lane(topic, name), None) for name in durable)
             lanes = {lane: None for lane in lanes if lane.topic in set(wanted)}
         excluded = {check_wire_topic(topic) for topic in exclude}
         return tuple(lane for lane in lanes if lane.topic not in excluded)

@@ -21,7 +21,7 @@ class ResultWaiter:
     """Tells callers when their jobs are in a final state. Lives on one event loop, next to its store."""
 
     def __init__(self, store: Store, poll_interval: float) -> None:
-        self._store = store
+        self.store = store
         self._poll_interval = poll_interval
         self._waiting: dict[UUID, set[asyncio.Future[None]]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -59,7 +59,7 @@ class ResultWaiter:
 
     async def _watch(self) -> None:
         try:
-            async with self._store.wakeups(finished=True) as hints:
+            async with self.store.wakeups(finished=True) as hints:
                 self._hints = hints
                 while self._waiting:
                     began = time.monotonic()
@@ -82,7 +82,7 @@ class ResultWaiter:
         try:
             for start in range(0, len(job_ids), MAX_BATCH):
                 batch = job_ids[start : start + MAX_BATCH]
-                for job_id, state in zip(batch, await self._store.states(batch), strict=True):
+                for job_id, state in zip(batch, await self.store.states(batch), strict=True):
                     if state is None:
                         self._end(job_id, JobNotFound(f"there is no job {job_id}; it may have been deleted"))
                     elif state.final:

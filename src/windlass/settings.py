@@ -178,6 +178,12 @@ class Settings:
         1000,
         none_means="chosen by the worker",
     )
+    lane_capacity: int = _setting(
+        Kind.NUMBER, 256, "Most jobs of non-durable tasks that wait in a process.", 1, 1_000_000
+    )
+    lane_concurrency: int = _setting(
+        Kind.NUMBER, 4, "Handlers of non-durable tasks a process runs at a time.", 1, 10_000
+    )
     strict_tasks: bool = _setting(Kind.SWITCH, False, "Refuse to enqueue tasks this app does not know.")
     migrate: bool = _setting(Kind.SWITCH, True, "Bring the schema up to date when the app opens.")
     tenant: str = _setting(Kind.TEXT, ROOT_TENANT, "The tenant of jobs that are given none.")
@@ -200,6 +206,8 @@ class SettingOptions(TypedDict, total=False):
     shutdown_grace: float | timedelta
     poll_interval: float | timedelta
     prefetch: int | None
+    lane_capacity: int
+    lane_concurrency: int
     strict_tasks: bool
     migrate: bool
     tenant: str

@@ -29,24 +29,50 @@ from windlass.shapes import (
 )
 
 
-class Signature:
+class Handler:
+    """A task's function, its parameters, and which of them is the context."""
+
+    def __init__(self, fn: Callable[..., Any], task: str, *, types_needed: bool = True) -> None:
+        self.task = task
+        self._fn = fn
+        self.is_async = is_async(fn, f"task {task!r}")
+        self.hints = hints_of(fn, task, needed=types_needed)
+        self.parameters = parameters_of(fn)
+        self.context = _context_of(self.parameters, self.hints, task)
+        self._context_first = bool(
+            self.parameters
+            and self.parameters[0].name == self.context
+            and self.parameters[0].kind is not inspect.Parameter.KEYWORD_ONLY
+        )
+
+    @property
+    def context_fits_anywhere(self) -> bool:
+        """Whether any number of arguments by position leaves the context its place."""
+        kinds = {parameter.name: parameter.kind for parameter in self.parameters}
+        return (
+            self.context is None
+            or self._context_first
+            or kinds[self.context] is inspect.Parameter.KEYWORD_ONLY
+        )
+
+    def invoke(self, context: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the handler; a coroutine for an async one."""
+        if self.context is None:
+            return self._fn(*args, **kwargs)
+        if self._context_first:
+            return self._fn(context, *args, **kwargs)
+        kwargs[self.context] = context
+        return self._fn(*args, **kwargs)
+
+
+class Signature(Handler):
     """How one task's payload is checked, written, read, and handed to its function."""
 
     def __init__(self, fn: Callable[..., Any], task: str) -> None:
-        self._task = task
-        self._fn = fn
-        self.is_async = is_async(fn, f"task {task!r}")
-        hints = hints_of(fn, task)
-        parameters = parameters_of(fn)
-        self.context = _context_of(parameters, hints, task)
-        self._context_first = bool(
-            parameters
-            and parameters[0].name == self.context
-            and parameters[0].kind is not inspect.Parameter.KEYWORD_ONLY
-        )
-        self._shape = _shape_of(task, parameters, hints, self.context)
+        super().__init__(fn, task)
+        self._shape = _shape_of(task, self.parameters, self.hints, self.context)
         self.format = self._shape.format
-        self._returns = ReturnType(hints.get("return", Any))
+        self._returns = ReturnType(self.hints.get("return", Any))
 
     # -- the way in -------------------------------------------------------------------------------------
 
@@ -70,22 +96,13 @@ class Signature:
         """The handler's arguments, or ``InvalidPayload``. The task decides how a body is read."""
         return self._shape.decode(body)
 
-    def invoke(self, context: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the handler; a coroutine for an async one."""
-        if self.context is None:
-            return self._fn(*args, **kwargs)
-        if self._context_first:
-            return self._fn(context, *args, **kwargs)
-        kwargs[self.context] = context
-        return self._fn(*args, **kwargs)
-
     def decode_result(self, body: bytes | None) -> Any:
         """A stored result as the type the handler is annotated to return."""
         return None if body is None else self._returns.read(body)
 
     def json_schema(self, prefix: str = "#/$defs/") -> dict[str, Any]:
         """JSON Schema of the payload, complete in itself; references start with ``prefix``."""
-        schema = {**self._shape.schema(prefix), "title": self._task}
+        schema = {**self._shape.schema(prefix), "title": self.task}
         if doc := inspect.getdoc(self._fn):
             schema.setdefault("description", doc.partition("\n\n")[0].replace("\n", " "))
         return schema

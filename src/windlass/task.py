@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 from windlass import payload
 from windlass.annotations import plain_function
 from windlass.callbacks import Callbacks
+from windlass.calls import CallSignature
+from windlass.carried import Carried
 from windlass.enqueueing import submit, submit_many
 from windlass.errors import ConfigurationError, InvalidInput, InvalidPayload
 from windlass.isolation import importing_module
@@ -55,12 +57,16 @@ class Task(Generic[P, R]):
         except InvalidInput as error:
             raise ConfigurationError(f"task {self.name!r} ({self.location}): {error}") from None
         self.defaults: Mapping[str, Any] = MappingProxyType(dict(checked))
+        self.durable = checked["durable"]
         self.isolation = checked.get("isolation")
         self.callbacks = Callbacks.among(self.defaults)
         self.memory_limit: int | None = self.defaults.get("memory_limit")
         self.registered_by = importing_module() if self.isolation is not None else None
-        self.signature = Signature(fn, self.name)
-        self._template = self._make_template({})
+        self.signature = Signature(fn, self.name) if self.durable else CallSignature(fn, self.name)
+        try:
+            self._template = self._make_template({})
+        except InvalidInput as error:
+            raise ConfigurationError(f"task {self.name!r} ({self.location}): {error}") from None
 
     def __repr__(self) -> str:
         return f"<Task {self.name} on {self.topic}>"
@@ -118,6 +124,8 @@ class Task(Generic[P, R]):
         """What the function returned, as stored; nothing for None."""
         if value is None:
             return None
+        if not self.durable:
+            return Carried.of(value)
         return payload.encode(value, limit=limit, what="result", limit_name="max_result_bytes")
 
     def decode_result(self, body: bytes | None) -> Any:

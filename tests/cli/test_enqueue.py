@@ -129,6 +129,19 @@ def test_json_answers_programs(enqueue: Run) -> None:
     assert answer == {"id": answer["id"], "duplicate": False, "replaced": False}
 
 
+@pytest.mark.parametrize("arguments", [("{}",), ("--many", "-")])
+def test_a_task_that_is_not_durable_is_refused(
+    run: Run, project: Project, arguments: tuple[str, ...]
+) -> None:
+    """Its job would live in this command, and end with it."""
+    (project.directory / "lane.py").write_text(
+        "from jobs import app\n\n@app.task(durable=False)\ndef mine() -> None: ...\n"
+    )
+    answer = run("enqueue", "mine", *arguments, "--app", "lane:app", input="{}\n")
+    assert answer.code == 2
+    assert "task 'mine' is not durable" in answer.errors
+
+
 def test_topic_moves_the_job_of_a_known_task(run: Run, project: Project) -> None:
     """--topic needs to know the task: without it the name would be lost."""
     answer = run("enqueue", "send_digest", '{"user_id": "42"}', "--topic", "bulk", "--app", "jobs:app")

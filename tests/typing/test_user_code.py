@@ -61,6 +61,15 @@ def isolated(n: int) -> int:
     return n
 
 
+@app.task(durable=False)
+def in_process(ctx: Context, call: Callable[[], int], order: Order) -> Callable[[], int]:
+    return call
+
+
+@app.task(durable="no")  # refused: call-overload|arg-type
+def not_durable() -> None: ...
+
+
 @app.task(isolation="thread")  # refused: call-overload|arg-type
 def misplaced() -> None: ...
 
@@ -135,6 +144,8 @@ async def main() -> None:
     reveal_type(options_async)  # reveals: Task[[user_id: str], dict[str, int]]
     reveal_type(options_sync)  # reveals: Task[[*, user_id: str], str]
     reveal_type(isolated)  # reveals: Task[[n: int], int]
+    reveal_type(in_process)  # reveals: Task[[call: def () -> int, order: Order], def () -> int]
+    reveal_type(app.lane.stats().waiting)  # reveals: int
     reveal_type(empty)  # reveals: Task[[], bytes]
 
     job = await plain_async.enqueue(user_id="42")

@@ -161,7 +161,14 @@ async def _enqueue_one(
 
 def _check_with_app(app: Windlass, name: str, options: EnqueueOptions, context: click.Context) -> None:
     """What can only be said once the app is known, and before anything is opened."""
-    if "topic" in options and app.registry.resolve(name, "") is None:
+    task = app.registry.resolve(name, "")
+    if task is not None and not task.durable:
+        raise click.UsageError(
+            f"task {name!r} is not durable: its jobs run in the process that enqueues them, and this command "
+            "ends; enqueue it from the program that is to run it",
+            context,
+        )
+    if "topic" in options and task is None:
         raise click.UsageError(
             f"--topic moves a task's job to another topic, but no task {name!r} is known here; "
             "give --app, or enqueue to the topic by its name",

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError, StoreError
 from windlass.stores.protocol import Store, StoreLimits
 from windlass.stores.scratch import Ground, Scratch
 from windlass.urls import shown_url
+
+if TYPE_CHECKING:
+    from windlass.stores.memory.lane import LaneStore
 
 
 def create_store(url: str, *, clock: Clock | None = None, limits: StoreLimits | None = None) -> Store:
@@ -34,6 +38,13 @@ def create_store(url: str, *, clock: Clock | None = None, limits: StoreLimits | 
             return PostgresStore(url, clock=clock, limits=limits)
         case _:
             raise _unknown(url)
+
+
+def lane_store() -> type[LaneStore]:
+    """The store in memory for the jobs of tasks that are not durable, which keeps what they carry."""
+    from windlass.stores.memory.lane import LaneStore
+
+    return LaneStore
 
 
 @asynccontextmanager
@@ -109,4 +120,13 @@ def _unknown(url: str) -> ConfigurationError:
     )
 
 
-__all__ = ["Ground", "Scratch", "Store", "StoreLimits", "create_store", "look_at_ground", "make_scratch"]
+__all__ = [
+    "Ground",
+    "Scratch",
+    "Store",
+    "StoreLimits",
+    "create_store",
+    "lane_store",
+    "look_at_ground",
+    "make_scratch",
+]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, Final
 
 from windlass.app import Windlass
 from windlass.clock import Clock
 from windlass.job import Job
+
+LOOK_SECONDS: Final = 0.005
+"""How often an inline enqueue looks whether a job that another worker took has ended."""
 
 
 @asynccontextmanager
@@ -31,17 +35,24 @@ def inline(app: Windlass) -> Iterator[Windlass]:
     Everything else is as always: payloads are checked, keys are unique, retries wait for their time. Only
     tasks with ``isolation="process"`` run in this process like others, where mocks and debuggers reach them.
     """
-    before = app.after_enqueue
+    before = (app.after_enqueue, app.lane.by_hand)
 
     async def run_at_once(jobs: list[Job[Any]]) -> None:
         await app.run_until_idle(handle_signals=False, isolate=False)
         for job in jobs:
             await job.refresh()
+            # A job that a handler enqueued may have been taken by the worker that runs this handler. A
+            # duplicate may be the very job that waits here.
+            while job.state == "running" and not job.duplicate:
+                await asyncio.sleep(LOOK_SECONDS)
+                await job.refresh()
             if job.state == "failed":
                 await job.result(timeout=0)
 
     app.after_enqueue = run_at_once
+    app.lane.run_by_hand(True)
     try:
         yield app
     finally:
-        app.after_enqueue = before
+        app.after_enqueue = before[0]
+        app.lane.run_by_hand(before[1])

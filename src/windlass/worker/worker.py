@@ -94,7 +94,7 @@ class Worker:
         self.lanes = registry.lanes(topics, exclude_topics)
         if not self.lanes:
             raise ConfigurationError(
-                "this worker has nothing to run: no task is registered"
+                f"this worker has nothing to run: no {'durable ' if len(registry) else ''}task is registered"
                 + (" on the topics it was given" if topics is not None or exclude_topics else "")
             )
         for topic, limit in (topic_concurrency or {}).items():

@@ -50,6 +50,9 @@ class Book:
         self._last_number += 1
         return self._last_number
 
+    def admit(self, number: int) -> None:
+        """So many new jobs are about to be added. Here any number is welcome; a lane has a capacity."""
+
     def add(self, job: Job, now: int) -> None:
         """Take in a new job."""
         self.jobs[job.id] = job
@@ -130,6 +133,8 @@ class Book:
         self._removed += 1
         if self._removed > len(self.jobs) + 64:
             self._in_order = [kept for kept in self._in_order if not kept.removed]
+            self._expiries = [entry for entry in self._expiries if not entry[2].removed]
+            heapq.heapify(self._expiries)
             self._removed = 0
         if job.topic not in self.counts:
             self.ready.pop(job.topic, None)
@@ -209,6 +214,16 @@ class Book:
         """How many jobs of a topic are pending or running."""
         counts = self.counts.get(topic, Counter())
         return counts[State.PENDING] + counts[State.RUNNING]
+
+    @property
+    def granted(self) -> int:
+        """How often a job has been granted so far."""
+        return self._last_fence
+
+    @property
+    def pending(self) -> int:
+        """How many jobs are pending, whatever their topic: those that are neither running nor finished."""
+        return len(self.jobs) - len(self.leases) - len(self.finished) - len(self.kept_for_ever)
 
     # -- doubting -----------------------------------------------------------------------------------------
 

@@ -71,6 +71,7 @@ def _refuse_what_cannot_be_written(book: Book, jobs: Sequence[NewJob], limits: S
     problem = limit_problem(limits, added, topics=book.counts.keys, active=book.active)
     if problem is not None:
         raise problem
+    book.admit(len(ids))
 
 
 def claim(book: Book, request: ClaimRequest, now: int) -> Claim:

@@ -1,0 +1,179 @@
+"""The thread behind the lane: an event loop, the app opened on it, and a worker on the lane's own store.
+
+The worker is imported by the thread, not by whoever enqueues the first job: that takes a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import logging
+import os
+import socket
+import threading
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Final
+
+from windlass.connections import Connections
+from windlass.errors import WindlassError
+from windlass.model import JobError
+from windlass.model import Lane as TopicAndTask
+from windlass.registry import Registry
+from windlass.settings import DAY
+from windlass.stores import lane_store
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.stores.memory.lane import LaneStore
+    from windlass.worker import Worker
+
+OPEN_SECONDS: Final = 5.0
+"""How long jobs wait for the app to be opened on this thread, so that handlers can enqueue; then they run."""
+
+DROPPED: Final = JobError(
+    "job_canceled", "the app was closed before this job had finished; it is not durable", retryable=False
+)
+
+_log = logging.getLogger("windlass.lane")
+
+
+class LaneThread:
+    """Runs the lane's jobs from ``begin`` to ``stop``. A daemon: a program that ends does not wait for it."""
+
+    def __init__(self, app: Windlass, connections: Connections) -> None:
+        self.store: LaneStore = lane_store()(clock=app.clock, capacity=app.settings.lane_capacity)
+        self.loop = asyncio.new_event_loop()
+        self._app = app
+        self._clock = app.clock  # of now: a test gives the app another one for a while
+        self._connections = connections
+        self._begun = threading.Lock()
+        self._stop = asyncio.Event()
+        self._stop_now = False
+        self._dropped = 0
+        self._end: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    def worker(self, store: LaneStore) -> Worker:
+        """A worker for the lane's jobs, on the running event loop."""
+        from windlass.worker import Worker
+
+        settings = self._app.settings
+        return Worker(
+            store,
+            _LaneTasks(self._app.registry),
+            settings,
+            name=f"{socket.gethostname()[:150]}:{os.getpid()}:lane",
+            concurrency=settings.lane_concurrency,
+            prefetch=0,  # so that a job waits in the store, where it is counted, until it starts
+            lease=DAY,  # nobody else could run them: a process that was stopped for a while goes on
+            handle_signals=False,
+            isolate=False,
+            clock=self._clock,
+        )
+
+    def begin(self) -> None:
+        """Start the thread, unless somebody has. Does not wait for it."""
+        if self._begun.acquire(blocking=False):
+            # Context variables of whoever happened to come first are not for all the jobs to come.
+            run = contextvars.Context().run
+            try:
+                threading.Thread(target=run, args=(self._serve,), name="windlass-lane", daemon=True).start()
+            except BaseException:  # no thread to be had, or the interpreter ends: no job may wait for it
+                self.loop.close()
+                self._finish()
+                raise
+
+    @property
+    def ended(self) -> bool:
+        return self._end.done()
+
+    def tell_to_stop(self, *, now: bool = False) -> None:
+        """Take no more jobs, drop those that wait, and have the running ones finish. From any thread."""
+        self._stop_now |= now
+        self._dropped += self.store.drop_waiting(DROPPED)
+        if self._begun.acquire(blocking=False):  # it never ran
+            self.loop.close()
+            self._finish()
+            return
+        try:
+            self.loop.call_soon_threadsafe(self._stop.set)
+        except RuntimeError:
+            if not self.loop.is_closed():
+                raise
+
+    async def stop(self) -> None:
+        """The same, and wait until that is done."""
+        self.tell_to_stop()
+        await asyncio.shield(asyncio.wrap_future(self._end))
+
+    # -- on the thread ------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+                runner.run(self._main())
+        except Exception:
+            _log.exception("the lane of non-durable tasks broke; the next such job starts another one")
+        finally:
+            self._finish()
+
+    async def _main(self) -> None:
+        from windlass.worker.waiting import end, first_of
+
+        opening = asyncio.create_task(self._open_app())
+        try:
+            await first_of(asyncio.wait((opening,)), self._stop.wait(), asyncio.sleep(OPEN_SECONDS))
+            store = self.store.sibling()
+            store.stands_back = True
+            worker = self.worker(store)
+            running = asyncio.create_task(worker.run())
+            await first_of(asyncio.wait((running,)), self._stop.wait())
+            worker.stop(now=self._stop_now)
+            await running
+        finally:
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                await self._connections.close()
+            else:
+                await end((opening,))
+            # Before the loop is closed: that waits for threads that handlers may have left behind.
+            self._finish()
+
+    async def _open_app(self) -> None:
+        """Handlers use the app as they do on any worker. The lane itself needs no database."""
+        from windlass.worker.backoff import Backoff
+        from windlass.worker.waiting import Recovery
+
+        backoff = Backoff("opening the app for handlers of the lane", Recovery())
+        while True:
+            try:
+                await self._connections.open()
+            except WindlassError as error:
+                await backoff.wait(error)
+            else:
+                backoff.reset()
+                return
+
+    def _finish(self) -> None:
+        if self._end.done():
+            return
+        self._dropped += self.store.drop_waiting(DROPPED)
+        if self._dropped:
+            _log.warning(
+                "%d jobs of non-durable tasks were dropped unfinished: the app was closed",
+                self._dropped,
+            )
+        self._end.set_result(None)
+
+
+class _LaneTasks(Registry):
+    """The app's tasks as the lane's worker sees them: those registered later, too."""
+
+    def __init__(self, tasks: Registry) -> None:
+        self._tasks, self._names, self._by_topic = tasks._tasks, tasks._names, tasks._by_topic
+
+    def lanes(
+        self,
+        topics: Iterable[str] | None = None,  # noqa: ARG002 - the store grants whatever is in it
+        exclude: Collection[str] = (),  # noqa: ARG002
+    ) -> tuple[TopicAndTask, ...]:
+        return tuple(TopicAndTask(task.topic, task.name) for task in self if not task.durable)

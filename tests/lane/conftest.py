@@ -1,0 +1,18 @@
+"""An app with a small lane, on a store that nothing of it ever touches."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from windlass import Windlass
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[Windlass]:
+    """An open app on SQLite with no tasks yet."""
+    app = Windlass(f"sqlite:///{tmp_path / 'jobs.db'}", shutdown_grace=0.2, poll_interval=0.05)
+    async with app:
+        yield app
