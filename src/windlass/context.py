@@ -10,13 +10,20 @@ import logging
 import math
 from collections.abc import Coroutine
 from datetime import datetime
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 from uuid import UUID
 
 from windlass import payload
 from windlass.clock import to_datetime
 from windlass.errors import Directive, InvalidInput, LeaseLost, WrongState
 from windlass.model import Claimed, Lease, Progress, Report
+from windlass.transaction import BlockingTransaction, Transaction
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.stores.protocol import OpenTransaction
+
+T = TypeVar("T")
 
 MAX_MESSAGE = 1000
 """Longest progress message or stage, in characters."""
@@ -47,8 +54,15 @@ class Run(Protocol):
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop the handler's calls are answered on."""
 
+    @property
+    def app(self) -> Windlass:
+        """The app whose task runs."""
+
     async def report(self, report: Report) -> bool:
         """Remember this under the lease; False when the lease is no longer held."""
+
+    async def begin(self) -> OpenTransaction:
+        """Open a transaction that ends with the lease."""
 
 
 class JobInfo:
@@ -145,12 +159,13 @@ class Checkpoint:
 class Context:
     """The run of one attempt, as its handler sees it."""
 
-    __slots__ = ("_checkpoint", "_job", "_logger", "_run", "checkpoint_limit")
+    __slots__ = ("_checkpoint", "_job", "_logger", "_run", "_transaction", "checkpoint_limit")
 
     def __init__(self, job: Claimed, run: Run, *, checkpoint_limit: int = 65_536) -> None:
         self._job = job
         self._run = run
         self._checkpoint: Checkpoint | None = None
+        self._transaction: Transaction | None = None
         self._logger: logging.LoggerAdapter[logging.Logger] | None = None
         self.checkpoint_limit = checkpoint_limit
 
@@ -245,6 +260,26 @@ class Context:
             self._checkpoint = Checkpoint(self, self._job.checkpoint)
         return self._checkpoint
 
+    @property
+    def transaction(self) -> Transaction:
+        """The job's own database, in a transaction that is committed with the job's completion, or not at all.
+
+        ``await ctx.transaction.execute("UPDATE …", …)``; it is opened by its first use.
+        """
+        if self._transaction is None:
+            self._transaction = Transaction(self._run.begin, self._run.loop)
+        return self._transaction
+
+    @property
+    def begun_transaction(self) -> Transaction | None:
+        """The transaction, if it was used at all."""
+        return self._transaction
+
+    def transaction_with(self, app: Windlass) -> Transaction | None:
+        """The transaction, where it is open and in this app's database."""
+        transaction = self._transaction
+        return transaction if transaction is not None and transaction.is_open and self._run.app is app else None
+
     def release(self, delay: float = 0.0) -> NoReturn:
         """Give the job back now: another run starts later, this one is not counted as an attempt."""
         raise Released(delay)
@@ -255,7 +290,10 @@ class Context:
         return BlockingContext(self)
 
     async def send(self, report: Report) -> None:
-        """Have something remembered under the lease."""
+        """Have something remembered under the lease; with an open transaction, at its end."""
+        if self._transaction is not None and self._transaction.is_open:
+            self._transaction.keep(report)
+            return
         if not await self._run.report(report):
             raise LeaseLost(
                 f"job {self.job.id} is no longer held by this run (fence {self.fence}); nothing was written"
@@ -264,7 +302,7 @@ class Context:
     def __repr__(self) -> str:
         return f"<Context of job {self.job.id}, attempt {self.attempt}>"
 
-    def wait_for(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a call of this context from a handler's thread and wait for it."""
         loop = self._run.loop
         try:
@@ -274,7 +312,7 @@ class Context:
         if running is loop:
             coroutine.close()
             raise WrongState("ctx.sync blocks, and this is the worker's event loop; await ctx itself instead")
-        asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
 
 class BlockingContext:
@@ -292,6 +330,11 @@ class BlockingContext:
     def checkpoint(self, data: Any) -> None:
         """Save a checkpoint; see ``Context.checkpoint``."""
         self._context.wait_for(self._context.checkpoint(data))
+
+    @property
+    def transaction(self) -> BlockingTransaction:
+        """See ``Context.transaction``."""
+        return BlockingTransaction(self._context)
 
 
 def _check_words(name: str, text: Any) -> None:

@@ -13,6 +13,7 @@
     ├── JobCancelled                   raised by ``job.result()``: the job is in ``cancelled``
     ├── ResultTimeout (TimeoutError)   ``job.result(timeout=…)`` ran out; the job goes on
     ├── LeaseLost                      the lease ended; the write was refused
+    ├── TransactionTimeout (TimeoutError)   ``ctx.transaction`` was open too long and was rolled back
     ├── NotOpen                        the app is used before ``async with app``
     ├── ConfigurationError             a setting, URL or task registration that cannot work
     └── StoreError                     the database refused or failed
@@ -110,6 +111,12 @@ class LeaseLost(WindlassError):
     """The lease ended before this write, so the write was refused and changed nothing."""
 
     code = "lease_lost"
+
+
+class TransactionTimeout(WindlassError, TimeoutError):
+    """A handler's transaction was open for longer than ``transaction_seconds``. It was rolled back."""
+
+    code = "transaction_timeout"
 
 
 class NotOpen(WindlassError):

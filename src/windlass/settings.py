@@ -178,6 +178,14 @@ class Settings:
         1000,
         none_means="chosen by the worker",
     )
+    transaction_seconds: float | None = _setting(
+        Kind.SECONDS,
+        None,
+        "How long a handler's own transaction may be open; on SQLite never longer than a third of the lease.",
+        0.01,
+        DAY,
+        none_means="a third of the lease",
+    )
     strict_tasks: bool = _setting(Kind.SWITCH, False, "Refuse to enqueue tasks this app does not know.")
     migrate: bool = _setting(Kind.SWITCH, True, "Bring the schema up to date when the app opens.")
     tenant: str = _setting(Kind.TEXT, ROOT_TENANT, "The tenant of jobs that are given none.")
@@ -200,6 +208,7 @@ class SettingOptions(TypedDict, total=False):
     shutdown_grace: float | timedelta
     poll_interval: float | timedelta
     prefetch: int | None
+    transaction_seconds: float | timedelta | None
     strict_tasks: bool
     migrate: bool
     tenant: str

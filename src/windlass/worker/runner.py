@@ -20,6 +20,7 @@ from windlass.stores.protocol import Store
 from windlass.worker.attempt import Workplace
 from windlass.worker.backoff import Backoff
 from windlass.worker.deciding import after_failure
+from windlass.worker.effects import end_transaction
 from windlass.worker.held import Held, HeldJobs, Stop
 from windlass.worker.settler import Settler
 from windlass.worker.slots import Slots
@@ -85,7 +86,11 @@ class Runner:
 
     def running(self) -> list[Held]:
         """The jobs whose handlers are at work."""
-        return [held for held in self._held.snapshot() if held.handler is not None and not held.settling]
+        return [
+            held
+            for held in self._held.snapshot()
+            if held.handler is not None and (not held.settling or held.settling_alone)
+        ]
 
     def stop_handler(self, held: Held, stop: Stop) -> None:
         """Have a job's handler stopped; one that waits is given up when its turn comes."""
@@ -184,6 +189,8 @@ class Runner:
                     held.started = now
                     self._slots.started += 1
                     outcome = await self._workplace.attempt(held)
+                    if held.context is not None and (begun := held.context.begun_transaction) is not None:
+                        outcome = await end_transaction(held, begun, outcome, self._clock)
                 else:
                     # The claim's answer was that late, or this process stood still: somebody else may run it.
                     held.stop = Stop.LOST
@@ -202,7 +209,11 @@ class Runner:
         finally:
             if self._last_chance is held:
                 self._last_chance = None
-        self._end(held, None if held.stop is Stop.LOST else outcome)
+        if held.settled is not None and outcome is not None:
+            settlement = Settlement(held.job.lease, outcome, self._run_seconds(held))
+            self._settler.written(held, settlement, accepted=held.settled)
+        else:
+            self._end(held, None if held.stop is Stop.LOST else outcome)
         if held.thread is not None and not held.thread.done():
             _log.warning(
                 "job %s (%s) was stopped, but its function still runs on a thread and keeps its slot",
@@ -226,12 +237,14 @@ class Runner:
                 return held.start_recorded
         return False
 
+    def _run_seconds(self, held: Held) -> float | None:
+        self._now = self._clock.monotonic()
+        return None if held.started is None else self._now - held.started
+
     def _end(self, held: Held, outcome: Outcome | None) -> None:
         """The job leaves its slot. None: its lease is gone, and whoever holds it now decides."""
         if outcome is not None:
-            self._now = self._clock.monotonic()
-            run_seconds = None if held.started is None else self._now - held.started
-            self._settler.add(held, Settlement(held.job.lease, outcome, run_seconds))
+            self._settler.add(held, Settlement(held.job.lease, outcome, self._run_seconds(held)))
             return
         self._settler.lost(held)
         _log.warning(

@@ -12,10 +12,10 @@ import contextvars
 import itertools
 import threading
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windlass.context import Context
-from windlass.errors import StoreUnavailable
+from windlass.errors import StoreUnavailable, WrongState
 from windlass.model import Report
 from windlass.outcome import Outcome
 from windlass.task import Task
@@ -23,6 +23,10 @@ from windlass.worker import deciding
 from windlass.worker.processes.channel import Channel
 from windlass.worker.processes.memory import Limit
 from windlass.worker.processes.messages import Answer, Ended, Reported, Run
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.stores.protocol import OpenTransaction
 
 
 class Stopped(BaseException):
@@ -175,6 +179,16 @@ class JobRun:
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         return self._loops.beside()
+
+    @property
+    def app(self) -> Windlass:
+        return self._task.app
+
+    async def begin(self) -> OpenTransaction:
+        raise WrongState(
+            'ctx.transaction is not there for a handler with isolation="process": its process has no part in '
+            "the store; do the statements in a task without isolation"
+        )
 
     async def report(self, report: Report) -> bool:
         number = next(self._numbers)
