@@ -23,6 +23,7 @@ from windlass.errors import (
     Snooze,
     StoreError,
     StoreUnavailable,
+    TransactionTimeout,
     UsedAfterFork,
     WindlassError,
     WrongState,
@@ -34,6 +35,7 @@ from windlass.options import BY_PAYLOAD
 from windlass.retry import Retry
 from windlass.settings import Settings
 from windlass.task import BoundTask, Task
+from windlass.transaction import Transaction
 
 __all__ = [
     "BACKFILL",
@@ -73,6 +75,8 @@ __all__ = [
     "StoreUnavailable",
     "Task",
     "TopicStats",
+    "Transaction",
+    "TransactionTimeout",
     "UsedAfterFork",
     "Windlass",
     "WindlassError",

@@ -262,7 +262,7 @@ class Context:
 
     @property
     def transaction(self) -> Transaction:
-        """The job's own database, in a transaction that is committed with the job's completion, or not at all.
+        """The job's own database, in a transaction that is committed with the job's completion or not at all.
 
         ``await ctx.transaction.execute("UPDATE …", …)``; it is opened by its first use.
         """
@@ -278,7 +278,9 @@ class Context:
     def transaction_with(self, app: Windlass) -> Transaction | None:
         """The transaction, where it is open and in this app's database."""
         transaction = self._transaction
-        return transaction if transaction is not None and transaction.is_open and self._run.app is app else None
+        return (
+            transaction if transaction is not None and transaction.is_open and self._run.app is app else None
+        )
 
     def release(self, delay: float = 0.0) -> NoReturn:
         """Give the job back now: another run starts later, this one is not counted as an attempt."""

@@ -28,7 +28,7 @@ running: ContextVar[Context | None] = ContextVar("windlass_running", default=Non
 
 
 class Transaction:
-    """The statements of one handler. Placeholders are the database's: ``?`` on SQLite, ``$1`` on PostgreSQL."""
+    """A handler's statements. Placeholders are the database's: ``?`` on SQLite, ``$1`` on PostgreSQL."""
 
     __slots__ = ("_begin", "_loop", "_open", "_opening", "_reports")
 
@@ -64,9 +64,9 @@ class Transaction:
         return None if row is None else row[0]
 
     async def connection(self) -> Any:
-        """The driver's own connection (``sqlite3``, ``asyncpg``), for what else it can do.
+        """On PostgreSQL the driver's own connection (``asyncpg``), for what else it can do.
 
-        It is inside the transaction, and cannot end it.
+        It is inside the transaction, and must not end it. On SQLite ``WrongState``: all is said here.
         """
         return await self._there(self._raw())
 
@@ -132,7 +132,7 @@ class Transaction:
         return await (await self._opened()).get(job_id, tenant=tenant)
 
     async def _there(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """On the worker's event loop, from whichever this is: blocking calls come from a loop of their own."""
+        """On the worker's event loop, from whichever this is: blocking calls come from one of their own."""
         if asyncio.get_running_loop() is self._loop:
             return await coroutine
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
@@ -167,10 +167,6 @@ class BlockingTransaction:
         """See ``Transaction.fetchval``."""
         return self._context.wait_for(self._transaction.fetchval(statement, *values))
 
-    def connection(self) -> Any:
-        """The driver's own connection. Of use on this thread with SQLite; ``asyncpg`` has an event loop."""
-        return self._context.wait_for(self._transaction.connection())
-
 
 def joined(app: Windlass) -> Transaction | None:
     """The open transaction that what this code does with ``app`` is part of."""
@@ -182,6 +178,6 @@ def refuse_inside(app: Windlass, verb: str) -> None:
     """For verbs that cannot be part of a handler's transaction, and on SQLite would wait for its end."""
     if joined(app) is not None:
         raise WrongState(
-            f"{verb} cannot be part of this handler's open transaction; call it before ctx.transaction is first "
-            "used, or from a job that is enqueued here"
+            f"{verb} cannot be part of this handler's open transaction; call it before ctx.transaction is "
+            "first used, or from a job that is enqueued here"
         )

@@ -92,13 +92,13 @@ class Wakeups(Protocol):
 class OpenTransaction(Protocol):
     """A transaction of the store's own database, lent to the handler of one job; see ``Store.begin``.
 
-    It ends with ``complete``, with ``roll_back``, or by itself when its time is over; later calls raise. What a
-    statement raises comes out as the driver raised it. For the event loop that began it.
+    It ends with ``complete``, with ``roll_back``, or by itself when its time is over; later calls raise. What
+    a statement raises comes out as the driver raised it. For the event loop that began it.
     """
 
     @property
     def connection(self) -> Any:
-        """The driver's own connection, inside the transaction."""
+        """The driver's own connection, inside the transaction. ``WrongState`` where it cannot be shared."""
 
     async def execute(self, statement: str, values: Sequence[Any]) -> int:
         """Run a statement; how many rows it changed."""
@@ -211,8 +211,8 @@ class Store(Protocol):
         """Open a transaction that ends with this lease, for at most ``seconds``.
 
         Then it is rolled back and ``on_timeout`` is called, on the event loop. Where there are row-level
-        policies they see the ``tenant``. ``LeaseLost`` when the lease does not hold; ``WrongState`` where there
-        is no database.
+        policies they see the ``tenant``. ``LeaseLost`` when the lease does not hold; ``WrongState`` where
+        there is no database.
         """
 
     # -- operating --------------------------------------------------------------------------------------

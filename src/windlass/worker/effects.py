@@ -23,7 +23,7 @@ T = TypeVar("T")
 async def end_transaction(
     held: Held, transaction: Transaction, outcome: Outcome | None, clock: Clock
 ) -> Outcome | None:
-    """What became of the job. A completion is settled here, alone: ``held.settled`` says whether its lease held."""
+    """What became of the job. A completion is settled here, alone; ``held.settled`` says what came of it."""
     if type(outcome) is not Completed:
         try:
             await _uninterrupted(transaction.roll_back())

@@ -62,6 +62,7 @@ class LentTransaction:
         self._shown = False  # the handler has the connection itself
         self._transaction: Any = None
         self._timer: asyncio.TimerHandle | None = None
+        self._ends_at = 0.0  # by the loop's clock
         self._over: WindlassError | None = None
 
     async def open(self, tenant: str) -> None:
@@ -83,7 +84,9 @@ class LentTransaction:
             if isinstance(error, DRIVER_ERRORS):
                 raise translate(error, self._database.where) from error
             raise
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._time_is_over)
+        loop = asyncio.get_running_loop()
+        self._ends_at = loop.time() + self._seconds
+        self._timer = loop.call_at(self._ends_at, self._time_is_over)
 
     # -- for the handler ----------------------------------------------------------------------------------
 
@@ -111,6 +114,8 @@ class LentTransaction:
     @asynccontextmanager
     async def _on_turn(self) -> AsyncIterator[Any]:
         async with self._turn:
+            if self._over is None and asyncio.get_running_loop().time() >= self._ends_at:
+                self._time_is_over()  # somebody has blocked the event loop, and its timer is about to say so
             if self._over is not None:
                 raise self._over
             try:
@@ -166,8 +171,8 @@ class LentTransaction:
         mark = await connection.fetchval(f"SELECT current_setting('{_MARK}', true)")
         if mark != str(self._lease.fence):
             raise WrongState(
-                "the transaction was ended by the handler itself; what it did may be committed, and the job is "
-                "not completed. Leave COMMIT and ROLLBACK to the end of the job"
+                "the transaction was ended by the handler itself; what it did may be committed, and the job "
+                "is not completed. Leave COMMIT and ROLLBACK to the end of the job"
             )
         if reports:
             await settling.report(connection, reports)
@@ -248,4 +253,3 @@ class LentTransaction:
         if broken:
             self._connection.terminate()
         self._database.take_back(self._connection)
-

@@ -195,7 +195,8 @@ class PostgresStore:
         # Gives a packed job a row of its own: the others of its pack must not wait for the end of this.
         if not (await self.start([lease]))[0]:
             raise LeaseLost(
-                f"job {lease.job_id} is no longer held by this run (fence {lease.fence}); no transaction was begun"
+                f"job {lease.job_id} is no longer held by this run (fence {lease.fence}); "
+                "no transaction was begun"
             )
         lent = LentTransaction(
             self._database,

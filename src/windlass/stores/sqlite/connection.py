@@ -30,8 +30,8 @@ PATIENCE: Final = 0.003
 def connect(location: Location, *, read_only: bool = False, lent: bool = False) -> sqlite3.Connection:
     """A connection in autocommit mode; transactions are begun by hand.
 
-    One that is to be ``lent`` prepares every statement anew, so that none goes by unseen (see ``lending``), and
-    holds to foreign keys, which cannot be switched on later.
+    One that is to be ``lent`` prepares every statement anew, so that none goes by unseen (see ``lending``),
+    and holds to foreign keys, which cannot be switched on later.
 
     ``wal_autocheckpoint`` is off: a checkpoint that races a commit can corrupt the file in every SQLite
     before 3.51.3, so only ``checkpoint.py`` does it, with the write lock held.
@@ -44,7 +44,11 @@ def connect(location: Location, *, read_only: bool = False, lent: bool = False) 
         )
     try:
         connection = sqlite3.connect(
-            location.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=0 if lent else 256
+            location.path,
+            timeout=0,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=0 if lent else 256,
         )
     except sqlite3.Error as error:
         raise translate(error, location) from error

@@ -1,9 +1,9 @@
 """Leases across a time in which nobody could write.
 
 While somebody holds the write lock for long (a handler with a transaction of its own, a program that shares
-the file) no lease can be extended, and no job can be taken over either. So a lease that ended meanwhile goes on
-for those who had to wait, and what is really orphaned is brought back a moment later, when they have had time
-to say that they are there.
+the file) no lease can be extended, and no job can be taken over either. So a lease that ended meanwhile goes
+on for those who had to wait, and what is really orphaned is brought back a moment later, when they have had
+time to say that they are there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A transaction lent to a handler: its own statements, and with them the end of its job.
 
-The writing thread begins it on a connection made for it, and serves nobody else until it is over: there is one
-write lock, and whoever waits for it in this process waits here, in the order they came. What the handler says
-is done on that thread, one after another. When its time is over it is rolled back, whatever the handler does.
+The writing thread begins it on a connection made for it, and serves nobody else until it is over: there is
+one write lock, and whoever waits for it in this process waits here, in the order they came. What the handler
+says is done on that thread, one after another. When its time is over it is rolled back, whatever the handler
+does.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import asyncio
 import contextlib
 import queue
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from windlass.clock import seconds_to_microseconds
-from windlass.errors import LeaseLost, StoreError, TransactionTimeout, WindlassError, WrongState
+from windlass.errors import LeaseLost, StoreError, WindlassError, WrongState
 from windlass.model import Enqueued, JobRecord, Lease, NewJob, Report, Settlement
 from windlass.stores.endings import transaction_late
 from windlass.stores.sqlite import enqueueing, reading, settling
@@ -58,7 +58,7 @@ class _Request:
 
 
 class LentTransaction:
-    """One transaction, from the wait for its turn to its end. Used from one event loop and the writer's thread."""
+    """One transaction, between the handler's event loop and the thread that writes."""
 
     def __init__(
         self,
@@ -78,10 +78,7 @@ class LentTransaction:
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
         self._ends_at = 0.0
-        self._thread = 0
         self._ours = False
-        self._connection: sqlite3.Connection | None = None
-        self._shown = False  # the handler has the connection itself
         self._over: WindlassError | None = None
 
     # -- on the event loop --------------------------------------------------------------------------------
@@ -97,11 +94,11 @@ class LentTransaction:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The driver's own. What is done with it is part of the transaction; it cannot be ended with it."""
-        if self._over is not None or self._connection is None:
-            raise self._over or WrongState("the transaction is not open")
-        self._shown = True
-        return self._connection
+        # Two threads with one connection of the driver's can wait for each other for ever, or crash.
+        raise WrongState(
+            "on SQLite the connection stays with the thread that writes; say statements with ctx.transaction "
+            "itself: execute, executemany, fetch, fetchrow, fetchval"
+        )
 
     async def execute(self, statement: str, values: Sequence[Any]) -> int:
         return await self._ask(lambda transaction: _execute(transaction, statement, values), ours=False)
@@ -138,10 +135,11 @@ class LentTransaction:
     def wanted(self) -> bool:
         return self._over is None
 
-    def serve(self, transaction: Transaction, commit: Callable[[Transaction], None], now: Callable[[], int]) -> bool:
+    def serve(
+        self, transaction: Transaction, commit: Callable[[Transaction], None], now: Callable[[], int]
+    ) -> bool:
         """Do what is asked until it is over; whether it was committed. The write lock is held."""
-        connection = self._connection = transaction.connection
-        self._thread = threading.get_ident()
+        connection = transaction.connection
         self._ends_at = time.monotonic() + self._seconds
         self._hold(transaction)
         connection.set_authorizer(self._may)
@@ -153,17 +151,19 @@ class LentTransaction:
             if request.ends:
                 return self._finish(transaction, request, value, error, commit)
             self._tell(request.answer, value, error)
+        transaction.now = now()
         self._undo(connection)
         self._call(self._on_timeout)
         return False
 
     def _next(self) -> _Request | None:
         """What is asked next; None when the time is over."""
-        try:
-            return self._requests.get(timeout=max(0.0, self._ends_at - time.monotonic()))
-        except queue.Empty:
-            self._end(transaction_late(self._seconds))
-            return None
+        left = self._ends_at - time.monotonic()
+        with contextlib.suppress(queue.Empty):
+            if left > 0:
+                return self._requests.get(timeout=left)
+        self._end(transaction_late(self._seconds))
+        return None
 
     def _finish(
         self,
@@ -177,7 +177,7 @@ class LentTransaction:
         self._end(WrongState("the transaction has ended with its job"))
         if value is True:
             try:
-                with self._as_ourselves(transaction.connection):
+                with self._as_ourselves():
                     commit(transaction)
             except sqlite3.IntegrityError as failure:
                 value, error = None, failure  # a constraint of the handler's tables that is checked last
@@ -189,7 +189,7 @@ class LentTransaction:
         return value is True
 
     def _undo(self, connection: sqlite3.Connection) -> None:
-        with self._as_ourselves(connection):
+        with self._as_ourselves():
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
@@ -208,12 +208,7 @@ class LentTransaction:
 
     def let_go(self, connection: sqlite3.Connection) -> None:
         """After the end: leave nothing that a handler could go on with."""
-        if self._shown and isinstance(self._over, TransactionTimeout):
-            # Its thread may be in the middle of a statement, which nobody may close under it. What it says
-            # next is refused, because nothing is prepared any more without being asked about.
-            connection.set_authorizer(self._may)
-        else:
-            connection.close()
+        connection.close()
         with contextlib.suppress(queue.Empty):
             while True:
                 self._tell(self._requests.get_nowait().answer, None, self._over)
@@ -237,7 +232,7 @@ class LentTransaction:
         try:
             if not request.ours:
                 return request.work(transaction), None
-            with self._as_ourselves(connection):
+            with self._as_ourselves():
                 return request.work(transaction), None
         except BaseException as error:
             if request.ours:
@@ -246,24 +241,18 @@ class LentTransaction:
             return None, transaction_late(self._seconds) if late else error
 
     @contextlib.contextmanager
-    def _as_ourselves(self, connection: sqlite3.Connection) -> Iterator[None]:
-        """Verbs of the store may do what a handler may not, and read rows as they are."""
-        before = connection.row_factory, connection.text_factory
-        connection.row_factory, connection.text_factory = None, str
+    def _as_ourselves(self) -> Iterator[None]:
+        """Verbs of the store may do what a handler may not."""
         self._ours = True
         try:
             yield
         finally:
             self._ours = False
-            connection.row_factory, connection.text_factory = before
 
     def _may(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
-        """Asked by SQLite about every statement, before it is run. Nothing is prepared twice."""
-        if self._ours and threading.get_ident() == self._thread:
+        """Asked by SQLite about every statement: nothing is prepared twice, so none goes by."""
+        if self._ours:
             return sqlite3.SQLITE_OK
-        connection = self._connection
-        if self._over is not None or connection is None or not connection.in_transaction:
-            return sqlite3.SQLITE_DENY
         if (
             action == sqlite3.SQLITE_TRANSACTION
             or (action in _WRITES and _is_ours(first))

@@ -122,8 +122,8 @@ class Grants:
 class Transaction:
     """Handed to every writing operation. ``now`` is read after the write lock was taken.
 
-    ``leases_at``: the moment by which leases are judged, which is ``now`` unless the lock was out of reach for
-    long (see ``gaps``).
+    ``leases_at``: the moment by which leases are judged, which is ``now`` unless the lock was out of reach
+    for long (see ``gaps``).
     """
 
     connection: sqlite3.Connection

@@ -275,8 +275,8 @@ class Writer:
     def _commit(self, transaction: Transaction) -> None:
         """What happened meanwhile is counted and made known; then it is durable."""
         transaction.tally.write(transaction.connection)
-        # Before the commit, so that waking up takes no time of its own: a claim needs the write lock, and gets
-        # it when the commit is done.
+        # Before the commit, so that waking up takes no time of its own: a claim needs the write lock, and
+        # gets it when the commit is done.
         self._give_hint(transaction.ready_topics, finished=False)
         self.presence.check(in_transaction=True)
         commit(transaction.connection, self._location, self._make_heard)
@@ -288,19 +288,21 @@ class Writer:
         if not lent.wanted:
             return False
         began = self._clock.now()
+        connection: sqlite3.Connection | None = None
         try:
             connection = connect(self._location, lent=True)
-        except BaseException as error:
-            lent.refuse(error)
-            return False
-        try:
-            return lent.serve(self._begin(connection), self._commit, self._clock.now)
+            transaction = self._begin(connection)
+            try:
+                return lent.serve(transaction, self._commit, self._clock.now)
+            finally:
+                # Those who wait in line here could not write meanwhile, either.
+                self._gaps.judge(began, transaction.now)
         except BaseException as error:
             lent.refuse(translate(error, self._location) if isinstance(error, sqlite3.Error) else error)
             return False
         finally:
-            self._gaps.judge(began, self._clock.now())  # those who wait in line here could not write either
-            lent.let_go(connection)
+            if connection is not None:
+                lent.let_go(connection)
 
     def _make_heard(self) -> None:
         try:
