@@ -20,7 +20,7 @@ HALL = {
     "annotations", "app", "background", "benchmark", "blocking", "blocking_twins", "callbacks", "calls",
     "connections", "context", "enqueueing", "filters", "fleet", "isolation", "job", "lane",
     "lane_thread", "managing", "mismatch", "options", "orders", "registry", "results", "returns",
-    "settings", "shapes", "signature", "steps", "succession", "task", "verification",
+    "settings", "shapes", "signature", "steps", "succession", "transaction", "task", "verification",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}

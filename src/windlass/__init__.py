@@ -25,6 +25,7 @@ from windlass.errors import (
     StoreError,
     StoreUnavailable,
     TaskError,
+    TransactionTimeout,
     UsedAfterFork,
     WindlassError,
     WorkerStuck,
@@ -38,6 +39,7 @@ from windlass.options import BY_PAYLOAD
 from windlass.retry import Retry
 from windlass.settings import Settings
 from windlass.task import BoundTask, Task
+from windlass.transaction import Transaction
 
 __all__ = [
     "BACKFILL",
@@ -81,6 +83,8 @@ __all__ = [
     "Task",
     "TaskError",
     "TopicStats",
+    "Transaction",
+    "TransactionTimeout",
     "UsedAfterFork",
     "Windlass",
     "WindlassError",

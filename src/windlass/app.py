@@ -42,6 +42,7 @@ from windlass.registry import Registry
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
 from windlass.stores import Store, StoreLimits, create_store
 from windlass.task import Task, TaskDecorator, encode_each
+from windlass.transaction import refuse_inside
 
 if TYPE_CHECKING:
     from windlass.background import WorkerThread
@@ -138,6 +139,11 @@ class Windlass:
     def store(self) -> Store:
         """The store as opened on the running event loop; ``NotOpen`` when it is not."""
         return self._connections.current().store
+
+    def _outside(self, verb: str) -> Store:
+        """The store, for what cannot be part of a handler's transaction."""
+        refuse_inside(self, verb)
+        return self.store
 
     @property
     def sync(self) -> BlockingWindlass:
@@ -346,29 +352,29 @@ class Windlass:
     async def requeue(self, job_id: UUID | str) -> None:
         """Run a failed or cancelled job again, from its first attempt."""
         wanted = managing.check_job_id(job_id)
-        await managing.act(self._store_of(wanted), "requeue", wanted)
+        await managing.act(self._store_of(wanted, "requeue"), "requeue", wanted)
 
     async def cancel(self, job_id: UUID | str) -> bool:
         """Cancel a job: True when it ended at once, False when its worker has been asked to stop."""
         wanted = managing.check_job_id(job_id)
-        return await managing.act(self._store_of(wanted), "cancel", wanted)
+        return await managing.act(self._store_of(wanted, "cancel"), "cancel", wanted)
 
     async def delete(self, job_id: UUID | str) -> None:
         """Remove a job that is not running, with everything that belongs to it."""
         wanted = managing.check_job_id(job_id)
-        await managing.act(self._store_of(wanted), "delete", wanted)
+        await managing.act(self._store_of(wanted, "delete"), "delete", wanted)
 
     async def requeue_all(self, **filters: Unpack[JobFilters]) -> int:
         """Requeue every failed or cancelled job that matches; how many."""
-        return await managing.act_on_all(self.store, "requeue", check_filter(filters))
+        return await managing.act_on_all(self._outside("requeue_all"), "requeue", check_filter(filters))
 
     async def cancel_all(self, **filters: Unpack[JobFilters]) -> int:
         """Cancel every pending job that matches and ask the running ones to stop; how many."""
-        return await managing.act_on_all(self.store, "cancel", check_filter(filters))
+        return await managing.act_on_all(self._outside("cancel_all"), "cancel", check_filter(filters))
 
     async def delete_all(self, **filters: Unpack[JobFilters]) -> int:
         """Remove every job that matches and is not running; how many."""
-        return await managing.act_on_all(self.store, "delete", check_filter(filters))
+        return await managing.act_on_all(self._outside("delete_all"), "delete", check_filter(filters))
 
     async def topics(self) -> list[TopicStats]:
         """Every topic that has jobs or is paused, by name."""
@@ -377,7 +383,7 @@ class Windlass:
     async def pause(self, topic: str, seconds: float | timedelta | None = None) -> None:
         """Let no worker take jobs of this topic, for some time or until ``resume``."""
         check_wire_topic(topic)
-        store = self.store
+        store = self._outside("pause")
         if seconds is None:
             await store.pause(topic, FOREVER)
         else:
@@ -386,7 +392,7 @@ class Windlass:
 
     async def resume(self, topic: str) -> None:
         """Let workers take jobs of this topic again."""
-        await self.store.pause(check_wire_topic(topic), None)
+        await self._outside("resume").pause(check_wire_topic(topic), None)
 
     async def workers(self) -> list[WorkerInfo]:
         """Who runs jobs here, by name; those that vanished stay listed for a day and are ``missing``."""
@@ -446,10 +452,12 @@ class Windlass:
         inner: WorkerOptions = {**options, "handle_signals": False}
         return Succession(lambda: self.worker(**inner), handle_signals=options.get("handle_signals", True))
 
-    def _store_of(self, job_id: UUID) -> Store:
-        """Where a job is: in the lane of this process, or where all the others are."""
+    def _store_of(self, job_id: UUID, verb: str = "") -> Store:
+        """Where a job is: in the lane of this process, or where all others are. ``verb``: to change it."""
         store = self.store  # first of all: an app that is not open answers nothing
-        return self.lane.holder(job_id) or store
+        if (lane := self.lane.holder(job_id)) is not None:
+            return lane
+        return self._outside(verb) if verb else store
 
     def _result_of(self, record: JobRecord, lane: LaneStore | None) -> Any:
         error = record.newest_error

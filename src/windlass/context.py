@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
-from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
 from windlass import payload
@@ -18,6 +18,13 @@ from windlass.clock import to_datetime
 from windlass.errors import Directive, InvalidInput, LeaseLost, WrongState
 from windlass.model import Claimed, Lease, Progress, Report, StepRecord
 from windlass.steps import Steps
+from windlass.transaction import BlockingTransaction, Transaction
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.stores.protocol import OpenTransaction
+
+T = TypeVar("T")
 
 MAX_MESSAGE = 1000
 """Longest progress message or stage, in characters."""
@@ -25,7 +32,6 @@ MAX_MESSAGE = 1000
 _log = logging.getLogger("windlass.job")
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class Released(Directive):
@@ -55,6 +61,10 @@ class Run(Protocol):
     def lost(self) -> bool:
         """Nothing this run says counts any more: the lease is gone, or the outcome on its way."""
 
+    @property
+    def app(self) -> Windlass:
+        """The app whose task runs."""
+
     async def report(self, report: Report) -> bool:
         """Remember this under the lease; False when the lease is no longer held."""
 
@@ -63,6 +73,9 @@ class Run(Protocol):
 
     async def on_thread(self, call: Callable[[], Any]) -> Any:
         """Call it where it does not hold up the event loop, with the caller's context variables."""
+
+    async def begin(self) -> OpenTransaction:
+        """Open a transaction that ends with the lease."""
 
 
 class JobInfo:
@@ -159,13 +172,14 @@ class Checkpoint:
 class Context:
     """The run of one attempt, as its handler sees it."""
 
-    __slots__ = ("_checkpoint", "_job", "_logger", "_run", "_steps", "checkpoint_limit")
+    __slots__ = ("_checkpoint", "_job", "_logger", "_run", "_steps", "_transaction", "checkpoint_limit")
 
     def __init__(self, job: Claimed, run: Run, *, checkpoint_limit: int = 65_536) -> None:
         self._job = job
         self._run = run
         self._checkpoint: Checkpoint | None = None
         self._steps: Steps | None = None
+        self._transaction: Transaction | None = None
         self._logger: logging.LoggerAdapter[logging.Logger] | None = None
         self.checkpoint_limit = checkpoint_limit
 
@@ -279,6 +293,28 @@ class Context:
             self._steps = Steps(self, self._run)
         return self._steps
 
+    @property
+    def transaction(self) -> Transaction:
+        """The job's own database, in a transaction that is committed with the job's completion or not at all.
+
+        ``await ctx.transaction.execute("UPDATE …", …)``; it is opened by its first use.
+        """
+        if self._transaction is None:
+            self._transaction = Transaction(self._run.begin, self._run.loop)
+        return self._transaction
+
+    @property
+    def begun_transaction(self) -> Transaction | None:
+        """The transaction, if it was used at all."""
+        return self._transaction
+
+    def transaction_with(self, app: Windlass) -> Transaction | None:
+        """The transaction, where it is open and in this app's database."""
+        transaction = self._transaction
+        return (
+            transaction if transaction is not None and transaction.is_open and self._run.app is app else None
+        )
+
     def release(self, delay: float = 0.0) -> NoReturn:
         """Give the job back now: another run starts later, this one is not counted as an attempt."""
         raise Released(delay)
@@ -289,7 +325,10 @@ class Context:
         return BlockingContext(self)
 
     async def send(self, report: Report) -> None:
-        """Have something remembered under the lease."""
+        """Have something remembered under the lease; with an open transaction, at its end."""
+        if self._transaction is not None and self._transaction.is_open:
+            self._transaction.keep(report)
+            return
         if not await self._run.report(report):
             raise self.lease_lost()
 
@@ -335,6 +374,11 @@ class BlockingContext:
         """Run a plain function as a step, on this thread; see ``Context.step``."""
         value: T = self._context._all_steps().run_here(name, fn, args, kwargs)
         return value
+
+    @property
+    def transaction(self) -> BlockingTransaction:
+        """See ``Context.transaction``."""
+        return BlockingTransaction(self._context)
 
 
 def _check_words(name: str, text: Any) -> None:

@@ -10,6 +10,7 @@ from windlass.errors import StoreUnavailable
 from windlass.job import Fresh, Job
 from windlass.model import Enqueued, NewJob
 from windlass.stores.protocol import MAX_ENQUEUE_BATCH, Store
+from windlass.transaction import Transaction, joined
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -22,13 +23,13 @@ _TRIES: Final = 5
 
 async def submit(app: Windlass, job: NewJob) -> Job[Any]:
     """Write a job that is already checked; its handle."""
-    store = app.store if type(job.payload) is bytes else app.lane.open()
+    store = joined(app) or app.store if type(job.payload) is bytes else app.lane.open()
     answer = (await store.enqueue((job,)))[0]
     if answer.duplicate:
         ((_, handle),) = await _find(app, store, (job,), [(0, answer)])
     else:
         handle = Job(app, Fresh(job, answer))
-    if app.after_enqueue is not None:
+    if app.after_enqueue is not None and not isinstance(store, Transaction):  # else it is not there yet
         await app.after_enqueue([handle])
     return handle
 
@@ -38,9 +39,9 @@ async def submit_many(app: Windlass, jobs: Sequence[NewJob]) -> list[Job[Any]]:
 
     One store call for each ``MAX_ENQUEUE_BATCH`` jobs; a single one for the lane, which takes all or none.
     """
-    store: Store
+    store: Store | Transaction
     if not jobs or type(jobs[0].payload) is bytes:
-        store, size = app.store, MAX_ENQUEUE_BATCH
+        store, size = joined(app) or app.store, MAX_ENQUEUE_BATCH
     else:
         store, size = app.lane.open(), len(jobs)
     handles: list[Job[Any]] = []
@@ -51,13 +52,13 @@ async def submit_many(app: Windlass, jobs: Sequence[NewJob]) -> list[Job[Any]]:
         duplicates = [(start + index, answer) for index, answer in enumerate(answers) if answer.duplicate]
         for index, handle in await _find(app, store, jobs, duplicates):
             handles[index] = handle
-    if app.after_enqueue is not None:
+    if app.after_enqueue is not None and not isinstance(store, Transaction):
         await app.after_enqueue(handles)
     return handles
 
 
 async def _find(
-    app: Windlass, store: Store, jobs: Sequence[NewJob], duplicates: list[tuple[int, Enqueued]]
+    app: Windlass, store: Store | Transaction, jobs: Sequence[NewJob], duplicates: list[tuple[int, Enqueued]]
 ) -> list[tuple[int, Job[Any]]]:
     """The jobs that hold the keys. Where one has just been pruned, the new job is offered again."""
     found: list[tuple[int, Job[Any]]] = []

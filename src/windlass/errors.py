@@ -14,6 +14,7 @@
     ├── JobCancelled                   raised by ``job.result()``: the job is in ``cancelled``
     ├── ResultTimeout (TimeoutError)   ``job.result(timeout=…)`` ran out; the job goes on
     ├── LeaseLost                      the lease ended; the write was refused
+    ├── TransactionTimeout (TimeoutError)   ``ctx.transaction`` was open too long and was rolled back
     ├── NotOpen                        the app is used before ``async with app``
     ├── ConfigurationError             a setting, URL or task registration that cannot work
     ├── WorkerStuck                    half a worker's slots are held by handlers that do not stop
@@ -121,6 +122,12 @@ class LeaseLost(WindlassError):
     """The lease ended before this write, so the write was refused and changed nothing."""
 
     code = "lease_lost"
+
+
+class TransactionTimeout(WindlassError, TimeoutError):
+    """A handler's transaction was open for longer than ``transaction_seconds``. It was rolled back."""
+
+    code = "transaction_timeout"
 
 
 class NotOpen(WindlassError):

@@ -21,7 +21,7 @@ class Registry:
         self._tasks: dict[str, Task[..., Any]] = {}
         self._names: dict[str, Task[..., Any]] = {}  # aliases included
         self._by_topic: dict[str, list[Task[..., Any]]] = {}
-        self.has_callbacks = False  # whether any task here has: workers of others never look
+        self._with_callbacks: list[str] = []
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
@@ -47,7 +47,13 @@ class Registry:
         for name in (task.name, *task.aliases):
             self._names[name] = task
         self._by_topic.setdefault(task.topic, []).append(task)
-        self.has_callbacks |= task.callbacks is not None
+        if task.callbacks is not None:
+            self._with_callbacks.append(task.name)
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether any task here has: workers of others never look."""
+        return bool(self._with_callbacks)
 
     def named(self, name: str) -> Task[..., Any] | None:
         """The task of this name or alias."""

@@ -184,6 +184,14 @@ class Settings:
     lane_concurrency: int = _setting(
         Kind.NUMBER, 4, "Handlers of non-durable tasks a process runs at a time.", 1, 10_000
     )
+    transaction_seconds: float | None = _setting(
+        Kind.SECONDS,
+        None,
+        "How long a handler's own transaction may be open; on SQLite never longer than a third of the lease.",
+        0.01,
+        DAY,
+        none_means="a third of the lease",
+    )
     strict_tasks: bool = _setting(Kind.SWITCH, False, "Refuse to enqueue tasks this app does not know.")
     migrate: bool = _setting(Kind.SWITCH, True, "Bring the schema up to date when the app opens.")
     tenant: str = _setting(Kind.TEXT, ROOT_TENANT, "The tenant of jobs that are given none.")
@@ -208,6 +216,7 @@ class SettingOptions(TypedDict, total=False):
     prefetch: int | None
     lane_capacity: int
     lane_concurrency: int
+    transaction_seconds: float | timedelta | None
     strict_tasks: bool
     migrate: bool
     tenant: str

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from windlass.clock import to_datetime
-from windlass.errors import LimitExceeded
+from windlass.errors import LimitExceeded, TransactionTimeout
 from windlass.model import AttemptRecord, FailureOrigin, JobError, Progress, State
 from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, SUMMARY_LENGTH
 
@@ -28,6 +28,14 @@ def expired(run_at: int) -> JobError:
     """Why a job was dropped unstarted."""
     due = to_datetime(run_at).isoformat(timespec="seconds")
     return JobError("expired", EXPIRED.format(due=due), retryable=False)
+
+
+def transaction_late(seconds: float) -> TransactionTimeout:
+    """Why a handler's transaction was rolled back under its hands."""
+    return TransactionTimeout(
+        f"the transaction was open for longer than {seconds:g} s (transaction_seconds) and was rolled back; "
+        "do what takes long before its first statement, or allow it more time"
+    )
 
 
 def summarise_error(error: JobError) -> str:

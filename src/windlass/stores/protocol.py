@@ -21,10 +21,10 @@ Rules every implementation keeps (the conformance suite in ``windlass.testing`` 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 from uuid import UUID
 
 from windlass.model import (
@@ -91,6 +91,43 @@ class Wakeups(Protocol):
 
     def nudge(self) -> None:
         """Make the current or next ``wait`` return True. Safe from any thread."""
+
+
+class OpenTransaction(Protocol):
+    """A transaction of the store's own database, lent to the handler of one job; see ``Store.begin``.
+
+    It ends with ``complete``, with ``roll_back``, or by itself when its time is over; later calls raise. What
+    a statement raises comes out as the driver raised it. For the event loop that began it.
+    """
+
+    @property
+    def connection(self) -> Any:
+        """The driver's own connection, inside the transaction. ``WrongState`` where it cannot be shared."""
+
+    async def execute(self, statement: str, values: Sequence[Any]) -> int:
+        """Run a statement; how many rows it changed."""
+
+    async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement for each row of values."""
+
+    async def fetch(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        """The rows of a query, each readable by position and by name."""
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """As ``Store.enqueue``; the jobs exist once the transaction is committed."""
+
+    async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
+        """As ``Store.get``, as seen from inside."""
+
+    async def complete(self, settlement: Settlement, reports: Sequence[Report]) -> bool:
+        """End the lease as told, with what was reported before, and commit: all of it, or nothing.
+
+        False when the lease is no longer held; then everything is rolled back. After an error it is, too; one
+        that leaves that open says so.
+        """
+
+    async def roll_back(self) -> None:
+        """Undo everything. Harmless when it is over."""
 
 
 class Store(Protocol):
@@ -173,6 +210,22 @@ class Store(Protocol):
 
     async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
         """Those among these held leases whose job somebody asked to cancel."""
+
+    async def begin(
+        self,
+        lease: Lease,
+        *,
+        lease_seconds: float,
+        seconds: float,
+        tenant: str,
+        on_timeout: Callable[[], None],
+    ) -> OpenTransaction:
+        """Open a transaction that ends with this lease, for at most ``seconds``.
+
+        Then it is rolled back and ``on_timeout`` is called, on the event loop. Where there are row-level
+        policies they see the ``tenant``. ``LeaseLost`` when the lease does not hold; ``WrongState`` where
+        there is no database.
+        """
 
     # -- operating --------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from windlass.model import Report, StepRecord
 from windlass.outcome import Outcome
 from windlass.settings import Settings
 from windlass.stores.protocol import Store
+from windlass.transaction import running
 from windlass.worker import deciding
 from windlass.worker.backoff import Backoff
 from windlass.worker.contexts import in_context
@@ -24,7 +25,9 @@ from windlass.worker.threads import HandlerThreads
 from windlass.worker.waiting import Recovery, look_at
 
 if TYPE_CHECKING:
+    from windlass.app import Windlass
     from windlass.isolation import Place
+    from windlass.stores.protocol import OpenTransaction
     from windlass.task import Task
     from windlass.worker.processes.pool import Processes
 
@@ -58,6 +61,22 @@ class Run:
     @property
     def lost(self) -> bool:
         return self._held.stop is Stop.LOST or self._held.settling
+
+    @property
+    def app(self) -> Windlass:
+        return self._held.task.app
+
+    async def begin(self) -> OpenTransaction:
+        """Open the handler's own transaction."""
+        held = self._held
+        lease_seconds = held.job.lease_seconds
+        return await self._store.begin(
+            held.job.lease,
+            lease_seconds=lease_seconds,
+            seconds=self._worker.settings.transaction_seconds or lease_seconds / 3,
+            tenant=held.job.tenant,
+            on_timeout=held.transaction_over,
+        )
 
     async def report(self, report: Report) -> bool:
         """Write it. While the store is away progress is let go, and others wait: they are a promise."""
@@ -151,7 +170,7 @@ class Workplace:
         context = None
         if task.signature.context is not None:
             limit = self.settings.max_result_bytes
-            context = Context(job, Run(held, self.store, self), checkpoint_limit=limit)
+            context = held.context = Context(job, Run(held, self.store, self), checkpoint_limit=limit)
         timer = None
         # Longer timeouts are watched by the keeper: a timer of its own would be a tax on every short job.
         if job.timeout is not None and job.timeout < PRECISE_TIMEOUT:
@@ -159,6 +178,8 @@ class Workplace:
         try:
             if task.is_async:
                 variables = contextvars.copy_context()
+                if context is not None:
+                    variables.run(running.set, context)
                 started = variables.run(task.invoke, context, args, kwargs)
                 value = await (
                     in_context(variables, started) if isinstance(started, CoroutineType) else started
@@ -179,7 +200,7 @@ class Workplace:
         finally:
             if timer is not None:
                 timer.cancel()
-        if held.stop is not None and held.stop in (Stop.LOST, Stop.TIMEOUT):
+        if held.stop is not None and held.stop in (Stop.LOST, Stop.TIMEOUT, Stop.TRANSACTION):
             return deciding.after_stop(job, task.retry, held.stop)
         # A handler that finished although it was asked to stop has finished.
         return deciding.after_return(task, value, self.settings.max_result_bytes)
@@ -201,7 +222,11 @@ class Workplace:
     async def _on_thread(
         self, held: Held, context: Context | None, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
-        held.thread = self.threads.run(lambda: held.task.invoke(context, args, kwargs))
+        def call() -> object:
+            running.set(context)
+            return held.task.invoke(context, args, kwargs)
+
+        held.thread = self.threads.run(call)
         held.thread.add_done_callback(look_at)
         # Shielded: cancelling the wait cannot stop the thread, and its answer must find its future.
         return await asyncio.shield(held.thread)

@@ -28,6 +28,7 @@ from windlass.worker.stuck import Stuck
 
 if TYPE_CHECKING:
     from windlass.callbacks import Callbacks
+    from windlass.stores.protocol import OpenTransaction
 
 CALLBACK_SECONDS = 60.0
 """Longest a callback may take; then it is cancelled, or left to itself on its thread."""
@@ -51,6 +52,9 @@ class Over(Run):
             f"job {report.lease.job_id} has been settled; a callback may read its context, but progress and "
             "checkpoints belong to a handler that runs"
         )
+
+    async def begin(self) -> OpenTransaction:
+        raise LeaseLost("the job has been settled; what a callback wants done for sure is a job of its own")
 
 
 class CallbackRunner:
@@ -197,7 +201,13 @@ class _Call:
         """What the handler returned, as ``job.result()`` gives it; or the error."""
         outcome = self._outcome
         if isinstance(outcome, Completed):
-            return self._held.task.decode_result(outcome.result)
+            task = self._held.task
+            if task.durable:
+                return task.decode_result(outcome.result)
+            # The object itself, which the lane has by now.
+            job_id = self._held.job.lease.job_id
+            lane = task.app.lane.holder(job_id)
+            return None if lane is None else lane.result_of(job_id)
         return outcome.error if isinstance(outcome, Failed | Retried) else None
 
 

@@ -94,6 +94,12 @@ def after_stop(job: Claimed, policy: Retry | None, stop: Stop) -> Outcome | None
             return Cancelled(CANCELLED)
         case Stop.TIMEOUT:
             return after_timeout(job, policy)
+        case Stop.TRANSACTION:
+            error = JobError(
+                "transaction_timeout",
+                "the handler's transaction was open for longer than transaction_seconds and was rolled back",
+            )
+            return after_failure(job, policy, error, TimeoutError(error.message))
         case Stop.SHUTDOWN:
             return Released()
 

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from msgspec import Struct
 
+from windlass.context import Context
 from windlass.model import Claimed
 from windlass.task import Task
 
@@ -23,6 +24,7 @@ class Stop(StrEnum):
     LOST = "lost"  # the lease is gone: nothing this run does counts any more
     CANCEL = "cancel"  # somebody asked
     TIMEOUT = "timeout"
+    TRANSACTION = "transaction"  # its transaction was open too long, and is rolled back
     SHUTDOWN = "shutdown"  # the grace period is over
 
 
@@ -36,10 +38,13 @@ class Held(Struct, eq=False):
     started: float | None = None  # once the handler runs
     start_recorded: bool = False
     settling: bool = False  # an outcome is on its way to the store
+    settling_alone: bool = False  # its handler's own transaction is being committed
+    settled: bool | None = None  # by the handler's own transaction; False = the lease had ended
     refused_at: float | None = None  # when the store first would not take the outcome
     stop: Stop | None = None
     stop_asked_at: float | None = None  # set by whoever asks first
     handler: asyncio.Task[None] | None = None
+    context: Context | None = None  # where the handler asked for one
     thread: asyncio.Future[Any] | None = None  # a plain function's run, which nothing can interrupt
 
     @classmethod
@@ -49,8 +54,15 @@ class Held(Struct, eq=False):
 
     def time_out(self) -> None:
         """A timer's end, on the event loop."""
-        if self.stop is None and self.handler is not None:
-            self.stop = Stop.TIMEOUT
+        self._run_out(Stop.TIMEOUT)
+
+    def transaction_over(self) -> None:
+        """Likewise, for the handler's own transaction."""
+        self._run_out(Stop.TRANSACTION)
+
+    def _run_out(self, stop: Stop) -> None:
+        if self.stop is None and self.handler is not None and not self.settling:
+            self.stop = stop
             self.handler.cancel()
 
     def extended(self, sent: float) -> None:

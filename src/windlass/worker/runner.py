@@ -21,6 +21,7 @@ from windlass.worker.attempt import Workplace
 from windlass.worker.backoff import Backoff
 from windlass.worker.contexts import ABANDON
 from windlass.worker.deciding import after_failure, after_stop
+from windlass.worker.effects import end_transaction
 from windlass.worker.held import Held, HeldJobs, Stop
 from windlass.worker.settler import Settler
 from windlass.worker.slots import Slots
@@ -89,7 +90,11 @@ class Runner:
 
     def running(self) -> list[Held]:
         """The jobs whose handlers are at work."""
-        return [held for held in self._held.snapshot() if held.handler is not None and not held.settling]
+        return [
+            held
+            for held in self._held.snapshot()
+            if held.handler is not None and (not held.settling or held.settling_alone)
+        ]
 
     def stop_handler(self, held: Held, stop: Stop) -> None:
         """Have a job's handler stopped; a job that still waits leaves at once."""
@@ -214,6 +219,9 @@ class Runner:
                     held.started = now
                     self._slots.started += 1
                     outcome = await self._workplace.attempt(held)
+                    if held.context is not None and (begun := held.context.begun_transaction) is not None:
+                        outcome = await end_transaction(held, begun, outcome, self._clock)
+                    held.context = None  # it knows its run, and that knows us: nobody would be let go of
                 else:
                     # The claim's answer was that late, or this process stood still: somebody else may run it.
                     held.stop = Stop.LOST
@@ -232,7 +240,10 @@ class Runner:
         finally:
             if self._last_chance is held:
                 self._last_chance = None
-        if held.stop is None:
+        if held.settled is not None and outcome is not None:
+            settlement = Settlement(held.job.lease, outcome, self._run_seconds(held))
+            self._settler.written(held, settlement, accepted=held.settled)
+        elif held.stop is None:
             self._end(held, outcome)
         elif not held.settling:  # it was given up before
             self._end(held, None if held.stop is Stop.LOST else outcome)
@@ -260,12 +271,14 @@ class Runner:
                 return held.start_recorded
         return False
 
+    def _run_seconds(self, held: Held) -> float | None:
+        self._now = self._clock.monotonic()
+        return None if held.started is None else self._now - held.started
+
     def _end(self, held: Held, outcome: Outcome | None) -> None:
         """The job leaves its slot. None: its lease is gone, and whoever holds it now decides."""
         if outcome is not None:
-            self._now = self._clock.monotonic()
-            run_seconds = None if held.started is None else self._now - held.started
-            self._settler.add(held, Settlement(held.job.lease, outcome, run_seconds))
+            self._settler.add(held, Settlement(held.job.lease, outcome, self._run_seconds(held)))
             return
         self._settler.lost(held)
         _log.warning(

@@ -94,6 +94,10 @@ class Settler:
             self._news.set()
         self._waiting.append((held, settlement))
 
+    def written(self, held: Held, settlement: Settlement, *, accepted: bool) -> None:
+        """An outcome that the handler's own transaction has carried to the store."""
+        self._settled(((held, settlement),), [accepted])
+
     async def run(self) -> None:
         """Write outcomes until cancelled."""
         while True:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import platform
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
 from typing import Self
 from uuid import UUID
 
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds
-from windlass.errors import ConfigurationError, NotOpen
+from windlass.errors import ConfigurationError, NotOpen, WrongState
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -35,7 +35,7 @@ from windlass.model import (
 from windlass.stores.endings import check_batch
 from windlass.stores.memory import managing, reading, registering, writing
 from windlass.stores.memory.book import Book
-from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, StoreLimits, Wakeups
+from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, OpenTransaction, StoreLimits, Wakeups
 
 _PREFIX = "memory://"
 _named: dict[str, Book] = {}
@@ -152,6 +152,20 @@ class MemoryStore:
             now = self._clock.now()
             held = [(lease, book.held(lease, now)) for lease in leases]
             return [lease for lease, job in held if job is not None and job.cancel_requested]
+
+    async def begin(
+        self,
+        lease: Lease,  # noqa: ARG002 - like those of the stores that have a database
+        *,
+        lease_seconds: float,  # noqa: ARG002
+        seconds: float,  # noqa: ARG002
+        tenant: str,  # noqa: ARG002
+        on_timeout: Callable[[], None],  # noqa: ARG002
+    ) -> OpenTransaction:
+        raise WrongState(
+            "ctx.transaction needs a database, and this store is memory; use sqlite:///… or postgresql://…, "
+            "also in tests of such a task"
+        )
 
     # -- operating --------------------------------------------------------------------------------------
 

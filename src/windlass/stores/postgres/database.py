@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import asyncpg
 
@@ -14,7 +14,7 @@ from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError, NotOpen, StoreUnavailable, UsedAfterFork
 from windlass.stores.postgres.connections import Connections
 from windlass.stores.postgres.errors import DRIVER_ERRORS, translate, translate_first
-from windlass.stores.postgres.location import Location
+from windlass.stores.postgres.location import MOST_CONNECTIONS, Location
 
 MINIMUM_VERSION: Final = 15
 CONNECT_SECONDS: Final = 10.0
@@ -42,6 +42,17 @@ Record = Any
 """A row: ``asyncpg.Record``, read by position or name. The driver ships no types."""
 
 
+class Statements(Protocol):
+    """Where statements of ours can be run, each by itself or as part of a transaction."""
+
+    @property
+    def now(self) -> int | None: ...
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Record]: ...
+
+    async def fetchrow(self, statement: str, *arguments: Any) -> Record | None: ...
+
+
 class Database:
     """A few connections shared by the verbs of one store, on one event loop."""
 
@@ -53,6 +64,7 @@ class Database:
         self.version = ""
         self._clock = None if isinstance(clock, SystemClock) else clock
         self._connections: Connections | None = None
+        self._lent: Connections | None = None  # to handlers, for transactions of their own
         self._process = 0
         self._qualified: dict[str, str] = {}
 
@@ -89,12 +101,14 @@ class Database:
         except (*DRIVER_ERRORS, ValueError) as error:  # ValueError: what the driver says to a bad URL
             raise translate_first(error, self.where) from error
         self._connections = Connections(self.connect, self.location.connections)
+        self._lent = Connections(self._connect_as_is, MOST_CONNECTIONS)
         self._process = os.getpid()
 
     async def close(self) -> None:
-        connections, self._connections = self._connections, None
-        if connections is not None:
-            await connections.close(CLOSE_SECONDS)
+        for connections in (self._connections, self._lent):
+            if connections is not None:
+                await connections.close(CLOSE_SECONDS)
+        self._connections = self._lent = None
 
     async def connect(self) -> Any:
         """A connection of one's own, set up like all others."""
@@ -105,6 +119,13 @@ class Database:
             connection.terminate()
             raise
         return connection
+
+    async def _connect_as_is(self) -> Any:
+        """With the settings the server has for this user: for statements that are not ours."""
+        arguments = self._arguments()
+        arguments["server_settings"] = {"application_name": f"{self.application_name} transaction"}
+        del arguments["command_timeout"]  # the server ends what takes too long
+        return await asyncpg.connect(self.location.dsn, **arguments)
 
     @property
     def application_name(self) -> str:
@@ -168,13 +189,7 @@ class Database:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
         """A connection for some statements. What goes wrong on it comes out in our words."""
-        connections = self._connections
-        if connections is None:
-            raise NotOpen(f"the store {self.where} is not open")
-        if self.foreign:
-            raise UsedAfterFork(
-                f"the store {self.where} was opened by process {self._process}; open one in each process"
-            )
+        connections = self._usable(self._connections)
         try:
             connection = await connections.lend()
             lent_at = asyncio.get_running_loop().time()
@@ -191,6 +206,29 @@ class Database:
                 connections.give_back(connection)
         except DRIVER_ERRORS as error:
             raise translate(error, self.where) from error
+
+    def _usable(self, connections: Connections | None) -> Connections:
+        if connections is None:
+            raise NotOpen(f"the store {self.where} is not open")
+        if self.foreign:
+            raise UsedAfterFork(
+                f"the store {self.where} was opened by process {self._process}; open one in each process"
+            )
+        return connections
+
+    async def lend(self) -> Any:
+        """A connection for a handler's own transaction; ``take_back`` ends that."""
+        try:
+            return await self._usable(self._lent).lend()
+        except DRIVER_ERRORS as error:
+            raise translate(error, self.where) from error
+
+    def take_back(self, connection: Any) -> None:
+        """One that was lent, to be lent again unless it is closed."""
+        if self._lent is not None:
+            self._lent.give_back(connection)
+        else:
+            connection.terminate()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
@@ -222,3 +260,37 @@ class Database:
                 tries -= 1
                 if not tries or not isinstance(error.__cause__, CONFLICTS):
                     raise
+
+
+class OnConnection:
+    """Statements on one connection, in the transaction that is open there."""
+
+    def __init__(self, database: Database, connection: Any) -> None:
+        self._database = database
+        self._connection = connection
+
+    @property
+    def now(self) -> int | None:
+        return self._database.now
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Record]:
+        return await self._run("fetch", statement, arguments)  # type: ignore[no-any-return]
+
+    async def fetchrow(self, statement: str, *arguments: Any) -> Record | None:
+        return await self._run("fetchrow", statement, arguments)
+
+    async def fetchval(self, statement: str, *arguments: Any) -> Any:
+        return await self._run("fetchval", statement, arguments)
+
+    async def _run(self, how: str, statement: str, arguments: tuple[Any, ...]) -> Any:
+        try:
+            return await getattr(self._connection, how)(self._database.qualify(statement), *arguments)
+        except DRIVER_ERRORS as error:
+            raise translate(error, self._database.where) from error
+
+
+def quoted(text: str) -> str:
+    """A text as it stands in a statement, where there can be no parameter."""
+    if "\0" in text or "\\" in text:  # neither is in any name of ours
+        raise ValueError(f"{text!r} cannot be quoted")
+    return "'" + text.replace("'", "''") + "'"

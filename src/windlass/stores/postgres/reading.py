@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from windlass.model import Count, JobFilter, JobRecord, Page, Shown, State
-from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.database import Database, Statements
 from windlass.stores.postgres.recording import STATES, full_record, record
 from windlass.stores.postgres.searching import MOST_PER_BATCH, Found, search
 from windlass.stores.postgres.selecting import Selecting
@@ -19,7 +19,7 @@ _get = _sql["get"].replace("{columns}", _sql["columns"])
 _records = _sql["records"].replace("{columns}", _sql["columns"])
 
 
-async def get(database: Database, job_id: UUID, tenant: str | None) -> JobRecord | None:
+async def get(database: Statements, job_id: UUID, tenant: str | None) -> JobRecord | None:
     row = await database.fetchrow(_get, job_id, tenant)
     return None if row is None else full_record(row)
 

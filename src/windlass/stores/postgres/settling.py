@@ -13,7 +13,7 @@ from windlass.model import FailureOrigin, JobError, Lease, Report, Settlement, S
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 from windlass.stores.endings import summarise_error
 from windlass.stores.postgres.claiming import WORDS
-from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.database import Database, Statements
 from windlass.stores.postgres.packing import completed, completions, is_packed
 from windlass.stores.postgres.recording import step_record
 from windlass.stores.protocol import SUMMARY_LENGTH
@@ -28,7 +28,7 @@ _Ending = tuple[int, str | None, str | None, str | None, int | None, int | None]
 """kind, result, error, summary, delay in microseconds, priority"""
 
 
-async def settle(database: Database, settlements: Sequence[Settlement]) -> list[bool]:
+async def settle(database: Statements, settlements: Sequence[Settlement]) -> list[bool]:
     """End leases; whether each was held. The first settlement of a lease counts; a second finds nothing."""
     todo = _first_of_each(settlements)
     held: set[Lease] = set()
@@ -62,7 +62,7 @@ async def settle(database: Database, settlements: Sequence[Settlement]) -> list[
     return told_once([settlement.lease for settlement in settlements], held)
 
 
-async def _complete_packed(database: Database, settlements: list[Settlement]) -> Sequence[Settlement]:
+async def _complete_packed(database: Statements, settlements: list[Settlement]) -> Sequence[Settlement]:
     settlements.sort(key=_by_fence)
     results = [_text(settlement.outcome.result) for settlement in settlements]  # type: ignore[union-attr]
     rows = await database.fetch(_sql["complete_packed"], database.now, *completions(settlements, results))
@@ -130,7 +130,7 @@ async def cancel_requests(database: Database, leases: Sequence[Lease]) -> set[Le
     return await _held(database, _sql["cancel_requests"], in_order(leases))
 
 
-async def report(database: Database, reports: Sequence[Report]) -> set[Lease]:
+async def report(database: Statements, reports: Sequence[Report]) -> set[Lease]:
     # Later reports of one job overrule earlier ones; a function that saw both would keep either. Of steps all
     # are kept.
     merged: dict[Lease, Report] = {}
@@ -179,7 +179,7 @@ def in_order(leases: Sequence[Lease] | dict[Lease, Any]) -> list[Lease]:
     return sorted(dict.fromkeys(leases), key=_by_id)
 
 
-async def _held(database: Database, statement: str, leases: list[Lease], *more: Any) -> set[Lease]:
+async def _held(database: Statements, statement: str, leases: list[Lease], *more: Any) -> set[Lease]:
     rows = await database.fetch(
         statement, database.now, [lease.job_id for lease in leases], [lease.fence for lease in leases], *more
     )

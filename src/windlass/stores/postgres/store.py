@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 from uuid import UUID
 
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds
-from windlass.errors import StoreUnavailable, WindlassError
+from windlass.errors import LeaseLost, StoreUnavailable, WindlassError
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -36,6 +36,7 @@ from windlass.stores.endings import CANCELLED_ON_REQUEST, check_batch, summarise
 from windlass.stores.postgres import checking, reading, registering, settling, statistics
 from windlass.stores.postgres.claiming import WORDS, Claimer
 from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.lending import LentTransaction
 from windlass.stores.postgres.listening import Listener
 from windlass.stores.postgres.location import parse_url
 from windlass.stores.postgres.marks import ANYWHERE
@@ -185,6 +186,33 @@ class PostgresStore:
         check_batch("leases", len(leases), MAX_BATCH)
         asked = await settling.cancel_requests(self._database, leases) if leases else set()
         return [lease for lease in leases if lease in asked]
+
+    async def begin(
+        self,
+        lease: Lease,
+        *,
+        lease_seconds: float,
+        seconds: float,
+        tenant: str,
+        on_timeout: Callable[[], None],
+    ) -> LentTransaction:
+        # Gives a packed job a row of its own: the others of its pack must not wait for the end of this.
+        if not (await self.start([lease]))[0]:
+            raise LeaseLost(
+                f"job {lease.job_id} is no longer held by this run (fence {lease.fence}); "
+                "no transaction was begun"
+            )
+        lent = LentTransaction(
+            self._database,
+            lease,
+            seconds=seconds,
+            lease_seconds=lease_seconds,
+            on_timeout=on_timeout,
+            on_written=self._written,
+            on_settled=self._settled,
+        )
+        await lent.open(tenant)
+        return lent
 
     # -- operating --------------------------------------------------------------------------------------
 

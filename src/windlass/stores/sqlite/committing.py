@@ -16,7 +16,8 @@ from windlass.stores.sqlite.location import Location
 from windlass.stores.sqlite.transaction import take_numbers
 
 # The commit's mark goes with the last page: whoever fails before it has left nothing to honour.
-_BEFORE_THE_MARK = ("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_IOERR_WRITE")
+# A constraint is one of the user's tables, checked at the end (see ``lending``).
+_BEFORE_THE_MARK = ("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_IOERR_WRITE", "SQLITE_CONSTRAINT")
 
 
 def commit(connection: sqlite3.Connection, location: Location, make_heard: Callable[[], None]) -> None:

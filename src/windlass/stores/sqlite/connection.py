@@ -27,8 +27,11 @@ PATIENCE: Final = 0.003
 """Seconds until a waiter makes itself heard. Again after ten times as long, because that may get lost."""
 
 
-def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connection:
+def connect(location: Location, *, read_only: bool = False, lent: bool = False) -> sqlite3.Connection:
     """A connection in autocommit mode; transactions are begun by hand.
+
+    One that is to be ``lent`` prepares every statement anew, so that none goes by unseen (see ``lending``),
+    and holds to foreign keys, which cannot be switched on later.
 
     ``wal_autocheckpoint`` is off: a checkpoint that races a commit can corrupt the file in every SQLite
     before 3.51.3, so only ``checkpoint.py`` does it, with the write lock held.
@@ -41,7 +44,11 @@ def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connectio
         )
     try:
         connection = sqlite3.connect(
-            location.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
+            location.path,
+            timeout=0,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=0 if lent else 256,
         )
     except sqlite3.Error as error:
         raise translate(error, location) from error
@@ -61,7 +68,10 @@ def connect(location: Location, *, read_only: bool = False) -> sqlite3.Connectio
             connection.execute("PRAGMA fullfsync = ON")
             connection.execute("PRAGMA checkpoint_fullfsync = ON")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
-        connection.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB if read_only else WRITER_CACHE_KIB}")
+        cache = READER_CACHE_KIB if read_only or lent else WRITER_CACHE_KIB
+        connection.execute(f"PRAGMA cache_size = -{cache}")
+        if lent:
+            connection.execute("PRAGMA foreign_keys = ON")
         if read_only:
             connection.execute("PRAGMA query_only = ON")
         else:

@@ -22,7 +22,7 @@ _STATES = {Code.COMPLETED: State.COMPLETED, Code.FAILED: State.FAILED, Code.CANC
 def rescue(transaction: Transaction, limit: int) -> Rescued:
     connection, now = transaction.connection, transaction.now
     done: Counter[str] = Counter()
-    ids = [row[0] for row in connection.execute(_sql["ended_leases"], (now, limit))]
+    ids = [row[0] for row in connection.execute(_sql["ended_leases"], (transaction.leases_at, limit))]
     rows = load_rows(transaction, ids)
     for job_id in ids:
         done[_rescue(transaction, rows[job_id])] += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple, assert_never
@@ -100,7 +99,7 @@ def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]
         if (result := settlement.outcome.result) is not None:  # type: ignore[union-attr] # Completed
             with_result.append(job.number)
             results.append(blob(result))
-    if not _write_ends(connection, now, ends):
+    if not _write_ends(transaction, ends):
         return False
     if results:
         write_rows(connection, "windlass_results", len(results), {"number": with_result, "result": results})
@@ -113,16 +112,17 @@ def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]
     return True
 
 
-def _write_ends(connection: sqlite3.Connection, now: int, ends: list[int | None]) -> bool:
+def _write_ends(transaction: Transaction, ends: list[int | None]) -> bool:
     """Whether all these leases still held; if not, nothing is written.
 
     The whole batch is one step of SQLite, during which other threads run.
     """
+    connection, now = transaction.connection, transaction.now
     number = len(ends) // 3
     size = next(size for size in COMPLETED_TOGETHER if size >= number)
     missing = [0] * (3 * (size - number))  # numbers start at 1
     connection.execute("SAVEPOINT windlass_complete")
-    values = (now, now, *ends, *missing, now)
+    values = (now, now, *ends, *missing, transaction.leases_at)
     all_held = connection.execute(_complete_statement(size), values).rowcount == number
     if not all_held:
         connection.execute("ROLLBACK TO windlass_complete")
@@ -161,7 +161,7 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
         or row.state != Code.RUNNING
         or row.fence != lease.fence
         or row.leased_until is None
-        or row.leased_until <= now
+        or row.leased_until <= transaction.leases_at
     ):
         return False
     # A second settlement of the same lease in this batch finds nothing to settle.
@@ -171,7 +171,7 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
     _measure(transaction, row, settlement, started_at)
     match outcome:
         case Completed(result):
-            end = (now, now, row.number, row.fence, started_at, now)
+            end = (now, now, row.number, row.fence, started_at, transaction.leases_at)
             transaction.connection.execute(_complete_statement(1), end)
             _finished(transaction, row, Code.COMPLETED)
             if result is not None:
@@ -287,6 +287,11 @@ def extend(transaction: Transaction, argument: tuple[Sequence[Lease], float]) ->
     return _under_leases(transaction, "extend", leases, more)
 
 
+def extend_longer(transaction: Transaction, lease: Lease, lease_us: int) -> bool:
+    """Let a lease that holds last so long from now; one that lasts longer keeps its end."""
+    return _under_leases(transaction, "extend_longer", [lease], {"lease_us": lease_us})[0]
+
+
 def start(transaction: Transaction, leases: Sequence[Lease]) -> list[bool]:
     for lease in leases:
         transaction.grants.take(lease)  # from now on the row knows more than the grant did
@@ -298,7 +303,13 @@ def _under_leases(
 ) -> list[bool]:
     answers = []
     for lease in leases:
-        parameters = {"now": transaction.now, "id": lease.job_id.bytes, "fence": lease.fence, **more}
+        parameters = {
+            "now": transaction.now,
+            "leases_at": transaction.leases_at,
+            "id": lease.job_id.bytes,
+            "fence": lease.fence,
+            **more,
+        }
         answers.append(transaction.connection.execute(_sql[statement], parameters).rowcount == 1)
     return answers
 
@@ -308,7 +319,8 @@ def report(transaction: Transaction, reports: Sequence[Report]) -> list[bool]:
     answers = []
     for item in reports:
         lease = item.lease
-        row = connection.execute(_sql["leased"], (lease.job_id.bytes, lease.fence, now)).fetchone()
+        held = (lease.job_id.bytes, lease.fence, transaction.leases_at)
+        row = connection.execute(_sql["leased"], held).fetchone()
         answers.append(row is not None)
         if row is None:
             continue

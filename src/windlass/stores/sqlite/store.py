@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from uuid import UUID
 
@@ -47,6 +47,7 @@ from windlass.stores.sqlite import (
 from windlass.stores.sqlite.checking import check
 from windlass.stores.sqlite.connection import connect
 from windlass.stores.sqlite.doorbell import Doorbell, Registration
+from windlass.stores.sqlite.lending import LentTransaction
 from windlass.stores.sqlite.location import check_location, parse_url
 from windlass.stores.sqlite.migrating import migrate, missing_steps
 from windlass.stores.sqlite.reader import Reader
@@ -165,6 +166,24 @@ class SqliteStore:
         check_batch("leases", len(leases), MAX_BATCH)
         now = self._clock.now()
         return await self._reader.run(lambda connection: reading.cancel_requests(connection, leases, now))
+
+    async def begin(
+        self,
+        lease: Lease,
+        *,
+        lease_seconds: float,
+        seconds: float,
+        tenant: str,  # noqa: ARG002 - there are no row-level policies to tell it to
+        on_timeout: Callable[[], None],
+    ) -> LentTransaction:
+        # Nobody can extend a lease meanwhile, so two thirds of each must be left when it is over.
+        seconds = min(seconds, lease_seconds / 3)
+        lent = LentTransaction(
+            self._location, lease, lease_seconds=lease_seconds, seconds=seconds, on_timeout=on_timeout
+        )
+        self._writer.lend(lent)
+        await lent.open()
+        return lent
 
     # -- operating --------------------------------------------------------------------------------------
 

@@ -120,15 +120,29 @@ class Grants:
 
 @dataclass(slots=True)
 class Transaction:
-    """Handed to every writing operation. ``now`` is read after the write lock was taken."""
+    """Handed to every writing operation. ``now`` is read after the write lock was taken.
+
+    ``leases_at``: the moment by which leases are judged, which is ``now`` unless the lock was out of reach
+    for long (see ``gaps``).
+    """
 
     connection: sqlite3.Connection
     now: int
+    leases_at: int
     limits: StoreLimits
     grants: Grants
     tally: Tally = field(default_factory=Tally)
     ready_topics: set[str] = field(default_factory=set)
     finished: bool = False
+
+    def part(self) -> Transaction:
+        """For work that may have to be undone by itself; ``take_in`` what came of it."""
+        return Transaction(self.connection, self.now, self.leases_at, self.limits, self.grants)
+
+    def take_in(self, part: Transaction) -> None:
+        self.tally.add(part.tally)
+        self.ready_topics |= part.ready_topics
+        self.finished |= part.finished
 
     def take_numbers(self, name: str, n: int) -> int:
         """Reserve ``n`` values of a store-wide sequence; the first of them."""

@@ -31,7 +31,9 @@ from windlass.stores.sqlite.checkpoint import Checkpointer
 from windlass.stores.sqlite.committing import commit
 from windlass.stores.sqlite.connection import UNREADABLE, begin_immediate, connect, translate
 from windlass.stores.sqlite.doorbell import Doorbell
+from windlass.stores.sqlite.gaps import Gaps
 from windlass.stores.sqlite.home import Home
+from windlass.stores.sqlite.lending import LentTransaction
 from windlass.stores.sqlite.location import Location
 from windlass.stores.sqlite.presence import Presence
 from windlass.stores.sqlite.transaction import Grants, Transaction
@@ -78,7 +80,9 @@ class Writer:
         self._limits = limits
         self._grants = Grants()
         self._doorbell = doorbell
-        self._calls: queue.SimpleQueue[list[_Call] | None] = queue.SimpleQueue()
+        self._gaps = Gaps()
+        self._calls: queue.SimpleQueue[list[_Call] | LentTransaction | None] = queue.SimpleQueue()
+        self._next: LentTransaction | None = None  # its turn is after the calls just gathered
         self._loop = loop
         self._gathered: list[_Call] | None = None  # while the turn is not over in which callers are told
         self._home = Home()
@@ -110,6 +114,13 @@ class Writer:
         """Have it done without waiting, from any thread. For hints: nobody learns whether it failed."""
         if not self._home.left and not self._closed:
             self._calls.put([_Call(operation, argument, None)])
+
+    def lend(self, transaction: LentTransaction) -> None:
+        """Have it begun when its turn comes, after what was asked for before it."""
+        self._home.check()
+        if self._closed:
+            raise StoreError("the store is closed")
+        self._calls.put(transaction)
 
     def close(self) -> None:
         """Finish every accepted call, then let go of the connection. Blocks; call it off the event loop."""
@@ -168,10 +179,13 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            while (calls := self._gather()) is not None:
+            while (work := self._gather()) is not None:
                 self._doorbell.heard_waiter = False
-                committed = self._write(calls)
-                self._answer(calls)
+                if isinstance(work, LentTransaction):
+                    committed = self._lend(work)
+                else:
+                    committed = self._write(work)
+                    self._answer(work)
                 if committed:
                     self._tidy()
                 if self._doorbell.heard_waiter:
@@ -182,15 +196,27 @@ class Writer:
             left: list[_Call] = []
             with contextlib.suppress(queue.Empty):
                 while True:
-                    left += self._calls.get_nowait() or ()
+                    more = self._calls.get_nowait()
+                    if isinstance(more, LentTransaction):
+                        more.refuse(StoreError("the store was closed before this could be done"))
+                    else:
+                        left += more or ()
             self._refuse(left)
             self._connection.close()
 
-    def _gather(self) -> list[_Call] | None:
+    def _gather(self) -> list[_Call] | LentTransaction | None:
         """What has come in; waits for the first. None when the store is being closed."""
+        lent, self._next = self._next, None
+        if lent is not None:
+            return lent
         calls: list[_Call] = []
         more = self._calls.get()
         while more is not None:
+            if isinstance(more, LentTransaction):
+                if not calls:
+                    return more
+                self._next = more
+                return calls
             # A caller that gave up before its turn gets nothing written.
             calls += [call for call in more if call.future is None or not call.future.cancelled()]
             if len(calls) >= MAX_GROUP:
@@ -213,18 +239,12 @@ class Writer:
         try:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")  # an earlier one failed; what it left is nobody's
-            begin_immediate(connection, self._location, self._make_heard)
+            transaction = self._begin(connection)
             try:
-                transaction = Transaction(connection, self._clock.now(), self._limits, self._grants)
                 groups = [list(group) for _, group in groupby(calls, key=_operation_of)]
                 for group in groups:
                     self._run_group(transaction, group, guard=len(groups) > 1)
-                transaction.tally.write(connection)
-                # Before the commit, so that waking up takes no time of its own: a claim needs the write lock,
-                # and gets it when the commit is done.
-                self._give_hint(transaction.ready_topics, finished=False)
-                self.presence.check(in_transaction=True)
-                commit(connection, self._location, self._make_heard)
+                self._commit(transaction)
             except BaseException:
                 # After some errors (a full disk) SQLite has rolled back by itself.
                 if connection.in_transaction:
@@ -239,9 +259,50 @@ class Writer:
             for call in calls:
                 call.error = error
             return False
+        return True
+
+    def _begin(self, connection: sqlite3.Connection) -> Transaction:
+        """Take the write lock."""
+        asked = self._clock.now()
+        begin_immediate(connection, self._location, self._make_heard)
+        return self._transaction(connection, asked)
+
+    def _transaction(self, connection: sqlite3.Connection, asked: int | None = None) -> Transaction:
+        now = self._clock.now()
+        leases_at = self._gaps.judge(now if asked is None else asked, now)
+        return Transaction(connection, now, leases_at, self._limits, self._grants)
+
+    def _commit(self, transaction: Transaction) -> None:
+        """What happened meanwhile is counted and made known; then it is durable."""
+        transaction.tally.write(transaction.connection)
+        # Before the commit, so that waking up takes no time of its own: a claim needs the write lock, and
+        # gets it when the commit is done.
+        self._give_hint(transaction.ready_topics, finished=False)
+        self.presence.check(in_transaction=True)
+        commit(transaction.connection, self._location, self._make_heard)
         # After the commit: whoever waits for results only reads, and would find none yet.
         self._give_hint(set(), finished=transaction.finished)
-        return True
+
+    def _lend(self, lent: LentTransaction) -> bool:
+        """Begin a handler's own transaction, and serve nobody else until it is over; whether it committed."""
+        if not lent.wanted:
+            return False
+        began = self._clock.now()
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = connect(self._location, lent=True)
+            transaction = self._begin(connection)
+            try:
+                return lent.serve(transaction, self._commit, self._clock.now)
+            finally:
+                # Those who wait in line here could not write meanwhile, either.
+                self._gaps.judge(began, transaction.now)
+        except BaseException as error:
+            lent.refuse(translate(error, self._location) if isinstance(error, sqlite3.Error) else error)
+            return False
+        finally:
+            if connection is not None:
+                lent.let_go(connection)
 
     def _make_heard(self) -> None:
         try:
@@ -292,7 +353,7 @@ class Writer:
 
     def _run_guarded(self, transaction: Transaction, group: list[_Call], *, guard: bool) -> None:
         connection = transaction.connection
-        part = Transaction(connection, self._clock.now(), self._limits, self._grants)
+        part = self._transaction(connection)
         if guard:
             connection.execute("SAVEPOINT windlass_group")
         try:
@@ -304,9 +365,7 @@ class Writer:
             raise
         if guard:
             connection.execute("RELEASE windlass_group")
-        transaction.tally.add(part.tally)
-        transaction.ready_topics |= part.ready_topics
-        transaction.finished |= part.finished
+        transaction.take_in(part)
         for call, answer in zip(group, answers, strict=True):
             if isinstance(answer, WindlassError):
                 call.error = answer

@@ -13,10 +13,10 @@ import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windlass.context import Context
-from windlass.errors import StoreUnavailable
+from windlass.errors import StoreUnavailable, WrongState
 from windlass.model import Report, StepRecord
 from windlass.outcome import Outcome
 from windlass.task import Task
@@ -26,6 +26,10 @@ from windlass.worker.processes.memory import Limit
 from windlass.worker.processes.messages import Answer, AskedForSteps, Asking, Ended, Reported, Run
 from windlass.worker.threads import HandlerThreads
 from windlass.worker.waiting import look_at
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.stores.protocol import OpenTransaction
 
 
 class Stopped(BaseException):
@@ -185,6 +189,16 @@ class JobRun:
     @property
     def lost(self) -> bool:
         return False  # a process that has lost its lease is killed
+
+    @property
+    def app(self) -> Windlass:
+        return self._task.app
+
+    async def begin(self) -> OpenTransaction:
+        raise WrongState(
+            'ctx.transaction is not there for a handler with isolation="process": its process has no part in '
+            "the store; do the statements in a task without isolation"
+        )
 
     async def report(self, report: Report) -> bool:
         number = next(self._numbers)

@@ -60,12 +60,17 @@ RETURNING ordinal
 DELETE FROM windlass_attempts WHERE number = ? AND ordinal = ?
 
 -- name: extend
+-- leases_at: nearly always now; after a time in which nobody could write, when that began.
 UPDATE windlass_jobs SET leased_until = :now + :lease_us
-WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :now
+WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :leases_at
+
+-- name: extend_longer
+UPDATE windlass_jobs SET leased_until = max(leased_until, :now + :lease_us)
+WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :leases_at
 
 -- name: start
 UPDATE windlass_jobs SET started_at = coalesce(started_at, :now)
-WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :now
+WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :leases_at
 
 -- name: leased
 SELECT number, attempt, worker FROM windlass_jobs WHERE id = ? AND fence = ? AND state = 2 AND leased_until > ?

@@ -1,0 +1,56 @@
+"""The end of a handler that had a transaction of its own: completed inside it, or rolled back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from windlass.clock import Clock
+from windlass.errors import StoreError
+from windlass.model import Settlement
+from windlass.outcome import Completed, Outcome
+from windlass.transaction import Transaction
+from windlass.worker import deciding
+from windlass.worker.held import Held, Stop
+
+_log = logging.getLogger("windlass.worker")
+
+T = TypeVar("T")
+
+
+async def end_transaction(
+    held: Held, transaction: Transaction, outcome: Outcome | None, clock: Clock
+) -> Outcome | None:
+    """What became of the job. A completion is settled here, alone; ``held.settled`` says what came of it."""
+    if type(outcome) is not Completed or held.settling:  # the latter: it was given up before it ended
+        try:
+            await _uninterrupted(transaction.roll_back())
+        except StoreError as error:
+            # Then the database does it, when the connection is gone. The outcome stands.
+            _log.warning("the transaction of job %s was not rolled back: %s", held.job.lease.job_id, error)
+        return outcome
+    held.settling = held.settling_alone = True  # from here on nobody may stop it
+    run_seconds = None if held.started is None else clock.monotonic() - held.started
+    try:
+        held.settled = await _uninterrupted(
+            transaction.complete(Settlement(held.job.lease, outcome, run_seconds))
+        )
+    except Exception as error:
+        held.settling = held.settling_alone = False
+        if held.stop is Stop.TRANSACTION:
+            return deciding.after_stop(held.job, held.task.retry, held.stop)
+        return deciding.after_error(held.job, held.task.retry, error)
+    return outcome
+
+
+async def _uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Whatever happens to the slot meanwhile: half a commit is none, and nobody would know which."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            continue  # the slot forgets it when it looks for its next job, see Runner
+    return task.result()

@@ -1,0 +1,1 @@
+"""Exactly-once effects: ``ctx.transaction`` on SQLite and PostgreSQL."""
