@@ -17,6 +17,7 @@ from windlass.errors import (
     LeaseLost,
     LimitExceeded,
     NotOpen,
+    NotPermitted,
     ResultTimeout,
     RetryAfter,
     SchemaTooNew,
@@ -32,6 +33,7 @@ from windlass.job import Attempt, Job, JobPage
 from windlass.model import BACKFILL, DISCOVERED, EXPLICIT, Count, JobError, Progress, State, Stats, TopicStats
 from windlass.options import BY_PAYLOAD
 from windlass.retry import Retry
+from windlass.security import SecurityContext, acting_as
 from windlass.settings import Settings
 from windlass.task import BoundTask, Task
 
@@ -60,11 +62,13 @@ __all__ = [
     "LeaseLost",
     "LimitExceeded",
     "NotOpen",
+    "NotPermitted",
     "Progress",
     "ResultTimeout",
     "Retry",
     "RetryAfter",
     "SchemaTooNew",
+    "SecurityContext",
     "Settings",
     "Snooze",
     "State",
@@ -79,4 +83,5 @@ __all__ = [
     "WorkerInfo",
     "WrongState",
     "__version__",
+    "acting_as",
 ]

@@ -134,15 +134,17 @@ class Task(Generic[P, R]):
 
     def job_for_call(self, template: Template, args: Any, kwargs: Any) -> NewJob:
         """A typed call as a job to write."""
-        body = self.signature.encode_call(args, kwargs, self.app.settings.max_payload_bytes)
-        return template.job(body, self.signature.format)
+        settings = self.app.settings
+        body = self.signature.encode_call(args, kwargs, settings.max_payload_bytes)
+        return template.in_force(uuids=settings.tenant_uuids).job(body, self.signature.format)
 
     def jobs_for_payloads(self, template: Template, payloads: Iterable[Any]) -> list[NewJob]:
         """Payloads as jobs to write, all of them checked."""
         limit = self.app.settings.max_payload_bytes
+        acting = template.in_force(uuids=self.app.settings.tenant_uuids)
         return encode_each(
             payloads,
-            lambda item: template.job(self.signature.encode_payload(item, limit), self.signature.format),
+            lambda item: acting.job(self.signature.encode_payload(item, limit), self.signature.format),
         )
 
     def _make_template(self, options: Mapping[str, Any]) -> Template:

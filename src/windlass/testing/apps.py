@@ -9,6 +9,7 @@ from typing import Any
 from windlass.app import Windlass
 from windlass.clock import Clock
 from windlass.job import Job
+from windlass.security import acting_as
 
 
 @asynccontextmanager
@@ -34,7 +35,8 @@ def inline(app: Windlass) -> Iterator[Windlass]:
     before = app.after_enqueue
 
     async def run_at_once(jobs: list[Job[Any]]) -> None:
-        await app.run_until_idle(handle_signals=False, isolate=False)
+        with acting_as(None):  # a worker serves all tenants, whoever enqueued
+            await app.run_until_idle(handle_signals=False, isolate=False)
         for job in jobs:
             await job.refresh()
             if job.state == "failed":

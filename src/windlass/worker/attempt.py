@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from windlass.clock import Clock
 from windlass.context import Context
 from windlass.errors import StoreUnavailable
-from windlass.model import Report
+from windlass.model import ROOT_TENANT, Report
 from windlass.outcome import Outcome
+from windlass.security import adopt
 from windlass.settings import Settings
 from windlass.stores.protocol import Store
 from windlass.worker import deciding
@@ -131,6 +132,8 @@ class Workplace:
         try:
             if task.is_async:
                 variables = contextvars.copy_context()
+                if job.tenant != ROOT_TENANT:
+                    variables.run(adopt, job)
                 started = variables.run(task.invoke, context, args, kwargs)
                 value = await (
                     in_context(variables, started) if isinstance(started, CoroutineType) else started
@@ -173,7 +176,12 @@ class Workplace:
     async def _on_thread(
         self, held: Held, context: Context | None, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
-        held.thread = self.threads.run(lambda: held.task.invoke(context, args, kwargs))
+        def call() -> object:  # in a copy of the context variables that ends with it
+            if held.job.tenant != ROOT_TENANT:
+                adopt(held.job)
+            return held.task.invoke(context, args, kwargs)
+
+        held.thread = self.threads.run(call)
         held.thread.add_done_callback(look_at)
         # Shielded: cancelling the wait cannot stop the thread, and its answer must find its future.
         return await asyncio.shield(held.thread)

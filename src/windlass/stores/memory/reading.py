@@ -99,21 +99,16 @@ def _holds_text(job: Job, text: str) -> bool:
     return any(text in f"{record.error.code}: {record.error.message}" for record in job.attempts)
 
 
-def topics(book: Book, now: int) -> tuple[TopicStats, ...]:
-    return _topic_stats(book, book.topic_names(now), book.counts, now)
+def topics(book: Book, tenant: str | None, now: int) -> tuple[TopicStats, ...]:
+    names, counts = _counts(book, tenant, now)
+    return _topic_stats(book, names, counts, now)
 
 
 def stats(book: Book, window_seconds: float, tenant: str | None, now: int) -> Stats:
+    names, counts = _counts(book, tenant, now)
     if tenant is None:
-        counts = book.counts
-        names = book.topic_names(now)
         run_time, wait_time, series = book.metrics.summary(now, seconds_to_microseconds(window_seconds))
     else:
-        counts = {}
-        for job in book.jobs.values():
-            if job.tenant == tenant:
-                counts.setdefault(job.topic, Counter())[job.state] += 1
-        names = set(counts)  # a pause of a topic without jobs of this tenant is not its business
         run_time, wait_time, series = Distribution(), Distribution(), ()
     total: Counter[State] = Counter()
     for of_topic in counts.values():
@@ -129,6 +124,17 @@ def stats(book: Book, window_seconds: float, tenant: str | None, now: int) -> St
         wait_time=wait_time,
         series=series,
     )
+
+
+def _counts(book: Book, tenant: str | None, now: int) -> tuple[set[str], Mapping[str, Counter[State]]]:
+    """The topics to tell of, and their jobs by state."""
+    if tenant is None:
+        return book.topic_names(now), book.counts
+    counts: dict[str, Counter[State]] = {}
+    for job in book.jobs.values():
+        if job.tenant == tenant:
+            counts.setdefault(job.topic, Counter())[job.state] += 1
+    return set(counts), counts  # a pause of a topic without jobs of this tenant is not its business
 
 
 def _topic_stats(

@@ -16,8 +16,9 @@ from typing import Any
 
 from windlass.context import Context
 from windlass.errors import StoreUnavailable
-from windlass.model import Report
+from windlass.model import ROOT_TENANT, Report
 from windlass.outcome import Outcome
+from windlass.security import adopt
 from windlass.task import Task
 from windlass.worker import deciding
 from windlass.worker.processes.channel import Channel
@@ -128,6 +129,8 @@ class JobRun:
     ) -> tuple[Any, BaseException | None]:
         """What the handler returned or raised; afterwards there is memory again."""
         variables = contextvars.copy_context()
+        if self._message.job.tenant != ROOT_TENANT:
+            variables.run(adopt, self._message.job)
         try:
             self._interruptible = True
             if self._task.is_async:
