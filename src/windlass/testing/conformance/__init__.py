@@ -41,5 +41,6 @@ from windlass.testing.conformance.rescuing import *
 from windlass.testing.conformance.settling import *
 from windlass.testing.conformance.statistics import *
 from windlass.testing.conformance.suspects import *
+from windlass.testing.conformance.tenants import *
 from windlass.testing.conformance.topics import *
 from windlass.testing.conformance.workers import *
