@@ -33,7 +33,6 @@ from windlass.testing.conformance.building import (
     failed,
     job,
     put,
-    put_many,
 )
 
 HOUR = 3600.0
@@ -103,6 +102,18 @@ async def test_nothing_can_be_done_to_another_tenants_job(store: Store) -> None:
     assert await store.cancel([jobs[State.RUNNING]], tenant=other) == [Verdict.REQUESTED]
     assert await store.delete([jobs[State.COMPLETED]], tenant=other) == [Verdict.DONE]
     assert await store.check() == []
+
+
+async def test_jobs_that_were_claimed_together_stay_apart(store: Store) -> None:
+    """One worker may hold jobs of both; each of them still sees its own."""
+    mine, other, topic = _scene()
+    theirs, ours = await put(store, topic, tenant=other), await put(store, topic, tenant=mine)
+    assert len((await ask(store, topic)).jobs) == 2
+    for tenant, job_id, foreign in ((mine, ours, theirs), (other, theirs, ours)):
+        assert await store.states([job_id, foreign], tenant=tenant) == [State.RUNNING, None]
+        assert [record.id for record in await _listed(store, tenant=tenant)] == [job_id]
+        assert await store.get(foreign, tenant=tenant) is None
+        assert await store.cancel([foreign, job_id], tenant=tenant) == [Verdict.NOT_FOUND, Verdict.REQUESTED]
 
 
 # -- lists and counts ---------------------------------------------------------------------------------------
@@ -233,14 +244,15 @@ async def test_the_root_tenant_is_told_its_own_longest_wait(store: Store, clock:
     await put(store, topic, tenant=other, delay=1)
     await put(store, topic, tenant=other)
     await put(store, level, tenant=other)
+    await put(store, f"{topic}-head", tenant=other)
     clock.advance(2)
     due = clock.now()
-    await put(store, topic)  # behind the other's
+    await put(store, topic)  # behind the other's that had been delayed
+    await put(store, f"{topic}-head")  # behind the other's that had not
     await put(store, level, priority=1)  # before the other's, which heads the next priority
     await put(store, topic, delay=60)
     stats = await store.stats(window_seconds=HOUR, tenant=ROOT_TENANT)
-    assert (stats.pending, stats.delayed, stats.oldest_due_at) == (3, 1, due)
-    await put_many(store, 1, f"{topic}-x")
+    assert (stats.pending, stats.delayed, stats.oldest_due_at) == (4, 1, due)
     await store.enqueue([job(f"{topic}-{number}") for number in range(MANY_LANES)])
     assert (await store.stats(window_seconds=HOUR, tenant=ROOT_TENANT)).oldest_due_at == due
     assert await store.count(JobFilter(topic=topic, tenant=ROOT_TENANT)) == Count(2)
