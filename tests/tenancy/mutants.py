@@ -105,7 +105,7 @@ class _Replace(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> Any:
         if node is not self._node:
             return self.generic_visit(node)
-        value: object = ""
+        value: bool | str = ""
         if isinstance(node, ast.Compare):  # as it would be if no tenant were asked for
             value = not isinstance(node.ops[0], ast.IsNot)
         return ast.copy_location(ast.Constant(value), node)
