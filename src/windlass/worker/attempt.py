@@ -19,7 +19,7 @@ from windlass.settings import Settings
 from windlass.stores.protocol import Store
 from windlass.worker import deciding
 from windlass.worker.backoff import Backoff
-from windlass.worker.contexts import in_context
+from windlass.worker.contexts import as_coroutine, in_context
 from windlass.worker.held import Held, Stop
 from windlass.worker.threads import HandlerThreads
 from windlass.worker.waiting import Recovery, look_at
@@ -135,9 +135,9 @@ class Workplace:
                 if job.tenant != ROOT_TENANT:
                     variables.run(adopt, job)
                 started = variables.run(task.invoke, context, args, kwargs)
-                value = await (
-                    in_context(variables, started) if isinstance(started, CoroutineType) else started
-                )
+                if not isinstance(started, CoroutineType):
+                    started = as_coroutine(started)
+                value = await in_context(variables, started)
             else:
                 value = await self._on_thread(held, context, args, kwargs)
         except asyncio.CancelledError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import sys
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 from windlass.worker.forks import Forks, end_child
@@ -34,3 +34,10 @@ def in_context(context: contextvars.Context, coroutine: Coroutine[Any, Any, Any]
             step = coroutine.send
         except BaseException as error:  # a cancellation, mostly: it belongs to the handler
             step, value = coroutine.throw, error
+
+
+async def as_coroutine(started: Awaitable[Any]) -> Any:
+    """What else can be awaited (a compiled handler's coroutine, a future), so that its steps, too, are run in
+    the handler's context: in the slot's own it would act for all tenants.
+    """
+    return await started
