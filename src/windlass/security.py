@@ -44,7 +44,7 @@ class SecurityContext:
 _in_force: ContextVar[SecurityContext | None] = ContextVar("windlass_security_context", default=None)
 
 
-def acting_as(context: SecurityContext | None) -> AbstractContextManager[SecurityContext | None]:
+def acting_as(context: SecurityContext | None) -> AbstractContextManager[SecurityContext | None, None]:
     """For a ``with`` block that acts for this tenant only, together with everything it starts.
 
     None leaves a tenant on purpose, for code that is meant to act on all of them.
@@ -57,7 +57,7 @@ def acting_as(context: SecurityContext | None) -> AbstractContextManager[Securit
     return _Acting(context)
 
 
-class _Acting(AbstractContextManager[SecurityContext | None]):
+class _Acting(AbstractContextManager[SecurityContext | None, None]):
     """Not made with ``contextmanager``: that would also decorate, and a decorated coroutine function would
     have left the context before its first line runs.
     """
