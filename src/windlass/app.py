@@ -38,7 +38,7 @@ from windlass.options import (
     make_template,
 )
 from windlass.registry import Registry
-from windlass.security import system_only, tenant_in_question
+from windlass.security import context_in_force, system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
 from windlass.stores import Store, StoreLimits, create_store
 from windlass.task import Task, TaskDecorator, encode_each
@@ -224,9 +224,15 @@ class Windlass:
     def _maker(self, target: str | Task[..., Any], options: EnqueueOptions) -> Callable[[Any], NewJob]:
         """How a payload becomes a job of this task or topic; the options are checked."""
         task = target if isinstance(target, Task) else self._task_named(target)
-        limit, uuids = self.settings.max_payload_bytes, self.settings.tenant_uuids
+        limit = self.settings.max_payload_bytes
         if task is not None:
-            template = task.template(options).in_force(uuids=uuids)
+            template = task.template(options)
+        else:
+            topic = check_topic(target)
+            template = make_template(self.settings, task="", topic=topic, defaults={}, given=options)
+        if (context := context_in_force()) is not None:
+            template = template.under(context, uuids=self.settings.tenant_uuids)
+        if task is not None:
             signature = task.signature
             body_format = signature.format
 
@@ -234,9 +240,6 @@ class Windlass:
                 return template.job(signature.encode_payload(item, limit), body_format)
 
         else:
-            topic = check_topic(target)
-            template = make_template(self.settings, task="", topic=topic, defaults={}, given=options)
-            template = template.in_force(uuids=uuids)
 
             def make(item: Any) -> NewJob:
                 return template.job(*_untyped_body(item, limit))

@@ -111,24 +111,17 @@ class Template:
     by_payload: bool
     tenant_given: bool = False  # by the caller, not by the settings
 
-    def in_force(self, *, uuids: bool) -> Template:
-        """The same under the security context of this moment, whatever was in force when it was made."""
-        context = SecurityContext.current()
-        return self if context is None else self._under(context, uuids)
-
-    def _under(self, context: SecurityContext, uuids: bool) -> Template:
+    def under(self, context: SecurityContext, *, uuids: bool) -> Template:
+        """The same for code that acts as told, whatever was in force when this was made."""
         pattern = self.pattern
         if self.tenant_given and pattern.tenant != context.tenant:
             raise other_tenant(pattern.tenant, context)
-        owned = replace(
-            pattern,
-            tenant=check_tenant(context.tenant, uuids=uuids),
-            correlation_id=context.correlation_id
-            if pattern.correlation_id is None
-            else pattern.correlation_id,
-            user_id=context.user_id if pattern.user_id is None else pattern.user_id,
-            service_id=context.service_id if pattern.service_id is None else pattern.service_id,
-        )
+        unsaid = {
+            name: getattr(context, name)
+            for name in ("user_id", "service_id", "correlation_id")
+            if getattr(pattern, name) is None
+        }
+        owned = replace(pattern, tenant=check_tenant(context.tenant, uuids=uuids), **unsaid)
         return Template(owned, self.by_payload, tenant_given=True)
 
     def job(self, body: bytes, body_format: BodyFormat) -> NewJob:

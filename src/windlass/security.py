@@ -42,6 +42,8 @@ class SecurityContext:
 
 
 _in_force: ContextVar[SecurityContext | None] = ContextVar("windlass_security_context", default=None)
+context_in_force = _in_force.get
+"""The same as ``SecurityContext.current``, for every enqueue."""
 
 
 def acting_as(context: SecurityContext | None) -> AbstractContextManager[SecurityContext | None, None]:

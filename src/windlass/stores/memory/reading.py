@@ -18,7 +18,8 @@ class Scan:
     """The matching jobs, newest first. A text search stops by itself when its time is up."""
 
     def __init__(self, book: Book, where: JobFilter, clock: Clock, before: int | None = None) -> None:
-        self._jobs = book.newest_first(before)
+        # Others' jobs are passed over before anything else: how far a search came must not tell of them.
+        self._jobs = (job for job in book.newest_first(before) if where.tenant in (None, job.tenant))
         self._where = where
         self._clock = clock
         self.last_seen: Job | None = None
@@ -29,7 +30,7 @@ class Scan:
         give_up_at = self._clock.monotonic() + SEARCH_SECONDS
         for seen, job in enumerate(self._jobs, 1):
             self.last_seen = job
-            if matches(job, self._where, now):
+            if _matches(job, self._where, now):
                 yield job
             if (
                 self._where.text is not None
@@ -65,11 +66,11 @@ def count(scan: Scan) -> Count:
     return Count(total, exact=not scan.ran_out)
 
 
-def matches(job: Job, where: JobFilter, now: int) -> bool:
+def _matches(job: Job, where: JobFilter, now: int) -> bool:
+    """Of jobs of the right tenant."""
     return (
         where.topic in (None, job.topic)
         and where.task in (None, job.task)
-        and where.tenant in (None, job.tenant)
         and where.key in (None, job.key)
         and where.correlation_id in (None, job.correlation_id)
         and (where.created_after is None or job.created_at >= where.created_after)
