@@ -63,5 +63,6 @@ WHERE state = 1 AND topic = ? AND task = ? AND priority = ? AND number > ?
 ORDER BY number LIMIT 1
 
 -- name: oldest_of_tenant
-SELECT min(run_at) FROM windlass_jobs INDEXED BY windlass_jobs_pending
+-- Among the tenant's jobs, if those are few, or among all that are pending.
+SELECT min(run_at) FROM windlass_jobs INDEXED BY {index}
 WHERE {tenant} AND state < 2 AND blocked = 0 AND run_at <= ?
