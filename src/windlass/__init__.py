@@ -18,6 +18,7 @@ from windlass.errors import (
     LeaseLost,
     LimitExceeded,
     NotOpen,
+    NotPermitted,
     ResultTimeout,
     RetryAfter,
     SchemaTooNew,
@@ -37,6 +38,7 @@ from windlass.lane import LaneStats
 from windlass.model import BACKFILL, DISCOVERED, EXPLICIT, Count, JobError, Progress, State, Stats, TopicStats
 from windlass.options import BY_PAYLOAD
 from windlass.retry import Retry
+from windlass.security import SecurityContext, acting_as
 from windlass.settings import Settings
 from windlass.task import BoundTask, Task
 from windlass.transaction import Transaction
@@ -68,11 +70,13 @@ __all__ = [
     "LeaseLost",
     "LimitExceeded",
     "NotOpen",
+    "NotPermitted",
     "Progress",
     "ResultTimeout",
     "Retry",
     "RetryAfter",
     "SchemaTooNew",
+    "SecurityContext",
     "Settings",
     "Snooze",
     "State",
@@ -92,4 +96,5 @@ __all__ = [
     "WorkerStuck",
     "WrongState",
     "__version__",
+    "acting_as",
 ]

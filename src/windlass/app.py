@@ -39,6 +39,7 @@ from windlass.options import (
     make_template,
 )
 from windlass.registry import Registry
+from windlass.security import context_in_force, system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
 from windlass.stores import Store, StoreLimits, create_store
 from windlass.task import Task, TaskDecorator, encode_each
@@ -250,6 +251,12 @@ class Windlass:
         limit = self.settings.max_payload_bytes
         if task is not None:
             template = task.template(options)
+        else:
+            topic = check_topic(target)
+            template = make_template(self.settings, task="", topic=topic, defaults={}, given=options)
+        if (context := context_in_force()) is not None:
+            template = template.under(context, uuids=self.settings.tenant_uuids)
+        if task is not None:
             signature = task.signature
             body_format = signature.format
 
@@ -257,8 +264,6 @@ class Windlass:
                 return template.job(signature.encode_payload(item, limit), body_format)
 
         else:
-            topic = check_topic(target)
-            template = make_template(self.settings, task="", topic=topic, defaults={}, given=options)
 
             def make(item: Any) -> NewJob:
                 return template.job(*_untyped_body(item, limit))
@@ -284,7 +289,7 @@ class Windlass:
     async def get(self, job_id: UUID | str) -> Job[Any]:
         """One job with its bodies and errors, or ``JobNotFound``."""
         wanted = managing.check_job_id(job_id)
-        return Job(self, await managing.get(self._store_of(wanted), wanted))
+        return Job(self, await managing.get(self._store_of(wanted), wanted, self._tenant()))
 
     async def jobs(
         self,
@@ -295,7 +300,7 @@ class Windlass:
         **filters: Unpack[JobFilters],
     ) -> JobPage[Job[Any]]:
         """Jobs that match, newest first, without their bodies; at most 200 a page."""
-        where = check_filter(filters)
+        where = check_filter(filters, uuids=self.settings.tenant_uuids)
         limit = min(check_integer("limit", limit, 1, LARGEST_OFFSET), LARGEST_PAGE)
         check_integer("offset", offset, 0, LARGEST_OFFSET)
         if cursor is not None:
@@ -319,12 +324,13 @@ class Windlass:
 
     async def count(self, **filters: Unpack[JobFilters]) -> Count:
         """How many jobs match, exact up to 10,000."""
-        return await self.store.count(check_filter(filters))
+        return await self.store.count(check_filter(filters, uuids=self.settings.tenant_uuids))
 
     async def result(self, job_id: UUID | str, timeout: float | timedelta | None = None) -> Any:
         """Wait for a job to finish and answer what its handler returned. See ``Job.result``."""
         wanted = managing.check_job_id(job_id)
         seconds = None if timeout is None else check_seconds("timeout", timeout, 0)
+        tenant = self._tenant()
         connection = self._connections.current()
         lane = self.lane.holder(wanted)
         store = lane or connection.store
@@ -334,8 +340,8 @@ class Windlass:
         while True:
             remaining = None if seconds is None else max(0.0, seconds - (loop.time() - started))
             # With no time left to wait, one look is all there is.
-            ended = remaining != 0 and await results.wait(wanted, remaining)
-            record = await managing.get(store, wanted)
+            ended = remaining != 0 and await results.wait(wanted, remaining, tenant)
+            record = await managing.get(store, wanted, tenant)
             if record.state.final:
                 return self._result_of(record, lane)
             if not ended:  # otherwise it was final and has been requeued since: wait on
@@ -344,44 +350,53 @@ class Windlass:
     async def stats(self, window: float | timedelta = 3600, *, tenant: str | None = None) -> Stats:
         """Counts as of now; times and throughput over the last ``window`` seconds."""
         seconds = check_seconds("window", window, 1)
-        where = check_filter({"tenant": tenant})
-        return await self.store.stats(window_seconds=min(seconds, 366 * DAY), tenant=where.tenant)
+        return await self.store.stats(window_seconds=min(seconds, 366 * DAY), tenant=self._tenant(tenant))
 
     # -- managing ---------------------------------------------------------------------------------------
 
     async def requeue(self, job_id: UUID | str) -> None:
         """Run a failed or cancelled job again, from its first attempt."""
-        wanted = managing.check_job_id(job_id)
-        await managing.act(self._store_of(wanted, "requeue"), "requeue", wanted)
+        await self._act("requeue", job_id)
 
     async def cancel(self, job_id: UUID | str) -> bool:
         """Cancel a job: True when it ended at once, False when its worker has been asked to stop."""
-        wanted = managing.check_job_id(job_id)
-        return await managing.act(self._store_of(wanted, "cancel"), "cancel", wanted)
+        return await self._act("cancel", job_id)
 
     async def delete(self, job_id: UUID | str) -> None:
         """Remove a job that is not running, with everything that belongs to it."""
-        wanted = managing.check_job_id(job_id)
-        await managing.act(self._store_of(wanted, "delete"), "delete", wanted)
+        await self._act("delete", job_id)
 
     async def requeue_all(self, **filters: Unpack[JobFilters]) -> int:
         """Requeue every failed or cancelled job that matches; how many."""
-        return await managing.act_on_all(self._outside("requeue_all"), "requeue", check_filter(filters))
+        return await self._act_on_all("requeue", filters)
 
     async def cancel_all(self, **filters: Unpack[JobFilters]) -> int:
         """Cancel every pending job that matches and ask the running ones to stop; how many."""
-        return await managing.act_on_all(self._outside("cancel_all"), "cancel", check_filter(filters))
+        return await self._act_on_all("cancel", filters)
 
     async def delete_all(self, **filters: Unpack[JobFilters]) -> int:
         """Remove every job that matches and is not running; how many."""
-        return await managing.act_on_all(self._outside("delete_all"), "delete", check_filter(filters))
+        return await self._act_on_all("delete", filters)
 
-    async def topics(self) -> list[TopicStats]:
-        """Every topic that has jobs or is paused, by name."""
-        return await self.store.topics()
+    async def _act(self, verb: str, job_id: UUID | str) -> bool:
+        wanted = managing.check_job_id(job_id)
+        return await managing.act(self._store_of(wanted, verb), verb, wanted, self._tenant())
+
+    async def _act_on_all(self, verb: str, filters: JobFilters) -> int:
+        store = self._outside(f"{verb}_all")
+        return await managing.act_on_all(store, verb, filters, uuids=self.settings.tenant_uuids)
+
+    def _tenant(self, given: str | None = None) -> str | None:
+        """Whose jobs a call is about: those of the security context in force, or of the given tenant."""
+        return tenant_in_question(given, uuids=self.settings.tenant_uuids)
+
+    async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
+        """Every topic that has jobs or is paused, by name; of a tenant those that have jobs of it."""
+        return await self.store.topics(tenant=self._tenant(tenant))
 
     async def pause(self, topic: str, seconds: float | timedelta | None = None) -> None:
         """Let no worker take jobs of this topic, for some time or until ``resume``."""
+        system_only("pause")
         check_wire_topic(topic)
         store = self._outside("pause")
         if seconds is None:
@@ -392,10 +407,12 @@ class Windlass:
 
     async def resume(self, topic: str) -> None:
         """Let workers take jobs of this topic again."""
+        system_only("resume")
         await self._outside("resume").pause(check_wire_topic(topic), None)
 
     async def workers(self) -> list[WorkerInfo]:
         """Who runs jobs here, by name; those that vanished stay listed for a day and are ``missing``."""
+        system_only("workers")
         store = self.store
         records = await store.workers()
         now = await store.now()
@@ -403,10 +420,12 @@ class Windlass:
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; the names of the steps taken."""
+        system_only("migrate")
         return await self.store.migrate()
 
     async def check(self) -> list[str]:
         """What the store finds wrong with itself; empty when all is well."""
+        system_only("check")
         return await self.store.check()
 
     # -- running ----------------------------------------------------------------------------------------
@@ -415,6 +434,7 @@ class Windlass:
         """A worker for this app's tasks on the running event loop's store. See ``windlass.worker.Worker``."""
         from windlass.worker import Worker
 
+        system_only("a worker")
         return Worker(self.store, self.registry, self.settings, clock=self.clock, **options)
 
     def worker_thread(self, **options: Unpack[WorkerOptions]) -> WorkerThread:
@@ -423,6 +443,7 @@ class Windlass:
         """
         from windlass.background import WorkerThread
 
+        system_only("a worker")
         return WorkerThread(self, options)
 
     async def run_worker(self, **options: Unpack[WorkerOptions]) -> None:

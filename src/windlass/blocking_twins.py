@@ -329,9 +329,9 @@ class BlockingWindlass(AppTwin[Windlass]):
         """Remove every job that matches and is not running; how many."""
         return self._portal.run(self._inner.delete_all, **filters)
 
-    def topics(self) -> list[TopicStats]:
-        """Every topic that has jobs or is paused, by name."""
-        return self._portal.run(self._inner.topics)
+    def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
+        """Every topic that has jobs or is paused, by name; of a tenant those that have jobs of it."""
+        return self._portal.run(self._inner.topics, tenant=tenant)
 
     def pause(self, topic: str, seconds: float | timedelta | None = None) -> None:
         """Let no worker take jobs of this topic, for some time or until ``resume``."""

@@ -65,7 +65,10 @@ async def _find(
     for _ in range(_TRIES):
         vanished: list[int] = []
         for chunk in _chunks(duplicates):
-            records = await asyncio.gather(*(store.get(answer.job_id) for _, answer in chunk))
+            # A key lets nobody through to another tenant, whatever becomes of it meanwhile.
+            records = await asyncio.gather(
+                *(store.get(answer.job_id, tenant=jobs[index].tenant) for index, answer in chunk)
+            )
             for (index, answer), record in zip(chunk, records, strict=True):
                 if record is None:
                     vanished.append(index)

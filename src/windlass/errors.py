@@ -10,6 +10,7 @@
     ├── HandlerNotFound                no task of that name, and unknown tasks are refused
     ├── JobNotFound (LookupError)      no such job, or not one this caller may see
     ├── WrongState                     the job is not in a state that allows this
+    ├── NotPermitted (PermissionError) about all tenants, asked by code that acts for one
     ├── JobFailed                      raised by ``job.result()``: the job is in ``failed``
     ├── JobCancelled                   raised by ``job.result()``: the job is in ``cancelled``
     ├── ResultTimeout (TimeoutError)   ``job.result(timeout=…)`` ran out; the job goes on
@@ -87,6 +88,12 @@ class WrongState(WindlassError):
     """The job exists, but its state does not allow what was asked."""
 
     code = "wrong_state"
+
+
+class NotPermitted(WindlassError, PermissionError):
+    """What was asked is about all tenants, and the caller acts for one (see ``acting_as``)."""
+
+    code = "not_permitted"
 
 
 class JobFailed(WindlassError):

@@ -8,8 +8,9 @@ from typing import Any, Final, TypedDict
 
 from windlass.errors import InvalidInput
 from windlass.model import JobFilter, Shown, State
-from windlass.names import check_task_name, check_tenant, check_text, check_wire_topic, shorten, suggest
+from windlass.names import check_task_name, check_text, check_wire_topic, shorten, suggest
 from windlass.options import check_moment
+from windlass.security import tenant_in_question
 
 MAX_SEARCH_LENGTH: Final = 1000
 """Longest text to search for, and longest key to filter by."""
@@ -29,9 +30,9 @@ class JobFilters(TypedDict, total=False):
     text: str | None
 
 
-def check_filter(given: Mapping[str, Any]) -> JobFilter:
-    """The filter a store understands, every value checked."""
-    checked: dict[str, Any] = {}
+def check_filter(given: Mapping[str, Any], *, uuids: bool = False) -> JobFilter:
+    """The filter a store understands, every value checked, narrowed to the tenant in force."""
+    checked: dict[str, Any] = {"tenant": tenant_in_question(given.get("tenant"), uuids=uuids)}
     for name, value in given.items():
         if name not in JobFilters.__annotations__:
             names = sorted(JobFilters.__annotations__)
@@ -49,7 +50,7 @@ def check_filter(given: Mapping[str, Any]) -> JobFilter:
             case "state":
                 checked[name] = check_state(value)
             case "tenant":
-                checked[name] = check_tenant(value)
+                pass  # told above, with the one in force
             case "created_after" | "created_before":
                 checked[name] = check_moment(name, value)
             case _:

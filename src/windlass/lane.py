@@ -18,6 +18,7 @@ from uuid import UUID
 from windlass.connections import Connections
 from windlass.errors import WrongState
 from windlass.model import State
+from windlass.security import system_only
 from windlass.stores import lane_store
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Lane:
 
     def stats(self) -> LaneStats:
         """How it is doing now. Cheap, and never waits for the lane's thread."""
+        system_only("lane.stats")
         started, settings = self._started, self._app.settings
         if started is None:
             return LaneStats(0, 0, 0, 0, 0, 0, settings.lane_capacity, settings.lane_concurrency)
@@ -74,7 +76,7 @@ class Lane:
         )
 
     def __repr__(self) -> str:
-        return "<Lane, not started>" if self._started is None else f"<Lane {self.stats()}>"
+        return "<Lane, not started>" if self._started is None else "<Lane>"
 
     # -- for the app ------------------------------------------------------------------------------------
 

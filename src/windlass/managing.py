@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from windlass.errors import InvalidInput, JobNotFound, WrongState
-from windlass.model import JobFilter, JobRecord, State, Verdict
+from windlass.filters import check_filter
+from windlass.model import JobRecord, State, Verdict
 from windlass.names import shorten
 from windlass.stores.protocol import MAX_BATCH, Store
 
@@ -31,17 +32,17 @@ def check_job_id(value: Any) -> UUID:
     raise InvalidInput(f"job id is {shorten(value)}; it must be a UUID, for example job.id")
 
 
-async def get(store: Store, job_id: UUID) -> JobRecord:
-    """One job with its bodies, or ``JobNotFound``."""
-    record = await store.get(job_id)
+async def get(store: Store, job_id: UUID, tenant: str | None) -> JobRecord:
+    """One job of this tenant (None = any) with its bodies, or ``JobNotFound``."""
+    record = await store.get(job_id, tenant=tenant)
     if record is None:
         raise not_found(job_id)
     return record
 
 
-async def act(store: Store, verb: str, job_id: UUID) -> bool:
+async def act(store: Store, verb: str, job_id: UUID, tenant: str | None) -> bool:
     """``requeue``, ``cancel`` or ``delete`` one job; False when a running one was only asked to stop."""
-    (verdict,) = await _verb(store, verb)([job_id])
+    (verdict,) = await _verb(store, verb)([job_id], tenant=tenant)
     match verdict:
         case Verdict.DONE:
             return True
@@ -55,7 +56,7 @@ async def act(store: Store, verb: str, job_id: UUID) -> bool:
                 "wait for that job, or cancel or delete it first"
             )
         case Verdict.WRONG_STATE:
-            record = await get(store, job_id)
+            record = await get(store, job_id, tenant)
             done, states = _ALLOWED[verb]
             raise WrongState(
                 f"job {job_id} is {record.state} and cannot be {done}; "
@@ -63,13 +64,14 @@ async def act(store: Store, verb: str, job_id: UUID) -> bool:
             )
 
 
-async def act_on_all(store: Store, verb: str, where: JobFilter) -> int:
+async def act_on_all(store: Store, verb: str, filters: Mapping[str, Any], *, uuids: bool) -> int:
     """The same for everything that matches; how many jobs it took effect on.
 
     Pages go from new to old by job number, which no verb changes, so no job is met twice and jobs that come
     in meanwhile are not touched.
     """
-    if where == JobFilter():
+    where = check_filter(filters, uuids=uuids)
+    if all(value is None for value in filters.values()):  # the tenant in force is nobody's choice
         raise InvalidInput(
             f"{verb}_all without a filter means every job; say which ones, for example state='failed'"
         )
@@ -83,7 +85,8 @@ async def act_on_all(store: Store, verb: str, where: JobFilter) -> int:
         while True:
             page = await store.list_jobs(narrowed, limit=MAX_BATCH, cursor=cursor)
             if page.items:
-                verdicts = await _verb(store, verb)([record.id for record in page.items])
+                job_ids = [record.id for record in page.items]
+                verdicts = await _verb(store, verb)(job_ids, tenant=where.tenant)
                 number += sum(verdict in {Verdict.DONE, Verdict.REQUESTED} for verdict in verdicts)
             if page.cursor is None:
                 break
@@ -95,8 +98,12 @@ def not_found(job_id: UUID) -> JobNotFound:
     return JobNotFound(f"there is no job {job_id}; it may have been deleted, or pruned after its retention")
 
 
-def _verb(store: Store, verb: str) -> Callable[[Sequence[UUID]], Awaitable[list[Verdict]]]:
-    verbs = {"requeue": store.requeue, "cancel": store.cancel, "delete": store.delete}
+class _Verb(Protocol):
+    def __call__(self, job_ids: Sequence[UUID], *, tenant: str | None) -> Awaitable[list[Verdict]]: ...
+
+
+def _verb(store: Store, verb: str) -> _Verb:
+    verbs: dict[str, _Verb] = {"requeue": store.requeue, "cancel": store.cancel, "delete": store.delete}
     return verbs[verb]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from windlass.errors import InvalidInput
+from windlass.model import ROOT_TENANT
 
 MAX_NAME_LENGTH: Final = 200
 """Longest name of a topic, task, step, tenant or worker."""
@@ -21,6 +22,7 @@ _topic = re.compile(r"[A-Za-z0-9_-]{1,200}")
 # What stores and the beanstalkd door accept beyond our own rule; reading verbs must be able to name it.
 _wire_topic = re.compile(r"[A-Za-z0-9_+/;.$()-]{1,200}")
 _tenant = re.compile(r"[A-Za-z0-9_.:@-]{1,200}")
+_uuid = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _control = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -72,12 +74,18 @@ def _check_line(what: str, value: Any) -> str:
     return name
 
 
-def check_tenant(value: Any) -> str:
-    """A tenant id."""
+def check_tenant(value: Any, *, uuids: bool = False) -> str:
+    """A tenant id. With ``uuids`` (setting ``tenant_uuids``) a UUID, unless it is the root tenant."""
     if not isinstance(value, str) or not _tenant.fullmatch(value):
         raise InvalidInput(
             f"tenant is {shorten(value)}; "
             f"a tenant is 1 to {MAX_NAME_LENGTH} characters of A-Z a-z 0-9 _ . : @ -"
+        )
+    # One spelling of each: with two, one tenant would be two.
+    if uuids and value != ROOT_TENANT and not _uuid.fullmatch(value):
+        raise InvalidInput(
+            f"tenant is {shorten(value)}; a tenant is {ROOT_TENANT!r} or a UUID in lower case with hyphens "
+            "(tenant_uuids), for example str(uuid4())"
         )
     return value
 

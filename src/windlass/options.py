@@ -24,6 +24,7 @@ from windlass.model import BodyFormat, KeyLifetime, NewJob, OnDuplicate
 from windlass.names import check_tenant, check_text, check_topic, shorten, suggest
 from windlass.payload import canonical_hash
 from windlass.retry import Retry
+from windlass.security import SecurityContext, other_tenant
 from windlass.settings import LONGEST, MAX_COUNT, Settings
 
 MAX_PRIORITY: Final = 2**32
@@ -116,6 +117,20 @@ class Template:
     """All that these jobs have in common; a copy of it with a body of its own is ten times cheaper to make
     than a job from its fields."""
     by_payload: bool
+    tenant_given: bool = False  # by the caller, not by the settings
+
+    def under(self, context: SecurityContext, *, uuids: bool) -> Template:
+        """The same for code that acts as told, whatever was in force when this was made."""
+        pattern = self.pattern
+        if self.tenant_given and pattern.tenant != context.tenant:
+            raise other_tenant(pattern.tenant, context)
+        unsaid = {
+            name: getattr(context, name)
+            for name in ("user_id", "service_id", "correlation_id")
+            if getattr(pattern, name) is None
+        }
+        owned = replace(pattern, tenant=check_tenant(context.tenant, uuids=uuids), **unsaid)
+        return Template(owned, self.by_payload, tenant_given=True)
 
     def job(self, body: bytes, body_format: BodyFormat) -> NewJob:
         """A new job with this body."""
@@ -201,6 +216,7 @@ def make_template(
             service_id=merged.get("service_id"),
         ),
         by_payload=key is BY_PAYLOAD,
+        tenant_given="tenant" in merged,
     )
 
 
@@ -255,7 +271,7 @@ def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) ->
                     )
                 checked[name] = value
             case "tenant":
-                checked[name] = check_tenant(value)
+                checked[name] = check_tenant(value, uuids=settings.tenant_uuids)
             case "topic":
                 checked[name] = check_topic(value)
             case _:  # correlation_id, user_id, service_id: unknown names have been refused before

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from uuid import UUID
 
-from windlass.errors import JobNotFound, NotOpen, StoreUnavailable
+from windlass.errors import NotOpen, StoreUnavailable
+from windlass.managing import not_found
 from windlass.stores.protocol import MAX_BATCH, Store, Wakeups
 
 logger = logging.getLogger(__name__)
@@ -23,14 +25,17 @@ class ResultWaiter:
     def __init__(self, store: Store, poll_interval: float) -> None:
         self.store = store
         self._poll_interval = poll_interval
-        self._waiting: dict[UUID, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[tuple[str | None, UUID], set[asyncio.Future[None]]] = {}  # by tenant and job
         self._task: asyncio.Task[None] | None = None
         self._hints: Wakeups | None = None
 
-    async def wait(self, job_id: UUID, timeout: float | None) -> bool:
-        """True when the job is final, False after ``timeout`` seconds; ``JobNotFound`` when it is gone."""
+    async def wait(self, job_id: UUID, timeout: float | None, tenant: str | None) -> bool:
+        """True when the job is final, False after ``timeout`` seconds; ``JobNotFound`` when this tenant
+        (None = any) has no such job.
+        """
         future = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(job_id, set()).add(future)
+        wanted = (tenant, job_id)
+        self._waiting.setdefault(wanted, set()).add(future)
         if self._task is None:
             self._task = asyncio.create_task(self._watch(), name="windlass-results")
         elif self._hints is not None:
@@ -43,11 +48,11 @@ class ResultWaiter:
             return True
         finally:
             future.cancel()
-            waiting = self._waiting.get(job_id)
+            waiting = self._waiting.get(wanted)
             if waiting is not None:
                 waiting.discard(future)
                 if not waiting:
-                    del self._waiting[job_id]
+                    del self._waiting[wanted]
 
     async def close(self) -> None:
         """Let go. Callers still waiting are told that the app was closed."""
@@ -78,21 +83,27 @@ class ResultWaiter:
                 self._task = None
 
     async def _look(self) -> None:
-        job_ids = list(self._waiting)
+        by_tenant: defaultdict[str | None, list[UUID]] = defaultdict(list)
+        for tenant, job_id in self._waiting:
+            by_tenant[tenant].append(job_id)
         try:
-            for start in range(0, len(job_ids), MAX_BATCH):
-                batch = job_ids[start : start + MAX_BATCH]
-                for job_id, state in zip(batch, await self.store.states(batch), strict=True):
-                    if state is None:
-                        self._end(job_id, JobNotFound(f"there is no job {job_id}; it may have been deleted"))
-                    elif state.final:
-                        self._end(job_id, None)
+            for tenant, job_ids in by_tenant.items():
+                for start in range(0, len(job_ids), MAX_BATCH):
+                    await self._look_at(tenant, job_ids[start : start + MAX_BATCH])
         except StoreUnavailable as error:
             # The jobs go on without us, and callers have timeouts of their own.
             logger.warning("results cannot be looked up, trying again: %s", error)
 
-    def _end(self, job_id: UUID, error: Exception | None) -> None:
-        for future in self._waiting.pop(job_id, ()):
+    async def _look_at(self, tenant: str | None, job_ids: list[UUID]) -> None:
+        states = await self.store.states(job_ids, tenant=tenant)
+        for job_id, state in zip(job_ids, states, strict=True):
+            if state is None:
+                self._end((tenant, job_id), not_found(job_id))
+            elif state.final:
+                self._end((tenant, job_id), None)
+
+    def _end(self, wanted: tuple[str | None, UUID], error: Exception | None) -> None:
+        for future in self._waiting.pop(wanted, ()):
             if future.done():
                 continue
             if error is None:
@@ -101,5 +112,5 @@ class ResultWaiter:
                 future.set_exception(error)
 
     def _end_all(self, error: Exception) -> None:
-        for job_id in list(self._waiting):
-            self._end(job_id, error)
+        for wanted in list(self._waiting):
+            self._end(wanted, error)

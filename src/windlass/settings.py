@@ -195,6 +195,7 @@ class Settings:
     strict_tasks: bool = _setting(Kind.SWITCH, False, "Refuse to enqueue tasks this app does not know.")
     migrate: bool = _setting(Kind.SWITCH, True, "Bring the schema up to date when the app opens.")
     tenant: str = _setting(Kind.TEXT, ROOT_TENANT, "The tenant of jobs that are given none.")
+    tenant_uuids: bool = _setting(Kind.SWITCH, False, "Refuse tenants other than root that are no UUIDs.")
 
 
 class SettingOptions(TypedDict, total=False):
@@ -220,6 +221,7 @@ class SettingOptions(TypedDict, total=False):
     strict_tasks: bool
     migrate: bool
     tenant: str
+    tenant_uuids: bool
 
 
 SETTINGS: Final[Mapping[str, Setting]] = {
@@ -245,7 +247,7 @@ def load_settings(
         values[name] = _known(name, "keyword").check(value, "keyword")
     settings = Settings(**values)
     try:
-        check_tenant(settings.tenant)
+        check_tenant(settings.tenant, uuids=settings.tenant_uuids)
     except InvalidInput as error:
         raise ConfigurationError(str(error)) from None
     return settings

@@ -20,6 +20,7 @@ from windlass.model import BodyFormat, NewJob
 from windlass.names import MAX_NAME_LENGTH, check_task_name, check_topic, is_topic
 from windlass.options import EnqueueOptions, Template, check_task_options, make_template
 from windlass.retry import Retry
+from windlass.security import context_in_force
 from windlass.signature import Signature
 
 if TYPE_CHECKING:
@@ -145,11 +146,15 @@ class Task(Generic[P, R]):
     def job_for_call(self, template: Template, args: Any, kwargs: Any) -> NewJob:
         """A typed call as a job to write."""
         body = self.signature.encode_call(args, kwargs, self.app.settings.max_payload_bytes)
+        if (context := context_in_force()) is not None:
+            template = template.under(context, uuids=self.app.settings.tenant_uuids)
         return template.job(body, self.signature.format)
 
     def jobs_for_payloads(self, template: Template, payloads: Iterable[Any]) -> list[NewJob]:
         """Payloads as jobs to write, all of them checked."""
         limit = self.app.settings.max_payload_bytes
+        if (context := context_in_force()) is not None:
+            template = template.under(context, uuids=self.app.settings.tenant_uuids)
         return encode_each(
             payloads,
             lambda item: template.job(self.signature.encode_payload(item, limit), self.signature.format),

@@ -140,10 +140,10 @@ async def test_a_thousand_waiting_results_share_one_question(
     first = asyncio.Event()
     real_states = app.store.states
 
-    async def states(job_ids: Any) -> Any:
+    async def states(job_ids: Any, **options: Any) -> Any:
         asked.append(len(job_ids))
         first.set()
-        return await real_states(job_ids)
+        return await real_states(job_ids, **options)
 
     monkeypatch.setattr(app.store, "states", states)
     waiting = [asyncio.create_task(job.result(timeout=60)) for job in jobs]
@@ -174,16 +174,16 @@ async def test_database_trouble_is_waited_out_and_errors_are_told(
     job = await app.enqueue("t")
     real_states, troubles = app.store.states, [StoreUnavailable("busy"), StoreUnavailable("busy")]
 
-    async def states(job_ids: Any) -> Any:
+    async def states(job_ids: Any, **options: Any) -> Any:
         if troubles:
             raise troubles.pop()
-        return await real_states(job_ids)
+        return await real_states(job_ids, **options)
 
     monkeypatch.setattr(app.store, "states", states)
     await finish(app, job, Completed(b"1"))
     assert await job.result(timeout=30) == 1
 
-    async def broken(job_ids: Any) -> Any:
+    async def broken(job_ids: Any, **options: Any) -> Any:
         raise StoreError("damaged")
 
     monkeypatch.setattr(app.store, "states", broken)

@@ -47,7 +47,7 @@ async def test_a_full_lane_refuses_with_value_limit_and_remedy(
     assert caught.value.code == "backpressure"
     assert isinstance(caught.value, WindlassError)
     assert str(caught.value).startswith(
-        "256 jobs wait in the lane of non-durable tasks; the limit is 256 (lane_capacity). Nothing was"
+        "1 more do not fit into the lane of non-durable tasks; the limit is 256 that wait (lane_capacity)."
     )
     stats = app.lane.stats()
     assert (stats.waiting, stats.running, stats.refused) == (256, 4, 1)

@@ -87,6 +87,19 @@ async def test_packed_jobs_are_seen_like_others(store: PostgresStore, claimed: l
     assert (await store.stats(window_seconds=60.0)).running == JOBS
 
 
+async def test_another_tenant_does_not_even_move_a_packed_job(
+    store: PostgresStore, claimed: list[Claimed], postgres_url: str
+) -> None:
+    """What is not found is not touched, not in how it is kept either."""
+    before = await rows(postgres_url)
+    job_ids = [one.lease.job_id for one in claimed]
+    for verb in (store.cancel, store.requeue, store.delete):
+        assert await verb(job_ids, tenant="other") == [Verdict.NOT_FOUND] * JOBS
+    assert await store.states(job_ids, tenant="other") == [None] * JOBS
+    assert await rows(postgres_url) == before
+    assert await store.cancel(job_ids[:1], tenant="root") == [Verdict.REQUESTED]
+
+
 async def test_whole_packs_and_parts_are_completed(
     store: PostgresStore, claimed: list[Claimed], postgres_url: str
 ) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from windlass.model import JobFilter, Shown, State
+from windlass.model import ROOT_TENANT, JobFilter, Shown, State
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite import SqliteStore, reading
+from windlass.stores.sqlite.scoping import find
 
 QUERIES = {
     name: Queries("windlass.stores.sqlite.sql", f"{name}.sql")
@@ -45,16 +46,37 @@ QUERIES = {
 async def test_the_plan_uses_its_index_and_sorts_nothing(
     store: SqliteStore, path: Path, file: str, name: str, index: str
 ) -> None:
-    """A claim costs the same beside a million finished, waiting or delayed jobs only if this holds."""
-    statement = QUERIES[file][name]
+    """A claim costs the same beside a million finished, waiting or delayed jobs only if this holds.
+
+    Whatever tenant the statement is about, where it is about one.
+    """
     connection = sqlite3.connect(path)
-    parameters = [0] * statement.count("?")
-    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+    for tenant in (None, ROOT_TENANT, "acme") if "{tenant}" in QUERIES[file][name] else (None,):
+        plan = _plan(connection, QUERIES[file][name], tenant)
+        assert any(index in step for step in plan), plan
+        assert not any("TEMP B-TREE" in step for step in plan), plan
+        assert not any(step.startswith("SCAN windlass_jobs") and "INDEX" not in step for step in plan), plan
+        assert not any(step.startswith("SCAN j") and "INDEX" not in step for step in plan), plan
     connection.close()
-    assert any(index in step for step in plan), plan
-    assert not any("TEMP B-TREE" in step for step in plan), plan
-    assert not any(step.startswith("SCAN windlass_jobs") and "INDEX" not in step for step in plan), plan
-    assert not any(step.startswith("SCAN j") and "INDEX" not in step for step in plan), plan
+
+
+@pytest.mark.parametrize("index", ["windlass_jobs_tenant", "windlass_jobs_pending"])
+async def test_a_tenants_longest_wait_is_found_by_either_index(
+    store: SqliteStore, path: Path, index: str
+) -> None:
+    """Whichever has fewer jobs to look at; SQLite refuses an index that cannot serve."""
+    connection = sqlite3.connect(path)
+    statement = QUERIES["stats"]["oldest_of_tenant"].replace("{index}", index)
+    assert any(index in step for step in _plan(connection, statement, "acme"))
+    connection.close()
+
+
+def _plan(connection: sqlite3.Connection, statement: str, tenant: str | None) -> list[str]:
+    explained = f"EXPLAIN QUERY PLAN {statement}"
+    parameters = [0] * statement.count("?")
+    if "{tenant}" in statement:
+        return [row[3] for row in find(connection, explained, tenant, parameters)]
+    return [row[3] for row in connection.execute(explained, parameters)]
 
 
 async def test_the_first_job_of_each_lane_is_looked_up_in_the_index(store: SqliteStore, path: Path) -> None:
@@ -114,6 +136,12 @@ async def test_a_claim_looks_at_the_chosen_jobs_in_their_order(store: SqliteStor
         (JobFilter(topic="mail"), "windlass_jobs_topic"),
         (JobFilter(key="k"), "windlass_jobs_key"),
         (JobFilter(correlation_id="c"), "windlass_jobs_correlation"),
+        (JobFilter(tenant="acme"), "windlass_jobs_tenant"),
+        (JobFilter(tenant="acme", state=State.RUNNING), "windlass_jobs_leased"),
+        (JobFilter(tenant="acme", key="k"), "windlass_jobs_key"),
+        (JobFilter(tenant="acme", correlation_id="c"), "windlass_jobs_correlation"),
+        (JobFilter(tenant=ROOT_TENANT, state=State.PENDING), "windlass_jobs_pending"),
+        (JobFilter(tenant=ROOT_TENANT, topic="mail"), "windlass_jobs_topic"),
     ],
 )
 async def test_a_list_reads_the_index_of_what_it_shows(

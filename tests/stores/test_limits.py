@@ -96,3 +96,30 @@ async def test_without_limits_nothing_is_refused(make_store: MakeStore) -> None:
     store = await make_store(StoreLimits())
     await store.enqueue([job(f"topic-{number}") for number in range(50)])
     assert len(await store.topics()) == 50
+
+
+async def test_another_tenants_key_lets_no_job_past_a_limit(make_store: MakeStore) -> None:
+    """What would be a duplicate for one tenant is a new job for another, and counts."""
+    store = await make_store(StoreLimits(max_jobs_per_topic=1))
+    await put(store, task="send", key="k", tenant="acme")
+    with pytest.raises(LimitExceeded):
+        await put(store, task="send", key="k", tenant="globex")
+
+
+async def test_the_words_of_a_limit_tell_nothing_of_others(make_store: MakeStore) -> None:
+    """Topics and limits are shared by all tenants; how far they are used up is nobody's business."""
+    store = await make_store(StoreLimits(max_topics=9, max_jobs_per_topic=7))
+    await store.enqueue([job(f"secret-{number}", tenant="other") for number in range(8)])
+    await put_many(store, 7, tenant="other")
+    with pytest.raises(LimitExceeded) as full:
+        await put_many(store, 2, tenant="acme")
+    assert str(full.value) == (
+        "topic 'mail' has no room for 2 more; the limit is 7 pending and running jobs (max_jobs_per_topic); "
+        "wait for workers or raise it"
+    )
+    with pytest.raises(LimitExceeded) as too_many:
+        await put(store, "new", tenant="acme")
+    assert str(too_many.value) == (
+        "there is no room for new topics ('new'); the limit is 9 (max_topics); "
+        "use an existing topic or raise it"
+    )

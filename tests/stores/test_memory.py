@@ -138,3 +138,18 @@ async def test_a_text_search_gives_up_after_its_time_and_can_be_continued() -> N
         pages += 1
     assert [item.id for item in page.items] == [needle]
     assert pages > 2
+
+
+async def test_how_far_a_search_came_tells_nothing_of_other_tenants() -> None:
+    """It is stopped by the tenant's own jobs, and says when one of those was made, or says nothing."""
+    clock = TickingClock()
+    store = MemoryStore(clock=clock)
+    await store.open()
+    own = clock.now()
+    await put_many(store, 2000, tenant="mine")
+    clock.advance(60)
+    await put_many(store, 3000, tenant="other")
+    page = await store.list_jobs(JobFilter(text="needle", tenant="mine"), limit=10)
+    assert (page.partial, page.searched_back_to) == (True, own)
+    page = await store.list_jobs(JobFilter(text="needle", tenant="nobody"), limit=10)
+    assert (page.partial, page.searched_back_to, page.cursor) == (False, None, None)

@@ -16,7 +16,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from windlass import BY_PAYLOAD, Context, Job, JobError, Retry, TaskError, Windlass
+from windlass import (
+    BY_PAYLOAD,
+    Context,
+    Job,
+    JobError,
+    Retry,
+    SecurityContext,
+    TaskError,
+    Windlass,
+    acting_as,
+)
 
 app = Windlass("memory://", lease=30, timeout=None)
 Windlass("memory://", leese=30)  # refused: call-arg
@@ -195,6 +205,15 @@ async def main() -> None:
     await app.run_worker(concurrency=10, topics=["mail"])
     await app.run_until_idle(isolate=False)
     await app.run_worker(concurency=10)  # refused: call-arg
+
+
+async def counted(tenant: str) -> int:
+    with acting_as(SecurityContext(tenant, user_id="ada")) as context:
+        reveal_type(context)  # reveals: SecurityContext | None
+        reveal_type(SecurityContext.current())  # reveals: SecurityContext | None
+        reveal_type(await app.topics(tenant=tenant))  # reveals: list[windlass.model.TopicStats]
+        acting_as(tenant)  # refused: arg-type
+        return (await app.count()).total
 
 
 def blocking() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 
 from windlass.errors import LimitExceeded
+from windlass.names import shorten
 from windlass.stores.protocol import StoreLimits
 
 
@@ -18,22 +19,23 @@ def limit_problem(
     """Whether ``added`` new jobs by topic would pass a limit.
 
     ``topics`` tells which topics have jobs, ``active`` how many pending and running ones a topic has; each is
-    only asked when its limit is set.
+    only asked when its limit is set. What they answer is of all tenants, so it is not repeated to the caller.
     """
     if limits.max_topics:
         known = topics()
         number = len(known | added.keys())
         if number > max(limits.max_topics, len(known)):
+            new = ", ".join(shorten(topic) for topic in sorted(added.keys() - known)[:3])
             return LimitExceeded(
-                f"this would make {number:,} topics; the limit is {limits.max_topics:,} (max_topics); "
+                f"there is no room for new topics ({new}); the limit is {limits.max_topics:,} (max_topics); "
                 "use an existing topic or raise it"
             )
     if limits.max_jobs_per_topic:
         for topic, more in added.items():
-            number = active(topic) + more
-            if number > limits.max_jobs_per_topic:
+            if active(topic) + more > limits.max_jobs_per_topic:
                 return LimitExceeded(
-                    f"topic {topic!r} would hold {number:,} pending and running jobs; the limit is "
-                    f"{limits.max_jobs_per_topic:,} (max_jobs_per_topic); wait for workers or raise it"
+                    f"topic {topic!r} has no room for {more:,} more; the limit is "
+                    f"{limits.max_jobs_per_topic:,} pending and running jobs (max_jobs_per_topic); "
+                    "wait for workers or raise it"
                 )
     return None

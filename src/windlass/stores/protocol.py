@@ -261,8 +261,8 @@ class Store(Protocol):
     async def pause(self, topic: str, until: int | None) -> None:
         """Grant nothing of this topic until then (``FOREVER`` without an end); None resumes."""
 
-    async def topics(self) -> list[TopicStats]:
-        """Every topic that has jobs or is paused, by name."""
+    async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
+        """Every topic that has jobs or is paused, by name; of a tenant those that have jobs of it."""
 
     # -- workers ----------------------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class Store(Protocol):
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         """One job with its bodies, attempts and steps."""
 
-    async def states(self, job_ids: Sequence[UUID]) -> list[State | None]:
+    async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
         """Only the states, cheaply; for those who wait for results."""
 
     async def list_jobs(

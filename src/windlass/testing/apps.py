@@ -10,6 +10,7 @@ from typing import Any, Final
 from windlass.app import Windlass
 from windlass.clock import Clock
 from windlass.job import Job
+from windlass.security import acting_as
 
 LOOK_SECONDS: Final = 0.005
 """How often an inline enqueue looks whether a job that another worker took has ended."""
@@ -38,7 +39,8 @@ def inline(app: Windlass) -> Iterator[Windlass]:
     before = (app.after_enqueue, app.lane.by_hand)
 
     async def run_at_once(jobs: list[Job[Any]]) -> None:
-        await app.run_until_idle(handle_signals=False, isolate=False)
+        with acting_as(None):  # a worker serves all tenants, whoever enqueued
+            await app.run_until_idle(handle_signals=False, isolate=False)
         for job in jobs:
             await job.refresh()
             # A job that a handler enqueued may have been taken by the worker that runs this handler. A

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from windlass.clock import Clock
 from windlass.context import Context
 from windlass.errors import StoreUnavailable
-from windlass.model import Report, StepRecord
+from windlass.model import ROOT_TENANT, Report, StepRecord
 from windlass.outcome import Outcome
+from windlass.security import adopt
 from windlass.settings import Settings
 from windlass.stores.protocol import Store
 from windlass.transaction import running
 from windlass.worker import deciding
 from windlass.worker.backoff import Backoff
-from windlass.worker.contexts import in_context
+from windlass.worker.contexts import as_coroutine, in_context
 from windlass.worker.held import Held, Stop
 from windlass.worker.threads import HandlerThreads
 from windlass.worker.waiting import Recovery, look_at
@@ -180,10 +181,12 @@ class Workplace:
                 variables = contextvars.copy_context()
                 if context is not None:
                     variables.run(running.set, context)
+                if job.tenant != ROOT_TENANT:
+                    variables.run(adopt, job)
                 started = variables.run(task.invoke, context, args, kwargs)
-                value = await (
-                    in_context(variables, started) if isinstance(started, CoroutineType) else started
-                )
+                if not isinstance(started, CoroutineType):
+                    started = as_coroutine(started)
+                value = await in_context(variables, started)
             else:
                 value = await self._on_thread(held, context, args, kwargs)
         except asyncio.CancelledError as error:
@@ -222,8 +225,10 @@ class Workplace:
     async def _on_thread(
         self, held: Held, context: Context | None, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
-        def call() -> object:
+        def call() -> object:  # in a copy of the context variables that ends with it
             running.set(context)
+            if held.job.tenant != ROOT_TENANT:
+                adopt(held.job)
             return held.task.invoke(context, args, kwargs)
 
         held.thread = self.threads.run(call)

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from windlass.callbacks import Callback
 from windlass.context import Context
 from windlass.errors import LeaseLost
-from windlass.model import Report, Settlement
+from windlass.model import ROOT_TENANT, Report, Settlement
 from windlass.outcome import Completed, Failed, Outcome, Retried
 from windlass.registry import Registry
+from windlass.security import adopt
 from windlass.worker.attempt import Run, Workplace
 from windlass.worker.held import Held
 from windlass.worker.slots import Slots
@@ -178,6 +179,8 @@ class _Call:
 
     async def run(self) -> BaseException | None:
         """What it raised. As a value: an event loop would end with a SystemExit that leaves a task."""
+        if self._held.job.tenant != ROOT_TENANT:
+            adopt(self._held.job)  # in this task's own variables, as its handler did
         try:
             value = self._value()
             if self._callback.is_async:

@@ -11,7 +11,7 @@ import contextvars
 import logging
 import sys
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final
 
 from windlass.worker.forks import Forks, end_child
@@ -52,3 +52,10 @@ def _close(context: contextvars.Context, coroutine: Coroutine[Any, Any, Any]) ->
         context.run(coroutine.close)
     except BaseException as error:  # it waits even now, or its clean-up failed
         _log.warning("a handler that was given up did not end well: %r", error)
+
+
+async def as_coroutine(started: Awaitable[Any]) -> Any:
+    """What else can be awaited (a compiled handler's coroutine, a future), so that its steps, too, are run in
+    the handler's context: in the slot's own it would act for all tenants.
+    """
+    return await started

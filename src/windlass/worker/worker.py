@@ -26,6 +26,7 @@ from windlass.model import Claim, ClaimRequest, Settlement
 from windlass.names import check_worker_name
 from windlass.outcome import Released
 from windlass.registry import Registry
+from windlass.security import system_only
 from windlass.settings import Settings, override_settings
 from windlass.stores.protocol import Store, Wakeups
 from windlass.worker.attempt import Workplace
@@ -191,6 +192,7 @@ class Worker:
     # -- the main loop ------------------------------------------------------------------------------------
 
     async def _run(self, *, until_idle: bool) -> None:
+        system_only("a worker")  # what is in force here would be in force for every handler
         loop = asyncio.get_running_loop()
         recovery = Recovery()
         workplace = Workplace(self._store, self._settings, loop, recovery, self._clock, self._places)

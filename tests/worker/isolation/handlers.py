@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import ctypes
+import dataclasses
 import os
 import re
 import signal
@@ -16,7 +17,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from windlass import Cancel, Context, Fail, Retry, RetryAfter, Snooze, TaskError, Windlass
+from windlass import (
+    Cancel,
+    Context,
+    Fail,
+    Retry,
+    RetryAfter,
+    SecurityContext,
+    Snooze,
+    TaskError,
+    Windlass,
+)
 
 app = Windlass(
     "memory://", lease=2, poll_interval=0.05, max_payload_bytes=20_000_000, max_result_bytes=20_000_000
@@ -314,6 +325,23 @@ def tells(ctx: Context, name: str) -> dict[str, Any]:
         "flags": [ctx.cancelled, ctx.shutting_down],
         "thread": threading.current_thread().name,
     }
+
+
+def _acting() -> list[str | None] | None:
+    context = SecurityContext.current()
+    return None if context is None else list(dataclasses.astuple(context))
+
+
+@app.task(isolation="process")
+def acts() -> tuple[list[str | None] | None, int]:
+    """On whose behalf."""
+    return _acting(), os.getpid()
+
+
+@app.task(isolation="process")
+async def acts_async() -> tuple[list[str | None] | None, int]:
+    await asyncio.sleep(0)
+    return _acting(), os.getpid()
 
 
 @app.task(isolation="process")

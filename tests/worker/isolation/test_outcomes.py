@@ -184,6 +184,23 @@ async def test_context_variables_do_not_leak_from_one_job_to_the_next(warm: Wind
     assert len({pid for _, pid in seen}) == 1
 
 
+@pytest.mark.parametrize("task", [handlers.acts, handlers.acts_async], ids=["plain", "async"])
+async def test_a_tenants_handler_acts_for_its_tenant(warm: Windlass, task: Any) -> None:
+    """In its process as in the worker, and not a job longer: the process may serve somebody else next."""
+    owned = {"tenant": "acme", "user_id": "u", "service_id": "s", "correlation_id": "c"}
+    seen = []
+    for options in (owned, {}, {"tenant": "globex"}, {}):
+        job = await task.options(**options).enqueue()
+        seen.append(await job.result(timeout=PATIENCE))
+    assert [acting for acting, _ in seen] == [
+        ["acme", "u", "s", "c"],
+        None,
+        ["globex", None, None, None],
+        None,
+    ]
+    assert len({pid for _, pid in seen}) == 1
+
+
 async def test_large_payloads_and_results_pass(warm: Windlass) -> None:
     """Megabytes in both directions."""
     text = "0123456789" * 800_000

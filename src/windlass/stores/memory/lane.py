@@ -61,9 +61,8 @@ class LaneBook(Book):
         if number and self.pending + number > self.capacity:
             self.refused += number
             raise Backpressure(
-                f"{self.pending:,} jobs wait in the lane of non-durable tasks"
-                + (f", {number:,} more do not fit" if number > 1 else "")
-                + f"; the limit is {self.capacity:,} (lane_capacity). Nothing was enqueued: try again later, "
+                f"{number:,} more do not fit into the lane of non-durable tasks; the limit is "
+                f"{self.capacity:,} that wait (lane_capacity). Nothing was enqueued: try again later, "
                 "enqueue less at a time, or raise it"
             )
 

@@ -18,7 +18,8 @@ class Scan:
     """The matching jobs, newest first. A text search stops by itself when its time is up."""
 
     def __init__(self, book: Book, where: JobFilter, clock: Clock, before: int | None = None) -> None:
-        self._jobs = book.newest_first(before)
+        # Others' jobs are passed over before anything else: how far a search came must not tell of them.
+        self._jobs = (job for job in book.newest_first(before) if where.tenant in (None, job.tenant))
         self._where = where
         self._clock = clock
         self.last_seen: Job | None = None
@@ -29,7 +30,7 @@ class Scan:
         give_up_at = self._clock.monotonic() + SEARCH_SECONDS
         for seen, job in enumerate(self._jobs, 1):
             self.last_seen = job
-            if matches(job, self._where, now):
+            if _matches(job, self._where, now):
                 yield job
             if (
                 self._where.text is not None
@@ -65,11 +66,11 @@ def count(scan: Scan) -> Count:
     return Count(total, exact=not scan.ran_out)
 
 
-def matches(job: Job, where: JobFilter, now: int) -> bool:
+def _matches(job: Job, where: JobFilter, now: int) -> bool:
+    """Of jobs of the right tenant."""
     return (
         where.topic in (None, job.topic)
         and where.task in (None, job.task)
-        and where.tenant in (None, job.tenant)
         and where.key in (None, job.key)
         and where.correlation_id in (None, job.correlation_id)
         and (where.created_after is None or job.created_at >= where.created_after)
@@ -99,21 +100,16 @@ def _holds_text(job: Job, text: str) -> bool:
     return any(text in f"{record.error.code}: {record.error.message}" for record in job.attempts)
 
 
-def topics(book: Book, now: int) -> tuple[TopicStats, ...]:
-    return _topic_stats(book, book.topic_names(now), book.counts, now)
+def topics(book: Book, tenant: str | None, now: int) -> tuple[TopicStats, ...]:
+    names, counts = _counts(book, tenant, now)
+    return _topic_stats(book, names, counts, now)
 
 
 def stats(book: Book, window_seconds: float, tenant: str | None, now: int) -> Stats:
+    names, counts = _counts(book, tenant, now)
     if tenant is None:
-        counts = book.counts
-        names = book.topic_names(now)
         run_time, wait_time, series = book.metrics.summary(now, seconds_to_microseconds(window_seconds))
     else:
-        counts = {}
-        for job in book.jobs.values():
-            if job.tenant == tenant:
-                counts.setdefault(job.topic, Counter())[job.state] += 1
-        names = set(counts)  # a pause of a topic without jobs of this tenant is not its business
         run_time, wait_time, series = Distribution(), Distribution(), ()
     total: Counter[State] = Counter()
     for of_topic in counts.values():
@@ -129,6 +125,17 @@ def stats(book: Book, window_seconds: float, tenant: str | None, now: int) -> St
         wait_time=wait_time,
         series=series,
     )
+
+
+def _counts(book: Book, tenant: str | None, now: int) -> tuple[set[str], Mapping[str, Counter[State]]]:
+    """The topics to tell of, and their jobs by state."""
+    if tenant is None:
+        return book.topic_names(now), book.counts
+    counts: dict[str, Counter[State]] = {}
+    for job in book.jobs.values():
+        if job.tenant == tenant:
+            counts.setdefault(job.topic, Counter())[job.state] += 1
+    return set(counts), counts  # a pause of a topic without jobs of this tenant is not its business
 
 
 def _topic_stats(

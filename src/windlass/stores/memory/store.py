@@ -205,9 +205,9 @@ class MemoryStore:
             # Also a pause is news: it may end sooner than the one it takes the place of.
             book.ready_topics.add(topic)
 
-    async def topics(self) -> list[TopicStats]:
+    async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         with self._verb() as book:
-            return list(reading.topics(book, self._clock.now()))
+            return list(reading.topics(book, tenant, self._clock.now()))
 
     # -- workers ----------------------------------------------------------------------------------------
 
@@ -230,10 +230,10 @@ class MemoryStore:
             job = book.find(job_id, tenant)
             return job.record() if job is not None else None
 
-    async def states(self, job_ids: Sequence[UUID]) -> list[State | None]:
+    async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
-            jobs = [book.jobs.get(job_id) for job_id in job_ids]
+            jobs = [book.find(job_id, tenant) for job_id in job_ids]
             return [job.state if job is not None else None for job in jobs]
 
     async def list_jobs(

@@ -24,8 +24,8 @@ async def get(database: Statements, job_id: UUID, tenant: str | None) -> JobReco
     return None if row is None else full_record(row)
 
 
-async def states(database: Database, job_ids: Sequence[UUID]) -> list[State | None]:
-    rows = await database.fetch(_sql["states"], list(job_ids)) if job_ids else []
+async def states(database: Database, job_ids: Sequence[UUID], tenant: str | None) -> list[State | None]:
+    rows = await database.fetch(_sql["states"], list(job_ids), tenant) if job_ids else []
     return [None if row[0] is None else STATES[row[0]] for row in rows]
 
 

@@ -33,10 +33,11 @@ _WAIT_TIME: Final = 6
 _Columns = Sequence[Sequence[int]]
 
 
-async def topics(database: Database) -> list[TopicStats]:
-    [row] = await database.fetch(_sql["lanes"], database.now, None)
+async def topics(database: Database, tenant: str | None) -> list[TopicStats]:
+    [row] = await database.fetch(_sql["lanes"], database.now, tenant)
     names, *counts, paused, paused_until = row
-    return _by_topic(names, counts, dict(zip(paused, paused_until, strict=True)), pauses_alone=True)
+    pauses = dict(zip(paused, paused_until, strict=True))
+    return _by_topic(names, counts, pauses, pauses_alone=tenant is None)
 
 
 async def stats(database: Database, window_seconds: float, tenant: str | None) -> Stats:

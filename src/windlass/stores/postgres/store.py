@@ -264,8 +264,8 @@ class PostgresStore:
             await self._database.fetch(_sql["pause"], topic, until)
         self._ready({topic: ANYWHERE})
 
-    async def topics(self) -> list[TopicStats]:
-        return await statistics.topics(self._database)
+    async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
+        return await statistics.topics(self._database, tenant)
 
     # -- workers ----------------------------------------------------------------------------------------
 
@@ -283,9 +283,9 @@ class PostgresStore:
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         return await reading.get(self._database, job_id, tenant)
 
-    async def states(self, job_ids: Sequence[UUID]) -> list[State | None]:
+    async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
-        return await reading.states(self._database, job_ids)
+        return await reading.states(self._database, job_ids, tenant)
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0

@@ -12,6 +12,7 @@ from windlass.model import Enqueued, KeyLifetime, NewJob, OnDuplicate
 from windlass.stores.limits import limit_problem
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite.inserting import FORMAT_CODES, KEY_UNTIL, NewRow, insert
+from windlass.stores.sqlite.scoping import by_key
 from windlass.stores.sqlite.transaction import Code, Transaction
 
 _sql = Queries("windlass.stores.sqlite.sql", "enqueue.sql")
@@ -63,7 +64,8 @@ def _add(transaction: Transaction, job: NewJob, number: int, rows: list[NewRow])
 
 def _duplicate(transaction: Transaction, job: NewJob, run_at: int, expires_at: int | None) -> Enqueued:
     connection = transaction.connection
-    holder = connection.execute(_sql["key_holder"], (job.tenant, job.task or job.topic, job.key)).fetchone()
+    key = (job.tenant, job.task or job.topic, job.key)
+    holder = connection.execute(by_key(_sql["key_holder"]), key).fetchone()
     number, id_bytes, state, created_at, held_run_at, attempt, tenant, topic, task, blocked = holder
     held = UUID(bytes=id_bytes)
     if (
@@ -91,7 +93,7 @@ def _limit_problem(
     for job in jobs:
         key = (job.tenant, job.task or job.topic, job.key)
         if job.key is not None:
-            if key in keys or execute(_sql["key_taken"], key).fetchone()[0]:
+            if key in keys or execute(by_key(_sql["key_taken"]), key).fetchone()[0]:
                 continue  # a duplicate adds nothing
             keys.add(key)
         added[job.topic] += 1

@@ -9,7 +9,8 @@ from windlass.model import Verdict
 from windlass.stores.endings import CANCELLED_ON_REQUEST
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite.removing import remove
-from windlass.stores.sqlite.settling import Row, finish_cancelled, load_rows
+from windlass.stores.sqlite.scoping import by_key, find
+from windlass.stores.sqlite.settling import Row, finish_cancelled
 from windlass.stores.sqlite.transaction import Code, Transaction
 
 _sql = Queries("windlass.stores.sqlite.sql", "manage.sql")
@@ -37,10 +38,15 @@ def _each(
     verdicts = []
     for job_id in job_ids:
         # Loaded one by one: the same id may be named twice, and the first changes what the second finds.
-        row = load_rows(transaction, [job_id.bytes]).get(job_id.bytes)
-        found = row is not None and tenant in (None, row.tenant)
-        verdicts.append(act(transaction, row) if row is not None and found else Verdict.NOT_FOUND)
+        row = _find(transaction, job_id, tenant)
+        verdicts.append(Verdict.NOT_FOUND if row is None else act(transaction, row))
     return verdicts
+
+
+def _find(transaction: Transaction, job_id: UUID, tenant: str | None) -> Row | None:
+    columns = ", ".join(Row._fields)
+    row = find(transaction.connection, _sql["find"], tenant, (job_id.bytes,), columns=columns).fetchone()
+    return None if row is None else Row._make(row)
 
 
 def _requeue(transaction: Transaction, row: Row) -> Verdict:
@@ -50,7 +56,7 @@ def _requeue(transaction: Transaction, row: Row) -> Verdict:
     if row.key is not None:
         key = (row.tenant, row.task or row.topic, row.key)
         connection.execute(_sql["take_key_again"], (*key, row.number))
-        if connection.execute(_sql["key_number"], key).fetchone()[0] != row.number:
+        if connection.execute(by_key(_sql["key_number"]), key).fetchone()[0] != row.number:
             return Verdict.KEY_TAKEN
     connection.execute(_sql["requeue"], {"now": transaction.now, "number": row.number})
     connection.execute(_sql["forget_result"], (row.number,))

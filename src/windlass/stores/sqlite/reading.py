@@ -12,6 +12,7 @@ from windlass.model import Count, JobFilter, JobRecord, Lease, Page, Shown, Stat
 from windlass.stores.protocol import COUNT_LIMIT, SEARCH_SECONDS
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite.recording import COLUMN_COUNT, STATES, full_record, record
+from windlass.stores.sqlite.scoping import find
 
 _sql = Queries("windlass.stores.sqlite.sql", "read.sql")
 _settle_sql = Queries("windlass.stores.sqlite.sql", "settle.sql")
@@ -31,17 +32,17 @@ _STATE_CONDITIONS = {
 
 
 def get(connection: sqlite3.Connection, job_id: UUID, tenant: str | None) -> JobRecord | None:
-    row = connection.execute(_sql["get"].format(columns=_sql["columns"]), (job_id.bytes,)).fetchone()
-    if row is None or tenant not in (None, row[2]):
+    row = find(connection, _sql["get"], tenant, (job_id.bytes,), columns=_sql["columns"]).fetchone()
+    if row is None:
         return None
     attempts = connection.execute(_sql["attempts"], (row[1],)).fetchall()
     return full_record(row, attempts, _steps_of(connection, row[1]))
 
 
-def states(connection: sqlite3.Connection, job_ids: Sequence[UUID]) -> list[State | None]:
+def states(connection: sqlite3.Connection, job_ids: Sequence[UUID], tenant: str | None) -> list[State | None]:
     answers: list[State | None] = []
     for job_id in job_ids:
-        row = connection.execute(_sql["state"], (job_id.bytes,)).fetchone()
+        row = find(connection, _sql["state"], tenant, (job_id.bytes,)).fetchone()
         answers.append(None if row is None else STATES[row[0]])
     return answers
 
@@ -69,16 +70,24 @@ def list_jobs(
         conditions += " AND j.number < ?"
         values.append(cursor)
     if where.text:
-        return _search(connection, conditions, values, where.text, limit=limit, offset=offset)
-    statement = _sql["page"].format(columns=_sql["columns"], hint=_hint(where), conditions=conditions)
+        return _search(connection, conditions, values, where, limit=limit, offset=offset)
+    parts = {"columns": _sql["columns"], "hint": _hint(where), "conditions": conditions}
     # One more than asked for, to know whether there is a next page.
-    rows = connection.execute(statement, (*values, limit + 1, offset)).fetchall()
+    rows = find(connection, _sql["page"], where.tenant, (*values, limit + 1, offset), **parts).fetchall()
     items = tuple(record(row) for row in rows[:limit])
     return Page(items, cursor=items[-1].number if len(rows) > limit else None)
 
 
 def _hint(where: JobFilter) -> str:
-    """Running jobs are few and mostly old: walking all jobs from the newest would find them last."""
+    """What leaves few jobs is looked for first, whatever else they have to be.
+
+    A tenant may have a million of them, and running ones are mostly old: walking from the newest would find
+    them last.
+    """
+    if where.key is not None:
+        return "INDEXED BY windlass_jobs_key"
+    if where.correlation_id is not None:
+        return "INDEXED BY windlass_jobs_correlation"
     return "INDEXED BY windlass_jobs_leased" if where.state in (State.RUNNING, Shown.CLAIMED) else ""
 
 
@@ -86,17 +95,19 @@ def _search(
     connection: sqlite3.Connection,
     conditions: str,
     values: list[object],
-    text: str,
+    where: JobFilter,
     *,
     limit: int,
     offset: int,
 ) -> Page:
     """Look into payloads and errors, newest first, for at most a second."""
     deadline = time.monotonic() + SEARCH_SECONDS
+    text = where.text or ""
     needle = text.encode()
     items: list[JobRecord] = []
     last: tuple[Any, ...] | None = None
-    rows = connection.execute(_sql["scan"].format(columns=_sql["columns"], conditions=conditions), values)
+    parts = {"columns": _sql["columns"], "hint": _hint(where), "conditions": conditions}
+    rows = find(connection, _sql["scan"], where.tenant, values, **parts)
     for position, row in enumerate(rows):
         errors = (row[24], row[COLUMN_COUNT + 2])
         if needle in row[COLUMN_COUNT + 1] or any(error is not None and text in error for error in errors):
@@ -119,14 +130,13 @@ def count(connection: sqlite3.Connection, where: JobFilter, now: int) -> Count:
         page = list_jobs(connection, where, limit=COUNT_LIMIT, cursor=None, offset=0, now=now)
         return Count(len(page.items), exact=page.cursor is None)
     conditions, values = _conditions(connection, where, now)
-    total = connection.execute(
-        _sql["count"].format(conditions=conditions), (*values, COUNT_LIMIT + 1)
-    ).fetchone()[0]
+    parts = {"hint": _hint(where), "conditions": conditions}
+    [total] = find(connection, _sql["count"], where.tenant, (*values, COUNT_LIMIT + 1), **parts).fetchone()
     return Count(min(total, COUNT_LIMIT), exact=total <= COUNT_LIMIT)
 
 
 def _conditions(connection: sqlite3.Connection, where: JobFilter, now: int) -> tuple[str, list[object]]:
-    """A filter as SQL. Every value is a parameter; only fixed text is put together."""
+    """A filter as SQL, its tenant aside. Every value is a parameter; only fixed text is put together."""
     parts: list[str] = ["1"]
     values: list[object] = []
 
@@ -149,8 +159,6 @@ def _conditions(connection: sqlite3.Connection, where: JobFilter, now: int) -> t
             topics = [row[0] for row in connection.execute(_sql["topics_of_task"], (where.task,))]
             if len(topics) == 1:
                 add("j.topic = ?", topics[0])
-    if where.tenant is not None:
-        add("j.tenant = ?", where.tenant)
     if where.key is not None:
         add("j.key = ?", where.key)
     if where.correlation_id is not None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from windlass.stores.queries import Queries
+from windlass.stores.sqlite.scoping import by_key
 from windlass.stores.sqlite.transaction import Transaction
 
 _sql = Queries("windlass.stores.sqlite.sql", "remove.sql")
@@ -22,5 +23,5 @@ def remove(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
         connection.execute(_sql[f"remove_{part}"], (numbers,))
     for number, state, tenant, topic, task, key in rows:
         if key is not None:
-            connection.execute(_sql["remove_key"], (tenant, task or topic, key, number))
+            connection.execute(by_key(_sql["remove_key"]), (tenant, task or topic, key, number))
         transaction.tally.moved(tenant, topic, task, state, None)

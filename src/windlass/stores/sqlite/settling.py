@@ -18,6 +18,7 @@ from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, MAX_BA
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite.enqueueing import UNTIL_FINISHED
 from windlass.stores.sqlite.rows import blob, write_rows
+from windlass.stores.sqlite.scoping import by_key
 from windlass.stores.sqlite.transaction import Code, Metric, Transaction
 
 _sql = Queries("windlass.stores.sqlite.sql", "settle.sql")
@@ -260,7 +261,7 @@ def _measure(transaction: Transaction, row: Row, settlement: Settlement, started
 
 def release_key(transaction: Transaction, row: Row) -> None:
     parameters = (row.tenant, row.task or row.topic, row.key, row.number)
-    transaction.connection.execute(_sql["release_key"], parameters)
+    transaction.connection.execute(by_key(_sql["release_key"]), parameters)
 
 
 def add_attempt(transaction: Transaction, row: Row, started_at: int | None, error: JobError) -> None:

@@ -7,16 +7,19 @@ from collections import Counter, defaultdict
 from heapq import heapify, heappop, heapreplace
 
 from windlass.clock import seconds_to_microseconds
-from windlass.model import Distribution, MinuteStats, Stats, TopicStats
+from windlass.model import ROOT_TENANT, Distribution, MinuteStats, Stats, TopicStats
 from windlass.stores.histogram import summarise
 from windlass.stores.protocol import MINUTES_KEPT_SECONDS
 from windlass.stores.queries import Queries
+from windlass.stores.sqlite.scoping import find
 from windlass.stores.sqlite.transaction import Code, Metric
 
 _sql = Queries("windlass.stores.sqlite.sql", "stats.sql")
 
 FIRST_LOOK = 1000
 """Among so many of the oldest pending jobs the longest wait is looked for first."""
+FEW_JOBS = 20_000
+"""So many jobs of a tenant, finished ones included, are looked at one by one."""
 MAX_LEVELS = 10_000
 """Lanes and priorities whose first job is looked at; with more the oldest job is approximate."""
 MAX_STEPS = 10_000
@@ -26,8 +29,8 @@ _Counts = list[tuple[str, int, int]]
 """Topic, stored state, and how many jobs."""
 
 
-def topics(connection: sqlite3.Connection, now: int) -> list[TopicStats]:
-    return _by_topic(connection, now, _counts(connection, None), pauses_alone=True)
+def topics(connection: sqlite3.Connection, now: int, tenant: str | None) -> list[TopicStats]:
+    return _by_topic(connection, now, _counts(connection, tenant), pauses_alone=tenant is None)
 
 
 def stats(connection: sqlite3.Connection, now: int, window_seconds: float, tenant: str | None) -> Stats:
@@ -47,7 +50,7 @@ def stats(connection: sqlite3.Connection, now: int, window_seconds: float, tenan
         failed=totals[Code.FAILED],
         cancelled=totals[Code.CANCELLED],
         delayed=_delayed(connection, now, tenant, totals[Code.WAITING]),
-        oldest_due_at=_oldest_due_at(connection, now, tenant),
+        oldest_due_at=_oldest_due_at(connection, now, tenant, totals.total()),
         topics=tuple(_by_topic(connection, now, counts, pauses_alone=tenant is None)),
         window_seconds=window_seconds,
         run_time=times.get(Metric.RUN_TIME, Distribution()),
@@ -57,7 +60,7 @@ def stats(connection: sqlite3.Connection, now: int, window_seconds: float, tenan
 
 
 def _counts(connection: sqlite3.Connection, tenant: str | None) -> _Counts:
-    return connection.execute(_sql["counts"], (tenant, tenant)).fetchall()
+    return find(connection, _sql["counts"], tenant).fetchall()
 
 
 def _by_topic(
@@ -81,18 +84,17 @@ def _by_topic(
 def _delayed(connection: sqlite3.Connection, now: int, tenant: str | None, waiting: int) -> int:
     if not waiting:
         return 0
-    if tenant is None:
-        due = connection.execute(_sql["due_but_waiting"], (now,)).fetchone()[0]
-    else:
-        due = connection.execute(_sql["due_but_waiting_of_tenant"], (now, tenant)).fetchone()[0]
-    blocked = connection.execute(_sql["blocked"], (tenant, tenant)).fetchone()[0]
+    due = find(connection, _sql["due_but_waiting"], tenant, (now,)).fetchone()[0]
+    blocked = find(connection, _sql["blocked"], tenant).fetchone()[0]
     return int(waiting - due - blocked)
 
 
-def _oldest_due_at(connection: sqlite3.Connection, now: int, tenant: str | None) -> int | None:
-    """When the job that has waited longest became due."""
+def _oldest_due_at(connection: sqlite3.Connection, now: int, tenant: str | None, jobs: int) -> int | None:
+    """When the job that has waited longest became due; ``jobs`` is how many there are."""
     if tenant is not None:
-        return connection.execute(_sql["oldest_of_tenant"], (now, tenant)).fetchone()[0]  # type: ignore[no-any-return]
+        few = tenant != ROOT_TENANT and jobs <= FEW_JOBS
+        index = "windlass_jobs_tenant" if few else "windlass_jobs_pending"
+        return find(connection, _sql["oldest_of_tenant"], tenant, (now,), index=index).fetchone()[0]  # type: ignore[no-any-return]
     heads = (
         connection.execute(_sql["oldest_waiting"], (now,)).fetchone(),
         connection.execute(_sql["oldest_promoted"]).fetchone(),

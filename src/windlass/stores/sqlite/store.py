@@ -208,9 +208,9 @@ class SqliteStore:
     async def pause(self, topic: str, until: int | None) -> None:
         await self._writer.run(_pause, (topic, until))
 
-    async def topics(self) -> list[TopicStats]:
+    async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         now = self._clock.now()
-        return await self._reader.run(lambda connection: topics(connection, now))
+        return await self._reader.run(lambda connection: topics(connection, now, tenant))
 
     # -- workers ----------------------------------------------------------------------------------------
 
@@ -228,9 +228,9 @@ class SqliteStore:
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         return await self._reader.run(lambda connection: reading.get(connection, job_id, tenant))
 
-    async def states(self, job_ids: Sequence[UUID]) -> list[State | None]:
+    async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
-        return await self._reader.run(lambda connection: reading.states(connection, job_ids))
+        return await self._reader.run(lambda connection: reading.states(connection, job_ids, tenant))
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0

@@ -286,11 +286,15 @@ class StoresAgree(RuleBasedStateMachine):
     def _look(self, job_id: UUID, tenant: str | None) -> None:
         self.same(lambda store, _: store.get(job_id, tenant=tenant))
 
-    @rule(data=st.data())
+    @rule(data=st.data(), tenant=say.some_tenant)
     @precondition(lambda self: self.job_ids)
-    def states(self, data: st.DataObject) -> None:
+    def states(self, data: st.DataObject, tenant: str | None) -> None:
         job_ids = self.some_jobs(data)
-        self.same(lambda store, _: store.states(job_ids))
+        self.same(lambda store, _: store.states(job_ids, tenant=tenant))
+
+    @rule(tenant=say.some_tenant)
+    def topics(self, tenant: str | None) -> None:
+        self.same(lambda store, _: store.topics(tenant=tenant))
 
     @rule(where=say.filters, limit=st.sampled_from([1, 2, 5]), offset=st.sampled_from([0, 0, 0, 1, 3]))
     def list_jobs(self, where: dict[str, Any], limit: int, offset: int) -> None:

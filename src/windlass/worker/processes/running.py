@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.context import Context
 from windlass.errors import StoreUnavailable, WrongState
-from windlass.model import Report, StepRecord
+from windlass.model import ROOT_TENANT, Report, StepRecord
 from windlass.outcome import Outcome
+from windlass.security import adopt
 from windlass.task import Task
 from windlass.worker import deciding
 from windlass.worker.processes.channel import Channel
@@ -138,6 +139,8 @@ class JobRun:
     ) -> tuple[Any, BaseException | None]:
         """What the handler returned or raised; afterwards there is memory again."""
         variables = contextvars.copy_context()
+        if self._message.job.tenant != ROOT_TENANT:
+            variables.run(adopt, self._message.job)
         try:
             self._interruptible = True
             if self._task.is_async:

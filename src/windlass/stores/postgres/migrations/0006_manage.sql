@@ -133,11 +133,12 @@ BEGIN
             SELECT state, attempt, tenant, topic, task INTO v_job FROM jobs
             WHERE id = v_id AND coalesce(tenant = p_tenant, true) FOR UPDATE;
             IF NOT FOUND THEN
-                IF unpack_job(v_id) THEN
+                v_state := state_of(v_id, p_tenant);
+                -- Looked at first: another tenant's job is not even moved. CASE, because AND may ask both.
+                IF (CASE WHEN v_state = 2 THEN unpack_job(v_id) ELSE false END) THEN
                     CONTINUE;
                 END IF;
                 -- Not finished by now: requeued or packed this very moment, so there is something to lock.
-                v_state := state_of(v_id, p_tenant);
                 o_verdict := CASE WHEN v_state IS NULL THEN 'not_found' WHEN v_state > 2 THEN 'wrong_state' END;
             ELSIF v_job.state = 2 THEN
                 UPDATE jobs SET cancel_requested = true WHERE id = v_id;

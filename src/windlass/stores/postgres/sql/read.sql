@@ -17,11 +17,14 @@ LEFT JOIN {schema}.progress p ON p.id = j.id
 WHERE j.id = $1::uuid AND ($2::text IS NULL OR j.tenant = $2) AND (j.beside IS NULL OR j.beside @> ARRAY[$1])
 
 -- name: states
-SELECT coalesce((SELECT j.state FROM {schema}.jobs j WHERE j.id = n.id),
-                (SELECT f.state FROM {schema}.finished f WHERE f.id = n.id),
+SELECT coalesce((SELECT j.state FROM {schema}.jobs j
+                 WHERE j.id = n.id AND ($2::text IS NULL OR j.tenant = $2)),
+                (SELECT f.state FROM {schema}.finished f
+                 WHERE f.id = n.id AND ($2::text IS NULL OR f.tenant = $2)),
                 CASE WHEN n.id IN (
                     SELECT u.id FROM {schema}.packs p, unnest(p.ids) WITH ORDINALITY AS u(id, place)
                     WHERE p.pack > 0 AND (p.held >> u.place::integer) & 1 = 1
+                        AND ($2::text IS NULL OR p.tenant = $2)
                 ) THEN 2 END)
 FROM unnest($1::uuid[]) WITH ORDINALITY AS n(id, position)
 ORDER BY n.position

@@ -68,6 +68,8 @@ CREATE INDEX windlass_jobs_retrying ON windlass_jobs (number) WHERE attempt > 0 
 CREATE INDEX windlass_jobs_correlation ON windlass_jobs (correlation_id, number)
     WHERE correlation_id IS NOT NULL;
 CREATE INDEX windlass_jobs_key ON windlass_jobs (key, number) WHERE key IS NOT NULL;
+-- What a tenant sees is found among its own jobs. Without those of the root tenant, which pay nothing for it.
+CREATE INDEX windlass_jobs_tenant ON windlass_jobs (tenant, number) WHERE tenant <> 'root';
 -- Due jobs that were delayed once: with the lanes' heads this gives the longest wait without a scan.
 CREATE INDEX windlass_jobs_promoted ON windlass_jobs (run_at) WHERE run_at > created_at AND state = 1;
 

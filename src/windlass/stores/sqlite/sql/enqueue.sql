@@ -6,8 +6,7 @@ RETURNING number
 
 -- name: key_holder
 SELECT j.number, j.id, j.state, j.created_at, j.run_at, j.attempt, j.tenant, j.topic, j.task, j.blocked
-FROM windlass_keys k JOIN windlass_jobs j ON j.number = k.number
-WHERE k.tenant = ? AND k.scope = ? AND k.key = ?
+FROM windlass_jobs j WHERE j.number = (SELECT number FROM windlass_keys WHERE {key})
 
 -- name: has_saved
 -- Whether a run left something that belongs to the payload it had.
@@ -21,7 +20,7 @@ UPDATE windlass_jobs SET state = ?, priority = ?, run_at = ?, expires_at = ? WHE
 UPDATE windlass_bodies SET format = ?, payload = ? WHERE number = ?
 
 -- name: key_taken
-SELECT EXISTS (SELECT 1 FROM windlass_keys WHERE tenant = ? AND scope = ? AND key = ?)
+SELECT EXISTS (SELECT 1 FROM windlass_keys WHERE {key})
 
 -- name: topics_with_jobs
 SELECT DISTINCT topic FROM windlass_counts WHERE n > 0

@@ -1,3 +1,7 @@
+-- name: find
+-- {columns} are the fields of settling.py's Row.
+SELECT {columns} FROM windlass_jobs WHERE {tenant} AND id = ?
+
 -- name: requeue
 UPDATE windlass_jobs
 SET state = 1, run_at = :now, attempt = 0, finished_at = NULL, prune_at = NULL, started_at = NULL,
@@ -10,7 +14,7 @@ INSERT INTO windlass_keys (tenant, scope, key, number) VALUES (?, ?, ?, ?)
 ON CONFLICT (tenant, scope, key) DO NOTHING
 
 -- name: key_number
-SELECT number FROM windlass_keys WHERE tenant = ? AND scope = ? AND key = ?
+SELECT number FROM windlass_keys WHERE {key}
 
 -- name: forget_result
 DELETE FROM windlass_results WHERE number = ?

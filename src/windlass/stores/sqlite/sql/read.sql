@@ -11,7 +11,7 @@ FROM windlass_jobs j
 JOIN windlass_bodies b ON b.number = j.number
 LEFT JOIN windlass_progress p ON p.number = j.number
 LEFT JOIN windlass_results r ON r.number = j.number
-WHERE j.id = ?
+WHERE {tenant} AND j.id = ?
 
 -- name: attempts
 SELECT attempt, worker, started_at, ended_at, error FROM windlass_attempts WHERE number = ? ORDER BY ordinal
@@ -20,12 +20,12 @@ SELECT attempt, worker, started_at, ended_at, error FROM windlass_attempts WHERE
 SELECT name, output, attempt, worker, started_at, finished_at FROM windlass_steps WHERE number = ? ORDER BY ordinal
 
 -- name: state
-SELECT state FROM windlass_jobs WHERE id = ?
+SELECT state FROM windlass_jobs WHERE {tenant} AND id = ?
 
 -- name: page
 SELECT {columns}
 FROM windlass_jobs j {hint} LEFT JOIN windlass_progress p ON p.number = j.number
-WHERE {conditions}
+WHERE {tenant} AND {conditions}
 ORDER BY j.number DESC LIMIT ? OFFSET ?
 
 -- name: scan
@@ -33,14 +33,14 @@ ORDER BY j.number DESC LIMIT ? OFFSET ?
 SELECT {columns}, b.format, b.payload,
        (SELECT group_concat(json_extract(error, '$.code') || ': ' || json_extract(error, '$.message'), char(31))
         FROM windlass_attempts a WHERE a.number = j.number)
-FROM windlass_jobs j
+FROM windlass_jobs j {hint}
 JOIN windlass_bodies b ON b.number = j.number
 LEFT JOIN windlass_progress p ON p.number = j.number
-WHERE {conditions}
+WHERE {tenant} AND {conditions}
 ORDER BY j.number DESC
 
 -- name: count
-SELECT count(*) FROM (SELECT 1 FROM windlass_jobs j WHERE {conditions} LIMIT ?)
+SELECT count(*) FROM (SELECT 1 FROM windlass_jobs j {hint} WHERE {tenant} AND {conditions} LIMIT ?)
 
 -- name: topics_of_task
 SELECT DISTINCT topic FROM windlass_counts WHERE task = ?

@@ -18,4 +18,4 @@ DELETE FROM windlass_steps WHERE number IN (SELECT value FROM json_each(?))
 
 -- name: remove_key
 -- Only its own: with until="finished" another job may hold the key by now.
-DELETE FROM windlass_keys WHERE tenant = ? AND scope = ? AND key = ? AND number = ?
+DELETE FROM windlass_keys WHERE {key} AND number = ?

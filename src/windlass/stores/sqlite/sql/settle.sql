@@ -46,7 +46,7 @@ SET state = :state, run_at = :run_at, priority = coalesce(:priority, priority), 
 WHERE number = :number
 
 -- name: release_key
-DELETE FROM windlass_keys WHERE tenant = ? AND scope = ? AND key = ? AND number = ?
+DELETE FROM windlass_keys WHERE {key} AND number = ?
 
 -- name: add_attempt
 INSERT INTO windlass_attempts (number, ordinal, attempt, worker, started_at, ended_at, error)

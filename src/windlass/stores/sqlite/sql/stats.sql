@@ -1,15 +1,14 @@
 -- name: counts
-SELECT topic, state, sum(n) FROM windlass_counts WHERE ? IS NULL OR tenant = ? GROUP BY topic, state
+SELECT topic, state, sum(n) FROM windlass_counts WHERE {tenant} GROUP BY topic, state
 
 -- name: due_but_waiting
 -- Delayed jobs nobody has promoted yet, because no worker has claimed since they became due.
-SELECT count(*) FROM windlass_jobs WHERE state = 0 AND blocked = 0 AND run_at <= ?
-
--- name: due_but_waiting_of_tenant
-SELECT count(*) FROM windlass_jobs WHERE state = 0 AND blocked = 0 AND run_at <= ? AND tenant = ?
+-- The index is named, here and below: that of tenants has all their finished jobs, too.
+SELECT count(*) FROM windlass_jobs INDEXED BY windlass_jobs_waiting
+WHERE {tenant} AND state = 0 AND blocked = 0 AND run_at <= ?
 
 -- name: blocked
-SELECT count(*) FROM windlass_jobs WHERE blocked > 0 AND state = 0 AND (? IS NULL OR tenant = ?)
+SELECT count(*) FROM windlass_jobs INDEXED BY windlass_jobs_blocked WHERE {tenant} AND blocked > 0 AND state = 0
 
 -- name: pauses
 SELECT topic, paused_until FROM windlass_topics WHERE paused_until > ?
@@ -64,4 +63,6 @@ WHERE state = 1 AND topic = ? AND task = ? AND priority = ? AND number > ?
 ORDER BY number LIMIT 1
 
 -- name: oldest_of_tenant
-SELECT min(run_at) FROM windlass_jobs WHERE state IN (0, 1) AND blocked = 0 AND run_at <= ? AND tenant = ?
+-- Among the tenant's jobs, if those are few, or among all that are pending.
+SELECT min(run_at) FROM windlass_jobs INDEXED BY {index}
+WHERE {tenant} AND state < 2 AND blocked = 0 AND run_at <= ?

@@ -1,0 +1,322 @@
+"""Two tenants in one store: neither can see, count or change what is the other's (promise 7).
+
+Each test has two tenants and a topic of its own and asks about those only, so that the tests can also be run
+one after another on a single store.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from windlass.ids import new_id
+from windlass.model import (
+    ROOT_TENANT,
+    Count,
+    JobFilter,
+    JobRecord,
+    KeyLifetime,
+    OnDuplicate,
+    Shown,
+    State,
+    TopicStats,
+    Verdict,
+)
+from windlass.stores.protocol import Store
+from windlass.testing.clock import FrozenClock
+from windlass.testing.conformance.building import (
+    ask,
+    cancelled,
+    claim_one,
+    completed,
+    failed,
+    job,
+    put,
+)
+
+HOUR = 3600.0
+MANY_LANES = 101
+"""Stores may look for the oldest job of many lanes in another way than for that of a few."""
+
+
+class Scene(NamedTuple):
+    """Who plays, and where."""
+
+    mine: str
+    other: str
+    topic: str
+
+
+_numbers = itertools.count(1)
+
+
+def _scene() -> Scene:
+    """The other's name comes first in the alphabet: what is found first in an index is not mine."""
+    number = next(_numbers)
+    return Scene(f"mine-{number}", f"another-{number}", f"topic-{number}")
+
+
+async def _in_every_state(store: Store, topic: str, **options: Any) -> dict[State, UUID]:
+    """A job in each; there must be none in this topic yet that waits."""
+    found = {
+        State.COMPLETED: await completed(store, topic, **options),
+        State.FAILED: await failed(store, topic, **options),
+        State.CANCELLED: await cancelled(store, topic, **options),
+        State.RUNNING: await put(store, topic, **options),
+    }
+    await claim_one(store, topic)
+    return {**found, State.PENDING: await put(store, topic, **options)}
+
+
+async def _listed(store: Store, **conditions: Any) -> list[JobRecord]:
+    return list((await store.list_jobs(JobFilter(**conditions), limit=1000)).items)
+
+
+# -- one job ------------------------------------------------------------------------------------------------
+
+
+async def test_another_tenants_job_is_not_there(store: Store) -> None:
+    """In whatever state, asked for by its very id: as if there had never been one."""
+    mine, other, topic = _scene()
+    jobs = list((await _in_every_state(store, topic, tenant=other)).values())
+    for job_id in jobs:
+        assert await store.get(job_id, tenant=mine) is None
+        assert await store.get(job_id, tenant=ROOT_TENANT) is None
+        assert await store.get(job_id, tenant=other) is not None
+    assert await store.states(jobs, tenant=mine) == [None] * len(jobs)
+    assert await store.states(jobs, tenant=ROOT_TENANT) == [None] * len(jobs)
+    assert await store.states([*jobs, new_id()], tenant=other) == [*await store.states(jobs), None]
+
+
+async def test_nothing_can_be_done_to_another_tenants_job(store: Store) -> None:
+    """In whatever state: not found, and not touched."""
+    mine, other, topic = _scene()
+    jobs = await _in_every_state(store, topic, tenant=other)
+    job_ids = list(jobs.values())
+    before = [await store.get(job_id) for job_id in job_ids]
+    for verb in (store.requeue, store.cancel, store.delete):
+        assert await verb(job_ids, tenant=mine) == [Verdict.NOT_FOUND] * len(job_ids)
+        assert [await store.get(job_id) for job_id in job_ids] == before
+    assert await store.requeue([jobs[State.FAILED]], tenant=other) == [Verdict.DONE]
+    assert await store.cancel([jobs[State.RUNNING]], tenant=other) == [Verdict.REQUESTED]
+    assert await store.delete([jobs[State.COMPLETED]], tenant=other) == [Verdict.DONE]
+    assert await store.check() == []
+
+
+async def test_jobs_that_were_claimed_together_stay_apart(store: Store) -> None:
+    """One worker may hold jobs of both; each of them still sees its own."""
+    mine, other, topic = _scene()
+    theirs, ours = await put(store, topic, tenant=other), await put(store, topic, tenant=mine)
+    assert len((await ask(store, topic)).jobs) == 2
+    for tenant, job_id, foreign in ((mine, ours, theirs), (other, theirs, ours)):
+        assert await store.states([job_id, foreign], tenant=tenant) == [State.RUNNING, None]
+        assert [record.id for record in await _listed(store, tenant=tenant)] == [job_id]
+        assert await store.get(foreign, tenant=tenant) is None
+        assert await store.cancel([foreign, job_id], tenant=tenant) == [Verdict.NOT_FOUND, Verdict.REQUESTED]
+
+
+# -- lists and counts ---------------------------------------------------------------------------------------
+
+
+async def test_lists_and_counts_are_of_one_tenant(store: Store) -> None:
+    """Whatever else narrows them: each filter has its own way to the jobs."""
+    mine, other, topic = _scene()
+    alike: dict[str, Any] = {"task": "send", "correlation_id": topic, "payload": b'"needle"'}
+    for tenant, key in ((other, "k"), (mine, "k"), (other, "another")):
+        await _in_every_state(store, topic, tenant=tenant, **alike)
+        await store.enqueue([job(topic, tenant=tenant, key=key, **alike)])
+        await ask(store, topic)  # what waits is out of the next one's way
+        await store.enqueue([job(topic, tenant=tenant, delay=60, **alike)])
+    await put(store, topic, tenant=mine, **alike)
+    await put(store, topic, tenant=other, **alike)
+    narrowings: tuple[dict[str, Any], ...] = (
+        {},
+        {"topic": topic},
+        {"task": "send"},
+        {"topic": topic, "task": "send"},
+        {"topic": topic, "created_after": 0},
+        {"created_after": 0},
+        {"correlation_id": topic},
+        {"key": "k"},
+        {"text": "needle"},
+    )
+    everything = await _listed(store, topic=topic)
+    for narrowing in narrowings:
+        for state in (None, *State, Shown.DELAYED, Shown.CLAIMED):
+            expected = [
+                record.id
+                for record in everything
+                if record.tenant == mine
+                and narrowing.get("key") in (None, record.key)
+                and (state is None or _is(record, state))
+            ]
+            found = await _listed(store, tenant=mine, state=state, **narrowing)
+            assert [record.id for record in found] == expected, (narrowing, state)
+            where = JobFilter(tenant=mine, state=state, **narrowing)
+            assert await store.count(where) == Count(len(expected)), where
+
+
+def _is(record: JobRecord, state: State | Shown) -> bool:
+    return state == record.shown_state(record.created_at) or state is record.state
+
+
+async def test_paging_ends_where_the_tenants_jobs_end(store: Store) -> None:
+    """A cursor leads to the tenant's next job, however many of others lie between."""
+    mine, other, topic = _scene()
+    for number in range(9):
+        await put(store, topic, tenant=mine if number % 3 == 0 else other)
+    met: list[str] = []
+    cursor = None
+    for _ in range(3):
+        page = await store.list_jobs(JobFilter(tenant=mine), limit=1, cursor=cursor)
+        met += [record.tenant for record in page.items]
+        cursor = page.cursor
+    assert (met, cursor) == ([mine] * 3, None)
+
+
+async def test_names_are_compared_and_not_matched(store: Store) -> None:
+    """Not without case, not as a pattern, not cut short, not as SQL."""
+    mine, _, topic = _scene()
+    job_id = await put(store, topic, tenant=mine)
+    for name in (mine.upper(), f"{mine}-", mine[:-1], f"{mine} ", "%", "_" * len(mine), "", "' OR ''='"):
+        assert await store.get(job_id, tenant=name) is None, name
+        assert (await store.count(JobFilter(tenant=name))).total == 0, name
+        assert await store.topics(tenant=name) == [], name
+        assert await store.delete([job_id], tenant=name) == [Verdict.NOT_FOUND], name
+
+
+# -- topics and statistics ----------------------------------------------------------------------------------
+
+
+async def test_topics_are_those_with_jobs_of_the_tenant(store: Store) -> None:
+    """With its own counts; a topic without jobs of it is not there, paused or not."""
+    mine, other, topic = _scene()
+    for _ in range(2):  # before and after the counters were added up, where a store does that
+        await put(store, topic, tenant=other)
+        await put(store, f"{topic}-other", tenant=other)
+        await store.prune()
+    await put(store, topic, tenant=mine)
+    await put(store, topic, tenant=other)
+    await store.pause(f"{topic}-other", 2**60)
+    assert await store.topics(tenant=mine) == [TopicStats(topic, pending=1)]
+    assert await store.topics(tenant=other) == [
+        TopicStats(topic, pending=3),
+        TopicStats(f"{topic}-other", pending=2, paused_until=2**60),
+    ]
+    await store.pause(f"{topic}-other", None)
+
+
+async def test_statistics_are_of_one_tenant(store: Store, clock: FrozenClock) -> None:
+    """Counts, topics, delayed jobs and the longest wait: the same, whatever another tenant has."""
+    mine, other, topic = _scene()
+    for _ in range(2):
+        await _in_every_state(store, topic, tenant=other)
+        await put(store, topic, tenant=other, delay=1)
+        await ask(store, topic)
+        await store.prune()
+    await put(store, topic, tenant=other)
+    await put(store, topic, tenant=other, delay=1)
+    await store.pause(f"{topic}-paused", 2**60)
+    clock.advance(5)
+    nobody = await store.stats(window_seconds=HOUR, tenant=mine)
+    assert (nobody.pending, nobody.running, nobody.completed, nobody.failed, nobody.cancelled) == (0,) * 5
+    assert (nobody.delayed, nobody.oldest_due_at, nobody.topics, nobody.series) == (0, None, (), ())
+    due = clock.now()
+    await put(store, topic, tenant=mine)
+    await put(store, topic, tenant=mine, delay=60)
+    stats = await store.stats(window_seconds=HOUR, tenant=mine)
+    assert (stats.pending, stats.running, stats.delayed, stats.oldest_due_at) == (2, 0, 1, due)
+    assert stats.topics == (TopicStats(topic, pending=2),)
+    assert (stats.run_time, stats.wait_time, stats.series) == (nobody.run_time, nobody.wait_time, ())
+    await store.pause(f"{topic}-paused", None)
+
+
+async def test_the_root_tenant_is_told_its_own_longest_wait(store: Store, clock: FrozenClock) -> None:
+    """Its jobs may be most there are, and are found in other ways: among lanes, priorities and due times."""
+    _, other, topic = _scene()
+    _, _, level = _scene()
+    nothing = (await store.stats(window_seconds=HOUR, tenant=ROOT_TENANT)).oldest_due_at
+    assert nothing is None, "the test needs a store in which nothing of the root tenant waits"
+    await put(store, topic, tenant=other, delay=1)
+    clock.advance(2)
+    await ask(store, "unrelated")  # promotes it
+    await put(store, topic, tenant=other, delay=1)
+    await put(store, topic, tenant=other)
+    await put(store, level, tenant=other)
+    await put(store, f"{topic}-head", tenant=other)
+    clock.advance(2)
+    due = clock.now()
+    await put(store, topic)  # behind the other's that had been delayed
+    await put(store, f"{topic}-head")  # behind the other's that had not
+    await put(store, level, priority=1)  # before the other's, which heads the next priority
+    await put(store, topic, delay=60)
+    stats = await store.stats(window_seconds=HOUR, tenant=ROOT_TENANT)
+    assert (stats.pending, stats.delayed, stats.oldest_due_at) == (4, 1, due)
+    await store.enqueue([job(f"{topic}-{number}") for number in range(MANY_LANES)])
+    assert (await store.stats(window_seconds=HOUR, tenant=ROOT_TENANT)).oldest_due_at == due
+    assert await store.count(JobFilter(topic=topic, tenant=ROOT_TENANT)) == Count(2)
+    assert {record.tenant for record in await _listed(store, topic=topic, tenant=ROOT_TENANT)} == {
+        ROOT_TENANT
+    }
+    assert {record.tenant for record in await _listed(store, tenant=ROOT_TENANT)} == {ROOT_TENANT}
+
+
+# -- keys ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_key_keeps_no_other_tenant_out(store: Store) -> None:
+    """The tenant is part of its name: each finds its own job, whether they ask together or not."""
+    mine, other, topic = _scene()
+    for together in (False, True):
+        key = f"together {together}"
+
+        async def enqueue(*tenants: str, key: str = key, together: bool = together) -> list[UUID]:
+            jobs = [job(topic, tenant=tenant, key=key) for tenant in tenants]
+            calls = [jobs] if together else [[one] for one in jobs]
+            return [answer.job_id for call in calls for answer in await store.enqueue(call)]
+
+        theirs, ours = await enqueue(other, mine)
+        assert theirs != ours
+        assert await enqueue(other, mine) == [theirs, ours]
+        assert await enqueue(mine, other) == [ours, theirs]
+
+
+async def test_a_key_replaces_no_other_tenants_job(store: Store) -> None:
+    """Debouncing is among a tenant's own jobs, also when both say so in one call."""
+    mine, other, topic = _scene()
+    for tenants in ((mine, other), (other, mine)):
+        debounced = {"key": "k", "on_duplicate": OnDuplicate.REPLACE}
+        await store.enqueue([job(topic, tenant=tenant, **debounced) for tenant in tenants])
+        answers = await store.enqueue(
+            [job(topic, tenant=tenant, payload=tenant.encode(), **debounced) for tenant in tenants]
+        )
+        assert all(answer.replaced for answer in answers)
+        for tenant in tenants:
+            [record] = await _listed(store, tenant=tenant, key="k")
+            found = await store.get(record.id, tenant=tenant)
+            assert found is not None
+            assert found.payload == tenant.encode()
+
+
+async def test_a_requeue_is_not_kept_out_by_another_tenants_key(store: Store) -> None:
+    """Whoever else holds a key of that name."""
+    mine, other, topic = _scene()
+    for tenant, rival in ((mine, other), (other, mine)):
+        old = await cancelled(store, topic, tenant=tenant, key="k", key_until=KeyLifetime.FINISHED)
+        await put(store, topic, tenant=rival, key="k", key_until=KeyLifetime.FINISHED)
+        assert await store.requeue([old], tenant=tenant) == [Verdict.DONE]
+        await store.delete([record.id for record in await _listed(store, topic=topic)])
+
+
+async def test_a_job_that_goes_frees_its_own_key_only(store: Store) -> None:
+    """By whatever end: the other tenant's job still holds the key of that name."""
+    mine, other, topic = _scene()
+    held = {"key": "k", "key_until": KeyLifetime.FINISHED}
+    kept = await put(store, topic, tenant=other, priority=-1, **held)
+    await completed(store, topic, tenant=mine, **held)
+    gone = await put(store, topic, tenant=mine, **held)
+    await store.delete([gone], tenant=mine)
+    [answer] = await store.enqueue([job(topic, tenant=other, **held)])
+    assert (answer.duplicate, answer.job_id) == (True, kept)
+    assert await put(store, topic, tenant=mine, **held) != gone

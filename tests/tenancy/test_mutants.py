@@ -1,0 +1,132 @@
+"""Each tenant predicate of each store is taken away in turn, and the tests of two tenants see it (promise 7).
+
+A test that passes without the predicate it is about proves nothing. Predicates are found in the sources by
+``mutants``; one that no test can see is either listed here with the reason, or a gap in the tests.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.stores.urls import PACKED, STORES, made
+from tests.tenancy.mutants import STORES as SOURCES
+from tests.tenancy.mutants import Mutant, mutants
+from windlass.errors import LimitExceeded
+from windlass.stores.protocol import Store, StoreLimits
+from windlass.testing.clock import FrozenClock
+from windlass.testing.conformance import tenants
+from windlass.testing.conformance.building import job, put
+
+AT_LEAST = {"memory": 9, "sqlite": 25, "postgres": 29}
+"""How many predicates there are. More are welcome; fewer mean that one was lost, or is not found any more."""
+
+BESIDE_AN_ID = "the row is named by its id or number as well; the tenant is there for the index"
+WHERE_TO_LOOK = "decides which index is read first, not which jobs are found in it"
+NO_BLOCKED_JOBS = "no verb makes jobs that wait for other jobs yet"
+OVER_ALL = "part of the store's own check, which is about all tenants"
+
+UNSEEN = {
+    "sqlite/scoping.py:find#1": WHERE_TO_LOOK,
+    "sqlite/remove.sql:remove_key#1": BESIDE_AN_ID,
+    "sqlite/settle.sql:release_key#1": BESIDE_AN_ID,
+    "sqlite/stats.sql:blocked#1": NO_BLOCKED_JOBS,
+    "postgres/check.sql:keys_owned#1": OVER_ALL,
+    "postgres/check.sql:keys_held#1": OVER_ALL,
+    "postgres/limits.sql:keys_taken#1": "the answer names the tenant, and is compared with it",
+    "postgres/select.sql:lanes#1": WHERE_TO_LOOK,
+    **{f"postgres/select.sql:crowds#{number}": WHERE_TO_LOOK for number in range(1, 6)},
+    "postgres/0002_foundations.sql:finish#1": BESIDE_AN_ID,
+    "postgres/0003_enqueue.sql:enqueue#1": BESIDE_AN_ID,
+    "postgres/0003_enqueue.sql:enqueue#2": "locks rows; whose job is replaced is told by the next one",
+    "postgres/0003_enqueue.sql:enqueue#4": BESIDE_AN_ID,
+    "postgres/0005_settle.sql:settle#1": BESIDE_AN_ID,
+    "postgres/0006_manage.sql:remove#3": BESIDE_AN_ID,
+    "postgres/0006_manage.sql:prune#1": BESIDE_AN_ID,
+    "postgres/0008_stats.sql:stats#3": NO_BLOCKED_JOBS,
+    "postgres/0008_stats.sql:stats#6": "what it tells is dropped once more by the store's Python",
+}
+
+MUTANTS = mutants()
+SEEN = [mutant for mutant in MUTANTS if str(mutant) not in UNSEEN]
+
+SUITE: list[Callable[..., Awaitable[None]]] = [
+    value for name, value in vars(tenants).items() if name.startswith("test_")
+]
+
+
+async def _run_suite(store: Store, limited: Store, clock: FrozenClock) -> None:
+    given = {"store": store, "clock": clock}
+    for test in SUITE:
+        await test(**{name: given[name] for name in inspect.signature(test).parameters})
+    await put(limited, "limited", key="k", tenant="another")
+    with pytest.raises(LimitExceeded):
+        await put(limited, "limited", key="k", tenant="mine")
+    with pytest.raises(LimitExceeded):
+        await limited.enqueue([job("at-once", key="k", tenant=tenant) for tenant in ("another", "mine")])
+
+
+@asynccontextmanager
+async def _stores(name: str, directory: Path, clock: FrozenClock) -> AsyncIterator[tuple[Store, Store]]:
+    """A store, and one on the same jobs that lets in one of each topic. PostgreSQL packs what it claims."""
+    url, kind = STORES[name](directory), PACKED if name == "postgres" else name
+    store, limited = (
+        made(kind, url, clock=clock),
+        made(kind, url, clock=clock, limits=StoreLimits(max_jobs_per_topic=1)),
+    )
+    for one in (store, limited):
+        await one.open()
+    try:
+        await store.migrate()
+        yield store, limited
+    finally:
+        for one in (limited, store):
+            await one.close()
+
+
+@pytest.mark.parametrize("name", STORES)
+async def test_the_suite_passes_while_nothing_is_taken_away(name: str, tmp_path: Path) -> None:
+    """On a single store, as below: otherwise every mutant would look caught."""
+    clock = FrozenClock()
+    async with _stores(name, tmp_path, clock) as (store, limited):
+        await _run_suite(store, limited, clock)
+
+
+@pytest.mark.parametrize("mutant", SEEN, ids=str)
+async def test_a_store_without_this_predicate_is_caught(mutant: Mutant, tmp_path: Path) -> None:
+    """Whichever it is: a test of two tenants fails."""
+    clock = FrozenClock()
+    async with _stores(mutant.store, tmp_path, clock) as (store, limited), mutant.alive(store):
+        with pytest.raises(mutant.caught_by):
+            await _run_suite(store, limited, clock)
+
+
+def test_every_predicate_is_found() -> None:
+    """Also those that nobody sees have to be there: the list is not to outlive what it excuses."""
+    assert UNSEEN.keys() <= {str(mutant) for mutant in MUTANTS}
+    found = Counter(mutant.store for mutant in SEEN)
+    assert all(found[store] >= number for store, number in AT_LEAST.items()), found
+
+
+def test_sqlite_compares_tenants_in_one_place() -> None:
+    """``scoping.py`` says which condition, the ``.sql`` files where; there is no third way."""
+    comparison = re.compile(r"\b(tenant|scope)\s*(=|<|>|!|\bIN\b|\bIS\b|\bLIKE\b|\bGLOB\b)", re.IGNORECASE)
+    directory = SOURCES / "sqlite"
+    for path in sorted((directory / "sql").glob("*.sql")):
+        if path.name == "check.sql":  # about all tenants: whether keys belong to the jobs that hold them
+            continue
+        statements = re.sub(r"--.*", "", path.read_text("utf-8"))
+        assert not comparison.search(statements), f"{path.name}: use {{tenant}} or {{key}}, see scoping.py"
+    for path in sorted(directory.glob("*.py")):
+        if path.name == "scoping.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert not comparison.search(node.value), f"{path.name}: {node.value!r}"
