@@ -75,7 +75,7 @@ async def test_many_are_let_in_together_or_not_at_all(
     await app.run_until_idle()
     before = app.lane.stats()
     for number in (257, 10_300):  # more than one batch of the durable path
-        with pytest.raises(Backpressure, match=f"0 jobs wait .*, {number:,} more do not fit"):
+        with pytest.raises(Backpressure, match=f"{number:,} more do not fit"):
             await full.enqueue_many([{}] * number)
     after = app.lane.stats()
     assert (after.waiting, after.running, after.completed) == (0, 0, before.completed)

@@ -38,6 +38,7 @@ UNSEEN = {
     "sqlite/remove.sql:remove_key#1": BESIDE_AN_ID,
     "sqlite/settle.sql:release_key#1": BESIDE_AN_ID,
     "sqlite/stats.sql:blocked#1": NO_BLOCKED_JOBS,
+    "postgres/check.sql:steps_owned#1": OVER_ALL,
     "postgres/check.sql:keys_owned#1": OVER_ALL,
     "postgres/check.sql:keys_held#1": OVER_ALL,
     "postgres/limits.sql:keys_taken#1": "the answer names the tenant, and is compared with it",

@@ -27,6 +27,7 @@ async def app(url: str) -> AsyncIterator[Windlass]:
     """Open, with no tasks yet."""
     async with Windlass(url, lease=6, poll_interval=0.05) as app:
         yield app
+    app.sync.close()
 
 
 @pytest.fixture
