@@ -54,7 +54,7 @@ async def store() -> AsyncIterator[PostgresStore]:
         ("UPDATE {schema}.finished SET id = (SELECT id FROM {schema}.jobs)", "in more than one place"),
         (f"UPDATE {{schema}}.progress SET id = '{NOBODY}'", f"progress {NOBODY} has no job"),  # noqa: S608
         (f"UPDATE {{schema}}.attempts SET id = '{NOBODY}'", f"attempts of {NOBODY} have no job"),  # noqa: S608
-        (f"INSERT INTO {{schema}}.bodies VALUES ('{NOBODY}', '1')", f"body {NOBODY} has no job"),  # noqa: S608
+        (f"INSERT INTO {{schema}}.bodies VALUES ('{NOBODY}', 'root', '1')", f"body {NOBODY} has no job"),  # noqa: S608
     ],
 )
 async def test_damage_is_found(store: PostgresStore, damage: str, words: str) -> None:

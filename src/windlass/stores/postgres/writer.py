@@ -12,14 +12,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 
 from windlass.errors import LimitExceeded, StoreError, StoreUnavailable, WindlassError
 from windlass.model import Enqueued, NewJob
 from windlass.stores.limits import limit_problem
-from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.database import Database, Record
 from windlass.stores.postgres.enqueueing import (
     alike_arguments,
     alike_enqueued,
@@ -143,6 +143,8 @@ class Writer:
             try:
                 if not again and (answers := await self._insert_alike(jobs)) is not None:
                     return answers
+                if self._database.scoped:
+                    return enqueued(jobs, await self._insert_by_tenant(jobs, again=again))
                 rows = await self._database.fetch(
                     _verbs["enqueue"], *enqueue_arguments(jobs, self._database.now, again=again)
                 )
@@ -164,8 +166,23 @@ class Writer:
         arguments = alike_arguments(jobs, self._database.now)
         if arguments is None:
             return None
+        if self._database.scoped:
+            rows = await self._database.fetch_for(jobs[0].tenant, _verbs["enqueue_alike"], *arguments)
+            return alike_enqueued(jobs, rows[0]) if rows else None
         row = await self._database.fetchrow(_verbs["enqueue_alike"], *arguments)
         return None if row is None else alike_enqueued(jobs, row)
+
+    async def _insert_by_tenant(self, jobs: Sequence[NewJob], *, again: bool) -> list[Record]:
+        """All in one transaction: a call is all or nothing. One tenant after another in their order, so that
+        two who take the same keys do not wait for each other.
+        """
+        of: dict[str, list[NewJob]] = {tenant: [] for tenant in _tenants(jobs)}
+        for job in jobs:
+            of[job.tenant].append(job)
+        now = self._database.now
+        calls = [(tenant, enqueue_arguments(theirs, now, again=again)) for tenant, theirs in of.items()]
+        answers = await self._database.fetch_for_each(_verbs["enqueue"], calls)
+        return [row for rows in answers for row in rows]
 
     async def _within_limits(self, calls: list[_Call]) -> list[_Call]:
         """Those of the calls that pass no limit; the others are told."""
@@ -188,7 +205,8 @@ class Writer:
         keyed = [job for job in jobs if job.key is not None]
         taken = set()
         if keyed:
-            rows = await self._database.fetch(
+            rows = await self._look(
+                jobs,
                 _sql["keys_taken"],
                 [job.tenant for job in keyed],
                 [job.task or job.topic for job in keyed],
@@ -203,10 +221,23 @@ class Writer:
                     continue  # a duplicate adds nothing
                 taken.add(key)
             added[job.topic] += 1
-        rows = await self._database.fetch(_sql["jobs_by_topic"])
+        rows = await self._look(jobs, _sql["jobs_by_topic"])
         known = {row[0] for row in rows} | written.keys()
-        active = Counter({row[0]: int(row[1]) for row in rows}) + written
+        active = written.copy()
+        for topic, number in rows:  # of two tenants one topic may come twice
+            active[topic] += int(number)
         return limit_problem(self._limits, added, topics=lambda: known, active=lambda topic: active[topic])
+
+    async def _look(self, jobs: Sequence[NewJob], statement: str, *arguments: Any) -> list[Record]:
+        """What the limits ask for: of everybody, or as much as the tenants of these jobs may see."""
+        if not self._database.scoped:
+            return await self._database.fetch(statement, *arguments)
+        calls = [(tenant, arguments) for tenant in _tenants(jobs)]
+        return [row for rows in await self._database.fetch_for_each(statement, calls) for row in rows]
+
+
+def _tenants(jobs: Sequence[NewJob]) -> list[str]:
+    return sorted({job.tenant for job in jobs})
 
 
 def _refuse(call: _Call, error: WindlassError) -> None:

@@ -10,16 +10,18 @@ SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.ra
        ARRAY(SELECT ROW(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
              FROM {schema}.attempts a WHERE a.id = j.id ORDER BY a.ordinal)
 FROM {schema}.all_jobs j
-LEFT JOIN {schema}.bodies b ON b.id = j.id AND j.body_apart
+LEFT JOIN {schema}.bodies b ON b.id = j.id AND b.tenant = j.tenant AND j.body_apart
 LEFT JOIN {schema}.progress p ON p.id = j.id
 WHERE j.id = $1::uuid AND ($2::text IS NULL OR j.tenant = $2) AND (j.beside IS NULL OR j.beside @> ARRAY[$1])
 
 -- name: states
-SELECT coalesce((SELECT j.state FROM {schema}.jobs j WHERE j.id = n.id),
-                (SELECT f.state FROM {schema}.finished f WHERE f.id = n.id),
+SELECT coalesce((SELECT j.state FROM {schema}.jobs j
+                 WHERE j.id = n.id AND ($2::text IS NULL OR j.tenant = $2)),
+                (SELECT f.state FROM {schema}.finished f
+                 WHERE f.id = n.id AND ($2 IS NULL OR f.tenant = $2)),
                 CASE WHEN n.id IN (
                     SELECT u.id FROM {schema}.packs p, unnest(p.ids) WITH ORDINALITY AS u(id, place)
-                    WHERE p.pack > 0 AND (p.held >> u.place::integer) & 1 = 1
+                    WHERE p.pack > 0 AND (p.held >> u.place::integer) & 1 = 1 AND ($2 IS NULL OR p.tenant = $2)
                 ) THEN 2 END)
 FROM unnest($1::uuid[]) WITH ORDINALITY AS n(id, position)
 ORDER BY n.position
@@ -74,7 +76,7 @@ SELECT j.number, j.created_at, coalesce(
            strpos(j.payload, $2::text) > 0 OR position($3::bytea IN j.raw) > 0 OR strpos(j.error_summary, $2) > 0
            OR CASE WHEN j.body_apart THEN (
                SELECT coalesce(strpos(b.payload, $2) > 0, position($3 IN b.raw) > 0)
-               FROM {schema}.bodies b WHERE b.id = j.id
+               FROM {schema}.bodies b WHERE b.id = j.id AND b.tenant = j.tenant
            ) END
            -- Most jobs never had an error. Not EXISTS (…): that might read all attempts there are, to have them
            -- at hand.
@@ -91,12 +93,12 @@ SELECT j.number, j.created_at, coalesce(
            false
        )
 FROM (
-        SELECT a.id, a.number, a.created_at, a.payload, a.raw, a.error_summary, a.body_apart
+        SELECT a.id, a.tenant, a.number, a.created_at, a.payload, a.raw, a.error_summary, a.body_apart
         FROM unnest($1::bigint[]) AS c(number)
             JOIN LATERAL (
                 SELECT * FROM {schema}.unpacked_jobs u WHERE u.number >= c.number ORDER BY u.number LIMIT 1
             ) AS a ON a.number = c.number
         UNION ALL
-        SELECT a.id, a.number, a.created_at, a.payload, a.raw, a.error_summary, a.body_apart
+        SELECT a.id, a.tenant, a.number, a.created_at, a.payload, a.raw, a.error_summary, a.body_apart
         FROM {schema}.packed_jobs a WHERE a.number = ANY ($1)
     ) AS j
