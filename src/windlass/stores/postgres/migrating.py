@@ -100,7 +100,7 @@ async def _run(database: Database, steps: list[tuple[int, str, str]], *, rls: bo
                         "INSERT INTO schema_versions (version, name) VALUES ($1, $2)", number, name
                     )
                     done.append(name)
-            if rls or (done and await is_secured(connection)):
+            if rls or (done and await is_secured(connection, database)):
                 await secure(connection, database)
                 done.append(STEP)
         await database.look_at_role(connection)

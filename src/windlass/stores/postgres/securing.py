@@ -15,16 +15,17 @@ STEP: Final = "rls"
 SCRIPT_SECONDS: Final = 3600.0
 
 _IS_SECURED: Final = """
-SELECT EXISTS (
+SELECT n.nspowner = to_regrole('windlass_owner') OR EXISTS (
     SELECT FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
-    WHERE c.relnamespace = current_schema()::regnamespace AND p.polname IN ('windlass_worker', 'windlass_api')
+    WHERE c.relnamespace = n.oid AND p.polname IN ('windlass_worker', 'windlass_api')
 )
+FROM pg_namespace n WHERE n.nspname = $1
 """
 
 
-async def is_secured(connection: Any) -> bool:
-    """Whether the first schema of the search path has row-level security of ours."""
-    return bool(await connection.fetchval(_IS_SECURED))
+async def is_secured(connection: Any, database: Database) -> bool:
+    """Whether the schema was given row-level security, whatever became of it since."""
+    return bool(await connection.fetchval(_IS_SECURED, database.location.schema))
 
 
 async def secure(connection: Any, database: Database) -> None:
