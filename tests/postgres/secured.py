@@ -130,24 +130,35 @@ class TwoRoles(PostgresStore):
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         tenant = tenant or await self._tenant_of([job_id])
-        return await (super() if tenant is None else self.api).get(job_id, tenant=tenant)
+        if tenant is None:
+            return await super().get(job_id)
+        return await self.api.get(job_id, tenant=tenant)
 
     async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
         tenant = tenant or await self._tenant_of(job_ids)
-        return await (super() if tenant is None else self.api).states(job_ids, tenant=tenant)
+        if tenant is None:
+            return await super().states(job_ids)
+        return await self.api.states(job_ids, tenant=tenant)
 
     async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         tenant = tenant or await self._tenant_of(job_ids)
-        return await (super() if tenant is None else self.api).cancel(job_ids, tenant=tenant)
+        if tenant is None:
+            return await super().cancel(job_ids)
+        return await self.api.cancel(job_ids, tenant=tenant)
 
     async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         tenant = tenant or await self._tenant_of(job_ids)
-        return await (super() if tenant is None else self.api).requeue(job_ids, tenant=tenant)
+        if tenant is None:
+            return await super().requeue(job_ids)
+        return await self.api.requeue(job_ids, tenant=tenant)
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         tenant = tenant or await self._tenant_of(job_ids)
-        return await (super() if tenant is None else self.api).delete(job_ids, tenant=tenant)
+        if tenant is None:
+            return await super().delete(job_ids)
+        return await self.api.delete(job_ids, tenant=tenant)
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
-        store = super() if tenant is None else self.api
-        return await store.stats(window_seconds=window_seconds, tenant=tenant)
+        if tenant is None:
+            return await super().stats(window_seconds=window_seconds)
+        return await self.api.stats(window_seconds=window_seconds, tenant=tenant)

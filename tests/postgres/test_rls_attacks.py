@@ -173,8 +173,16 @@ async def test_verbs_with_another_tenants_ids_find_nothing(
             ):
                 verdicts = {row[0] for row in await api.fetch(call, theirs, argument)}
                 assert verdicts == {"not_found"}, call
-        assert await api.fetchval("SELECT bool_or(unpack_job(id)) FROM unnest($1::uuid[]) AS u(id)", theirs) is False
-        assert await api.fetchval("SELECT bool_or(are_packed(ARRAY[id])) FROM unnest($1::uuid[]) AS u(id)", theirs) is False
+        assert (
+            await api.fetchval("SELECT bool_or(unpack_job(id)) FROM unnest($1::uuid[]) AS u(id)", theirs)
+            is False
+        )
+        assert (
+            await api.fetchval(
+                "SELECT bool_or(are_packed(ARRAY[id])) FROM unnest($1::uuid[]) AS u(id)", theirs
+            )
+            is False
+        )
         await api.execute("SELECT forget($1)", theirs)
         row = await api.fetchrow("SELECT o_topics, o_paused FROM lanes(NULL, NULL)")
         assert not [topic for topic in row["o_topics"] + row["o_paused"] if "zeta" in topic]

@@ -74,7 +74,9 @@ async def test_each_job_is_written_for_its_own_tenant(api: PostgresStore, worker
     assert await worker.check() == []
 
 
-async def test_a_call_for_several_tenants_is_all_or_nothing(api: PostgresStore, worker: PostgresStore) -> None:
+async def test_a_call_for_several_tenants_is_all_or_nothing(
+    api: PostgresStore, worker: PostgresStore
+) -> None:
     """The second tenant's job cannot be written, and the first one's is not either."""
     taken = await put(api, tenant="b")
     fresh = job(tenant="a")

@@ -103,12 +103,12 @@ FROM callers c JOIN pg_roles r ON r.oid = c.oid, LATERAL (
     WHERE o.owner = c.oid HAVING count(*) > 0
     UNION ALL
     SELECT format('the role %%1$s calls as windlass_api, but may make objects in %1$s; '
-                  'REVOKE CREATE ON SCHEMA %1$I FROM %%1$I', $1)
+                  'REVOKE CREATE ON SCHEMA %1$I FROM PUBLIC, windlass_api, %%1$I', $1)
     WHERE NOT r.rolsuper AND to_regnamespace(quote_ident($1)) IS NOT NULL
         AND has_schema_privilege(c.oid, to_regnamespace(quote_ident($1)), 'CREATE')
     UNION ALL
     SELECT format('the role %%1$s calls as windlass_api, but may truncate or put triggers on %s, past all policies; '
-                  'REVOKE TRUNCATE, TRIGGER ON ALL TABLES IN SCHEMA %I FROM %%1$I',
+                  'REVOKE TRUNCATE, TRIGGER ON ALL TABLES IN SCHEMA %I FROM PUBLIC, windlass_api, %%1$I',
                   string_agg(k.relname, ', ' ORDER BY k.relname), $1)
     FROM pg_class k
     WHERE k.relnamespace = to_regnamespace(quote_ident($1)) AND k.relkind IN ('r', 'p') AND NOT r.rolsuper
