@@ -1,4 +1,4 @@
-"""The whole conformance suite under row-level security: callers as the api role, workers as the worker role."""
+"""The conformance suite under row-level security: callers as the api role, workers as the worker role."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.servers.binaries import find_binaries
 from tests.servers.postgres import FAST, PostgresServer
 from tests.servers.shared import fresh_url, other_version
 from windlass.errors import ConfigurationError, StoreError
-from windlass.model import JobFilter, State
+from windlass.model import JobFilter, Settlement, State
 from windlass.outcome import Completed
 from windlass.stores import create_store
 from windlass.stores.postgres import migrating
@@ -22,6 +22,28 @@ from windlass.stores.postgres.migrating import migrations
 from windlass.testing.conformance.building import ask, claim_one, end, put, put_many
 
 STEPS = [name for _, name, _ in migrations()]
+WALLS = [
+    """
+    SELECT relname, relkind::text, relowner::regrole::text, relrowsecurity, relforcerowsecurity, relacl::text
+    FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'v', 'S')
+    ORDER BY 1
+    """,
+    """
+    SELECT oid::regprocedure::text, proowner::regrole::text, proacl::text FROM pg_proc
+    WHERE pronamespace = current_schema()::regnamespace ORDER BY 1
+    """,
+    """
+    SELECT polrelid::regclass::text, polname, polcmd::text, polpermissive, polroles::regrole[]::text,
+           pg_get_expr(polqual, polrelid), pg_get_expr(polwithcheck, polrelid)
+    FROM pg_policy JOIN pg_class c ON c.oid = polrelid
+    WHERE relnamespace = current_schema()::regnamespace ORDER BY 1, 2
+    """,
+    """
+    SELECT attrelid::regclass::text, attname, attacl::text
+    FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
+    WHERE relnamespace = current_schema()::regnamespace AND attacl IS NOT NULL ORDER BY 1, 2
+    """,
+]
 
 
 @pytest.fixture
@@ -32,20 +54,7 @@ async def place() -> AsyncIterator[Secured]:
 
 async def walls(connection: Any) -> list[Any]:
     """Everything that keeps tenants apart, as the catalogues have it."""
-    found = []
-    for statement in (
-        "SELECT relname, relkind::text, relowner::regrole::text, relrowsecurity, relforcerowsecurity, relacl::text"
-        " FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'v', 'S') ORDER BY 1",
-        "SELECT oid::regprocedure::text, proowner::regrole::text, proacl::text FROM pg_proc"
-        " WHERE pronamespace = current_schema()::regnamespace ORDER BY 1",
-        "SELECT polrelid::regclass::text, polname, polcmd::text, polpermissive, polroles::regrole[]::text,"
-        " pg_get_expr(polqual, polrelid), pg_get_expr(polwithcheck, polrelid) FROM pg_policy p"
-        " JOIN pg_class c ON c.oid = polrelid WHERE relnamespace = current_schema()::regnamespace ORDER BY 1, 2",
-        "SELECT attrelid::regclass::text, attname, attacl::text FROM pg_attribute a JOIN pg_class c ON c.oid = attrelid"
-        " WHERE relnamespace = current_schema()::regnamespace AND attacl IS NOT NULL ORDER BY 1, 2",
-    ):
-        found.append([tuple(row) for row in await connection.fetch(statement)])
-    return found
+    return [[tuple(row) for row in await connection.fetch(statement)] for statement in WALLS]
 
 
 async def test_a_new_schema_and_one_with_jobs_become_the_same(place: Secured) -> None:
@@ -87,8 +96,10 @@ async def test_it_can_be_run_while_workers_run(place: Secured) -> None:
 
         async def work(store: Any) -> None:
             while not done.is_set() or (await store.count(JobFilter(state=State.PENDING))).total:
-                for claimed in (await ask(store, limit=30)).jobs:
-                    ended.append(await end(store, claimed.lease, Completed(b"1")))
+                leases = [claimed.lease for claimed in (await ask(store, limit=30)).jobs]
+                ended.extend(
+                    await store.settle([Settlement(lease, Completed(b"1"), 0.1) for lease in leases])
+                )
 
         async def call() -> None:
             for number in range(20):
@@ -113,7 +124,7 @@ async def test_a_role_that_may_not_is_told_what_an_administrator_runs(place: Sec
         await admin.execute(f"CREATE ROLE {name} LOGIN; GRANT CREATE ON DATABASE postgres TO {name}")
         try:
             async with opened(own, migrated=False) as [store]:
-                with pytest.raises(ConfigurationError, match="permission denied|must have admin") as caught:
+                with pytest.raises(ConfigurationError, match=r"permission denied|must have admin") as caught:
                     await store.migrate(rls=True)
                 assert not await admin.fetchval("SELECT to_regnamespace($1) IS NOT NULL", name)
                 told = [line.strip() for line in str(caught.value).splitlines()]
@@ -156,7 +167,8 @@ async def test_a_later_migration_keeps_the_walls(place: Secured, monkeypatch: py
         INSERT INTO notes SELECT id, tenant, 'secret' FROM jobs;
         CREATE OR REPLACE FUNCTION minute_of(p_now bigint) RETURNS bigint
         LANGUAGE sql IMMUTABLE AS $$ SELECT p_now - p_now % 60000000 $$;
-        CREATE FUNCTION noted() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM notes' SET search_path FROM CURRENT;
+        CREATE FUNCTION noted() RETURNS bigint
+        LANGUAGE sql AS 'SELECT count(*) FROM notes' SET search_path FROM CURRENT;
     """
     async with opened(place.of(API), place.of(MIGRATOR), place.of(WORKER), migrated=False) as [
         api, migrator, worker,
@@ -174,7 +186,8 @@ async def test_a_later_migration_keeps_the_walls(place: Secured, monkeypatch: py
             assert await admin.fetchval("SELECT count(*) FROM notes") == 2
             assert await caller.fetchval("SELECT count(*) FROM notes") == 1
             owners = await admin.fetch(
-                "SELECT DISTINCT relowner::regrole::text FROM pg_class WHERE relnamespace = current_schema()::regnamespace"
+                "SELECT DISTINCT relowner::regrole::text FROM pg_class"
+                " WHERE relnamespace = current_schema()::regnamespace"
                 " UNION SELECT DISTINCT proowner::regrole::text FROM pg_proc"
                 " WHERE pronamespace = current_schema()::regnamespace"
             )

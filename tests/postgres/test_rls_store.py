@@ -56,7 +56,7 @@ async def test_a_store_notices_whether_policies_hold_it(place: Secured, postgres
 
 
 async def test_each_job_is_written_for_its_own_tenant(api: PostgresStore, worker: PostgresStore) -> None:
-    """Calls that share a commit, and calls that name several tenants, with keys and large bodies or without."""
+    """Calls that share a commit, calls that name several tenants, with keys and large bodies or without."""
     large = b'"%s"' % (b"x" * 3000)
     mixed = [job(tenant=f"t{number % 3}", payload=large, key=f"k{number}") for number in range(9)]
     answers, *singles = await asyncio.gather(
