@@ -14,6 +14,7 @@ import pytest
 
 from tests.postgres.secured import API, WORKER, Secured, acting, refused, secured
 from tests.postgres.stores import opened, raw
+from windlass import Windlass
 from windlass.model import OnDuplicate, Progress, Report, Settlement, State, WorkerRecord
 from windlass.outcome import Completed, Failed
 from windlass.stores.postgres import PostgresStore
@@ -278,6 +279,7 @@ async def test_a_row_that_would_hold_up_workers_cannot_be_written(
             {"timeouts": str(2**31 - 1)},
             {"kicks": str(2**31 - 1)},
             {"number": "-1"},
+            {"number": "1000000"},
             {"fence": greatest},
             {"topic": "repeat('t', 1000)"},
             {"task": "repeat('t', 1000)"},
@@ -300,6 +302,24 @@ async def test_a_row_that_would_hold_up_workers_cannot_be_written(
             assert "row-level security" in said or "permission denied" in said, (statement, said)
     async with opened(place.of(WORKER), migrated=False) as [store]:
         assert (await ask(store, "t")).jobs
+
+
+@pytest.mark.usefixtures("jobs")
+async def test_a_job_without_its_body_harms_nobody_but_itself(place: Secured) -> None:
+    """A caller can say that a body is kept apart, and keep none; claimed with others, it fails alone."""
+    working = Windlass(place.of(WORKER), migrate=False)
+
+    @working.task(max_attempts=1)
+    async def greet(name: str = "nobody") -> str:
+        return name
+
+    async with working, acting(place, API, "acme") as api:
+        good = [await greet.options(tenant="zeta").enqueue(name="Ada") for _ in range(3)]
+        broken = await greet.options(tenant="acme").enqueue(name="Ada")
+        await api.execute("UPDATE jobs SET body_apart = true, payload = NULL WHERE id = $1", broken.id)
+        await working.run_until_idle()
+        states = await working.store.states([job.id for job in (*good, broken)])
+        assert states == [State.COMPLETED] * 3 + [State.FAILED]
 
 
 async def test_parts_planted_beside_another_tenants_job_are_not_taken_for_its_own(

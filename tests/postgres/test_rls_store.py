@@ -74,6 +74,14 @@ async def test_each_job_is_written_for_its_own_tenant(api: PostgresStore, worker
     assert await worker.check() == []
 
 
+async def test_jobs_of_one_call_keep_their_order(api: PostgresStore, worker: PostgresStore) -> None:
+    """Also when their tenants take turns: first in, first out within a priority, whoever they belong to."""
+    jobs = [job(tenant=tenant) for tenant in "zabzza"]
+    answers = await api.enqueue(jobs)
+    assert [answer.number for answer in answers] == sorted(answer.number for answer in answers)
+    assert [one.lease.job_id for one in (await ask(worker)).jobs] == [one.id for one in jobs]
+
+
 async def test_a_call_for_several_tenants_is_all_or_nothing(
     api: PostgresStore, worker: PostgresStore
 ) -> None:

@@ -233,14 +233,15 @@ class Database:
     ) -> list[list[Record]]:
         """The same statement for several tenants, each with arguments of its own, in one transaction."""
         tries = CONFLICT_TRIES
-        first = calls[0][0]
         while True:
             answers = []
+            named = calls[0][0]
             try:
-                async with self.connection() as connection, scope(connection, first):
+                async with self.connection() as connection, scope(connection, named):
                     for tenant, values in calls:
-                        if tenant != first:
+                        if tenant != named:
                             await connection.execute(naming(tenant))
+                            named = tenant
                         answers.append(await connection.fetch(self.qualify(statement), *values))
                 return answers  # only now: before it was committed there was no answer
             except StoreUnavailable as error:

@@ -172,9 +172,9 @@ CREATE POLICY windlass_api ON prunable FOR INSERT TO windlass_api WITH CHECK (
 
 -- What a caller writes, workers read together with everybody else's, and one row that makes a statement fail would hold
 -- all of them up: numbers that overflow when something is added, texts nobody expects, bodies that are not there.
--- 253402300799999999 is the end of the year 9999.
+-- 253402300799999999 is the end of the year 9999. A number that was not given out yet would move claims past all jobs.
 CREATE POLICY windlass_api_values ON jobs AS RESTRICTIVE TO windlass_api USING (true) WITH CHECK (
-    number BETWEEN 1 AND 4611686018427387904 AND fence BETWEEN 0 AND 4611686018427387904
+    number BETWEEN 1 AND pg_sequence_last_value('numbers'::regclass) AND fence BETWEEN 0 AND 4611686018427387904
     AND priority BETWEEN -4611686018427387904 AND 4611686018427387904
     AND run_at BETWEEN 0 AND 253402300799999999 AND created_at BETWEEN 0 AND 253402300799999999
     AND coalesce(leased_until, 0) BETWEEN 0 AND 253402300799999999
@@ -192,7 +192,7 @@ CREATE POLICY windlass_api_values ON jobs AS RESTRICTIVE TO windlass_api USING (
     AND (body_apart OR payload IS NOT NULL OR raw IS NOT NULL)
 );
 CREATE POLICY windlass_api_values ON finished AS RESTRICTIVE TO windlass_api USING (true) WITH CHECK (
-    number BETWEEN 1 AND 4611686018427387904 AND fence BETWEEN 0 AND 4611686018427387904
+    number BETWEEN 1 AND pg_sequence_last_value('numbers'::regclass) AND fence BETWEEN 0 AND 4611686018427387904
     AND priority BETWEEN -4611686018427387904 AND 4611686018427387904
     AND run_at BETWEEN 0 AND 253402300799999999 AND created_at BETWEEN 0 AND 253402300799999999
     AND finished_at BETWEEN 0 AND 253402300799999999

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
 import asyncpg
@@ -32,6 +34,7 @@ from windlass.stores.queries import Queries
 _sql = Queries("windlass.stores.postgres.sql", "limits.sql")
 _verbs = Queries("windlass.stores.postgres.sql", "verbs.sql")
 _log = logging.getLogger("windlass.postgres")
+_tenant_of = operator.attrgetter("tenant")
 
 WRITES_AT_ONCE: Final = 2
 JOBS_PER_WRITE: Final = 2000
@@ -112,6 +115,8 @@ class Writer:
         calls = [call for call in calls if not call.answer.done()]
         if not calls:
             return
+        if self._database.scoped:  # calls that came together may be written in any order
+            calls.sort(key=lambda call: call.jobs[0].tenant)
         jobs = [job for call in calls for job in call.jobs]
         try:
             answers = await self._insert(jobs)
@@ -173,14 +178,14 @@ class Writer:
         return None if row is None else alike_enqueued(jobs, row)
 
     async def _insert_by_tenant(self, jobs: Sequence[NewJob], *, again: bool) -> list[Record]:
-        """All in one transaction: a call is all or nothing. One tenant after another in their order, so that
-        two who take the same keys do not wait for each other.
+        """All in one transaction: a call is all or nothing. A statement for each stretch of jobs of one
+        tenant, because jobs get their numbers in their order.
         """
-        of: dict[str, list[NewJob]] = {tenant: [] for tenant in _tenants(jobs)}
-        for job in jobs:
-            of[job.tenant].append(job)
         now = self._database.now
-        calls = [(tenant, enqueue_arguments(theirs, now, again=again)) for tenant, theirs in of.items()]
+        calls = [
+            (tenant, enqueue_arguments(list(theirs), now, again=again))
+            for tenant, theirs in groupby(jobs, key=_tenant_of)
+        ]
         answers = await self._database.fetch_for_each(_verbs["enqueue"], calls)
         return [row for rows in answers for row in rows]
 
@@ -232,12 +237,8 @@ class Writer:
         """What the limits ask for: of everybody, or as much as the tenants of these jobs may see."""
         if not self._database.scoped:
             return await self._database.fetch(statement, *arguments)
-        calls = [(tenant, arguments) for tenant in _tenants(jobs)]
+        calls = [(tenant, arguments) for tenant in sorted({job.tenant for job in jobs})]
         return [row for rows in await self._database.fetch_for_each(statement, calls) for row in rows]
-
-
-def _tenants(jobs: Sequence[NewJob]) -> list[str]:
-    return sorted({job.tenant for job in jobs})
 
 
 def _refuse(call: _Call, error: WindlassError) -> None:
