@@ -418,10 +418,14 @@ class Windlass:
         now = await store.now()
         return [worker_info(record, now) for record in records]
 
-    async def migrate(self) -> list[str]:
-        """Bring the schema up to date; the names of the steps taken."""
+    async def migrate(self, *, rls: bool = False) -> list[str]:
+        """Bring the schema up to date; the names of the steps taken.
+
+        ``rls``: on PostgreSQL, then set up row-level security: roles for workers and for callers, and
+        policies that show callers one tenant at a time.
+        """
         system_only("migrate")
-        return await self.store.migrate()
+        return await self.store.migrate(rls=rls)
 
     async def check(self) -> list[str]:
         """What the store finds wrong with itself; empty when all is well."""

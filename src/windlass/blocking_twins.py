@@ -345,9 +345,13 @@ class BlockingWindlass(AppTwin[Windlass]):
         """Who runs jobs here, by name; those that vanished stay listed for a day and are ``missing``."""
         return self._portal.run(self._inner.workers)
 
-    def migrate(self) -> list[str]:
-        """Bring the schema up to date; the names of the steps taken."""
-        return self._portal.run(self._inner.migrate)
+    def migrate(self, *, rls: bool = False) -> list[str]:
+        """Bring the schema up to date; the names of the steps taken.
+
+        ``rls``: on PostgreSQL, then set up row-level security: roles for workers and for callers, and
+        policies that show callers one tenant at a time.
+        """
+        return self._portal.run(self._inner.migrate, rls=rls)
 
     def check(self) -> list[str]:
         """What the store finds wrong with itself; empty when all is well."""

@@ -44,6 +44,22 @@ def test_a_job_is_enqueued_shown_listed_counted_and_changed(run: Run) -> None:
     assert run("stats", "--json", *at).json["cancelled"] == 0
 
 
+def test_row_level_security_is_set_up_and_looked_at(run: Run, project: Project) -> None:
+    """After the steps, and again by itself; the doctor says what is wrong with roles, and SQLite has none."""
+    at = ("--url", fresh_url())
+    steps = run("migrate", *at, "--rls").lines
+    assert steps[0].startswith("applied 0001")
+    assert steps[-1] == "applied rls"
+    assert run("migrate", *at, "--json").json["steps"] == []
+    assert run("migrate", *at, "--rls", "--json").json["steps"] == ["rls"]
+    answer = run("doctor", *at)
+    assert answer.code == 1
+    assert "superuser postgres, whom no policy holds" in answer.out
+    refused = run("migrate", "--url", project.url, "--rls")
+    assert refused.code == 2
+    assert "row-level security needs a postgresql:// URL" in refused.errors
+
+
 def test_many_jobs_come_from_a_file(run: Run, project: Project, postgres_url: str) -> None:
     """JSON lines, one job each."""
     lines = project.write("jobs.jsonl", "".join(f'{{"n": {number}}}\n' for number in range(25)))

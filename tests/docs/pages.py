@@ -52,6 +52,17 @@ def blocks(page: Path) -> Iterator[Block]:
             mark = comment["words"] if comment else ""
 
 
+def statements(page: Path) -> list[str]:
+    """Every SQL statement of a page that is meant to be run, in order."""
+    texts = [
+        block.text
+        for block in blocks(page)
+        if block.language == "sql" and not block.mark.startswith("not run: ")
+    ]
+    # A statement ends where a line does; pages write it so.
+    return [part.strip() for text in texts for part in text.split(";\n") if part.strip(" ;\n")]
+
+
 def prose(page: Path) -> list[tuple[int, str]]:
     """The lines outside of fenced blocks, numbered."""
     kept: list[tuple[int, str]] = []

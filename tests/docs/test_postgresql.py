@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.docs.pages import ROOT, blocks
+from tests.docs.pages import ROOT, statements
 from tests.servers import PostgresServer
 from windlass import StoreError, Windlass
 from windlass.model import ClaimRequest, Lane, State
@@ -16,17 +16,6 @@ from windlass.model import ClaimRequest, Lane, State
 PAGE = ROOT / "docs/how-to/postgresql.md"
 DATABASE = "shop"  # as on the page
 ROLES = ("shop_owner", "shop_worker", "shop_web")
-
-
-def statements() -> list[str]:
-    """Every statement of the page that is meant to be run, in order."""
-    texts = [
-        block.text
-        for block in blocks(PAGE)
-        if block.language == "sql" and not block.mark.startswith("not run: ")
-    ]
-    # A statement ends where a line does; the page writes it so.
-    return [part.strip() for text in texts for part in text.split(";\n") if part.strip(" ;\n")]
 
 
 def url(server: PostgresServer, role: str) -> str:
@@ -52,7 +41,7 @@ async def administrator(postgres: PostgresServer) -> AsyncIterator[Any]:
     connection = await asyncpg.connect(postgres.url(DATABASE))
     try:
         migrated = False
-        for statement in statements():
+        for statement in statements(PAGE):
             if not migrated and "SCHEMA windlass" in statement:
                 async with Windlass(url(postgres, "shop_owner"), migrate=False) as app:
                     assert await app.migrate()

@@ -56,7 +56,7 @@ async def store() -> AsyncIterator[PostgresStore]:
         (f"UPDATE {{schema}}.attempts SET id = '{NOBODY}'", f"attempts of {NOBODY} have no job"),  # noqa: S608
         (f"UPDATE {{schema}}.steps SET id = '{NOBODY}'", f"steps of {NOBODY} have no job"),  # noqa: S608
         ("UPDATE {schema}.steps SET tenant = 'other'", "have no job of tenant other"),
-        (f"INSERT INTO {{schema}}.bodies VALUES ('{NOBODY}', '1')", f"body {NOBODY} has no job"),  # noqa: S608
+        (f"INSERT INTO {{schema}}.bodies VALUES ('{NOBODY}', 'root', '1')", f"body {NOBODY} has no job"),  # noqa: S608
     ],
 )
 async def test_damage_is_found(store: PostgresStore, damage: str, words: str) -> None:

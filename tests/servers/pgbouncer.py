@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlencode
@@ -55,10 +56,12 @@ class PgBouncer:
         port: int | None = None,
         pool_size: int = 20,
         max_clients: int = 1000,
+        users: Collection[str] = ("postgres",),
     ) -> None:
         self.server = server
         self.pool_mode = pool_mode
         self.port = port or free_port()
+        self._users = users
         self._account = server_account()
         self.directory = self._account.make_directory("windlass-pgbouncer-")
         self._configuration = CONFIGURATION.format(
@@ -93,7 +96,7 @@ class PgBouncer:
                 return self
             close_at_exit(self)
             program, libraries = self._find()
-            (self.directory / "users.txt").write_text('"postgres" ""\n')
+            (self.directory / "users.txt").write_text("".join(f'"{user}" ""\n' for user in self._users))
             (self.directory / "pgbouncer.ini").write_text(self._configuration)
             self._process = start_process(
                 [program, self.directory / "pgbouncer.ini"],

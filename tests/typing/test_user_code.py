@@ -198,6 +198,7 @@ async def main() -> None:
         reveal_type(listed)  # reveals: Job[Any]
     await app.jobs(sate="failed")  # refused: call-arg
     reveal_type((await app.stats()).pending)  # reveals: int
+    reveal_type(await app.migrate(rls=True))  # reveals: list[str]
     reveal_type(await app.cancel(job.id))  # reveals: bool
     for worker in await app.workers():
         reveal_type(worker)  # reveals: WorkerInfo

@@ -11,9 +11,15 @@ from windlass.urls import shown_url
 
 
 @click.command
+@click.option(
+    "--rls",
+    is_flag=True,
+    help="Then set up row-level security on PostgreSQL: the roles windlass_owner, windlass_worker and "
+    "windlass_api, and policies that show the last one tenant at a time.",
+)
 @json_option
 @target_options
-def migrate(target: Target, as_json: bool) -> None:
+def migrate(target: Target, as_json: bool, rls: bool) -> None:
     """Create the tables, or bring them up to date.
 
     Apps and workers do this by themselves when they open the store, unless the setting `migrate` is off.
@@ -22,7 +28,7 @@ def migrate(target: Target, as_json: bool) -> None:
     url = target.load().settings.url
 
     async def take_steps(app: Windlass) -> list[str]:
-        return await app.migrate()
+        return await app.migrate(rls=rls)
 
     # Opened without migrating, so that the steps taken are seen here.
     steps = Target(url=url).run(take_steps, create=True, migrate=False)

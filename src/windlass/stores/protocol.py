@@ -149,8 +149,12 @@ class Store(Protocol):
         For another thread with another event loop: the lease keeper, the blocking twins.
         """
 
-    async def migrate(self) -> list[str]:
-        """Bring the schema up to date under a lock; the names of the steps taken. Refuses a newer schema."""
+    async def migrate(self, *, rls: bool = False) -> list[str]:
+        """Bring the schema up to date under a lock; the names of the steps taken. Refuses a newer schema.
+
+        ``rls``: then let the database itself keep tenants apart, by row-level security. A store whose
+        database knows no roles raises ``ConfigurationError``.
+        """
 
     async def missing_steps(self) -> list[str]:
         """What ``migrate`` would do now, by the same names; nothing is changed. Refuses a newer schema."""

@@ -74,7 +74,12 @@ class MemoryStore:
         other._book = self._book
         return other
 
-    async def migrate(self) -> list[str]:
+    async def migrate(self, *, rls: bool = False) -> list[str]:
+        if rls:
+            raise ConfigurationError(
+                f"{self.url} keeps jobs in memory, where there are no roles; row-level security needs a "
+                "postgresql:// URL"
+            )
         with self._verb():
             return []
 

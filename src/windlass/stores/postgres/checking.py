@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from windlass.errors import StoreError
 from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.securing import is_secured
 from windlass.stores.queries import Queries
 
 _sql = Queries("windlass.stores.postgres.sql", "check.sql")
+_security = Queries("windlass.stores.postgres.sql", "security.sql")
 
 MOST_PER_RULE: Final = 20
 """Once a rule is broken, more of the same says little."""
@@ -17,6 +20,11 @@ RULE_SECONDS: Final = 3600.0
 
 async def check(database: Database) -> list[str]:
     """One line for each problem; nothing is repaired. In one snapshot, so workers may go on meanwhile."""
+    if database.scoped:
+        raise StoreError(
+            f"{database.where} shows this role one tenant at a time, and a check is of all jobs; run it as a "
+            "member of windlass_worker"
+        )
     problems: list[str] = []
     async with database.transaction() as connection:
         await connection.execute(
@@ -27,4 +35,10 @@ async def check(database: Database) -> list[str]:
                 f"{database.qualify(_sql[name])} LIMIT {MOST_PER_RULE}", timeout=RULE_SECONDS
             )
             problems.extend(row[0] for row in rows)
+        if await is_secured(connection, database):
+            for name in _security.names():
+                rows = await connection.fetch(
+                    f"{_security[name]} LIMIT {MOST_PER_RULE}", database.location.schema
+                )
+                problems.extend(row[0] for row in rows)
     return problems

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
@@ -15,6 +15,7 @@ from windlass.errors import ConfigurationError, NotOpen, StoreUnavailable, UsedA
 from windlass.stores.postgres.connections import Connections
 from windlass.stores.postgres.errors import DRIVER_ERRORS, translate, translate_first
 from windlass.stores.postgres.location import MOST_CONNECTIONS, Location
+from windlass.stores.postgres.scoping import ROLE_LOOK, SNAPSHOT, naming, scope
 
 MINIMUM_VERSION: Final = 15
 CONNECT_SECONDS: Final = 10.0
@@ -50,7 +51,7 @@ class Statements(Protocol):
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Record]: ...
 
-    async def fetchrow(self, statement: str, *arguments: Any) -> Record | None: ...
+    async def fetch_for(self, tenant: str | None, statement: str, *arguments: Any) -> list[Record]: ...
 
 
 class Database:
@@ -61,6 +62,8 @@ class Database:
         self.where = f"PostgreSQL at {location.shown}"
         self.schema = f'"{location.schema}"'
         self.pooled = False  # a pooler sits between us and the server: no session state, no LISTEN
+        self.secured = False  # there is row-level security
+        self.scoped = False  # and it holds our role: every verb has to say whose rows it means
         self.version = ""
         self._clock = None if isinstance(clock, SystemClock) else clock
         self._connections: Connections | None = None
@@ -176,6 +179,7 @@ class Database:
             raise ConfigurationError(
                 f"{self.where} has the encoding {encoding}; payloads need a database with the encoding UTF8"
             )
+        await self.look_at_role(connection)
         # A pooler answers with a process of its own making.
         self.pooled = connection.get_server_pid() != process
         if self.pooled and isolation != "read committed":
@@ -183,6 +187,10 @@ class Database:
                 f"{self.where} makes transactions {isolation} by default, which behind a pooler cannot be "
                 "changed for a session; ALTER ROLE … SET default_transaction_isolation = 'read committed'"
             )
+
+    async def look_at_role(self, connection: Any) -> None:
+        """Find out whether row-level security holds us."""
+        self.secured, self.scoped = await connection.fetchrow(ROLE_LOOK, f"{self.schema}.jobs")
 
     # -- statements -------------------------------------------------------------------------------------
 
@@ -231,13 +239,16 @@ class Database:
             connection.terminate()
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Any]:
+    async def transaction(self, tenant: str | None = None) -> AsyncIterator[Any]:
         """A connection inside one transaction that only reads: one snapshot for all its statements."""
-        async with (
-            self.connection() as connection,
-            connection.transaction(isolation="repeatable_read", readonly=True),
-        ):
-            yield connection
+        async with self.connection() as connection:
+            transaction = (
+                scope(connection, tenant, SNAPSHOT)
+                if self.scoped
+                else connection.transaction(isolation="repeatable_read", readonly=True)
+            )
+            async with transaction:
+                yield connection
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Record]:
         return await self._run("fetch", statement, arguments)  # type: ignore[no-any-return]
@@ -248,6 +259,32 @@ class Database:
     async def fetchval(self, statement: str, *arguments: Any) -> Any:
         return await self._run("fetchval", statement, arguments)
 
+    async def fetch_for(self, tenant: str | None, statement: str, *arguments: Any) -> list[Record]:
+        """Rows a tenant may see, or all that the statement asks for where nothing holds our role."""
+        if not self.scoped:
+            return await self.fetch(statement, *arguments)
+        [rows] = await self.fetch_for_each(statement, [(tenant, arguments)])
+        return rows
+
+    async def fetch_for_each(
+        self, statement: str, calls: Sequence[tuple[str | None, tuple[Any, ...]]]
+    ) -> list[list[Record]]:
+        """The same statement for several tenants, each with arguments of its own, in one transaction."""
+        tries = CONFLICT_TRIES
+        while True:
+            answers = []
+            named = calls[0][0]
+            try:
+                async with self.connection() as connection, scope(connection, named):
+                    for tenant, values in calls:
+                        if tenant != named:
+                            await connection.execute(naming(tenant))
+                            named = tenant
+                        answers.append(await connection.fetch(self.qualify(statement), *values))
+                return answers  # only now: before it was committed there was no answer
+            except StoreUnavailable as error:
+                tries = self.tries_left(tries, error)
+
     async def _run(self, how: str, statement: str, arguments: tuple[Any, ...]) -> Any:
         """One statement in a transaction of its own."""
         tries = CONFLICT_TRIES
@@ -256,10 +293,13 @@ class Database:
                 async with self.connection() as connection:
                     return await getattr(connection, how)(self.qualify(statement), *arguments)
             except StoreUnavailable as error:
-                # Rolled back for somebody else's sake: nothing of it happened, so it can be done again.
-                tries -= 1
-                if not tries or not isinstance(error.__cause__, CONFLICTS):
-                    raise
+                tries = self.tries_left(tries, error)
+
+    def tries_left(self, tries: int, error: StoreUnavailable) -> int:
+        """What was rolled back for somebody else's sake can be done again: nothing of it happened."""
+        if tries == 1 or not isinstance(error.__cause__, CONFLICTS):
+            raise error
+        return tries - 1
 
 
 class OnConnection:
@@ -282,15 +322,12 @@ class OnConnection:
     async def fetchval(self, statement: str, *arguments: Any) -> Any:
         return await self._run("fetchval", statement, arguments)
 
+    async def fetch_for(self, tenant: str | None, statement: str, *arguments: Any) -> list[Record]:  # noqa: ARG002
+        """The transaction has its tenant already."""
+        return await self.fetch(statement, *arguments)
+
     async def _run(self, how: str, statement: str, arguments: tuple[Any, ...]) -> Any:
         try:
             return await getattr(self._connection, how)(self._database.qualify(statement), *arguments)
         except DRIVER_ERRORS as error:
             raise translate(error, self._database.where) from error
-
-
-def quoted(text: str) -> str:
-    """A text as it stands in a statement, where there can be no parameter."""
-    if "\0" in text or "\\" in text:  # neither is in any name of ours
-        raise ValueError(f"{text!r} cannot be quoted")
-    return "'" + text.replace("'", "''") + "'"

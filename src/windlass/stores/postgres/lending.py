@@ -16,9 +16,10 @@ from windlass.errors import StoreUnavailable, WindlassError, WrongState
 from windlass.model import Enqueued, JobRecord, Lease, NewJob, Report, Settlement
 from windlass.stores.endings import transaction_late
 from windlass.stores.postgres import reading, settling
-from windlass.stores.postgres.database import Database, OnConnection, quoted
+from windlass.stores.postgres.database import Database, OnConnection
 from windlass.stores.postgres.enqueueing import enqueue_arguments, enqueued
 from windlass.stores.postgres.errors import DRIVER_ERRORS, translate
+from windlass.stores.postgres.scoping import naming
 from windlass.stores.queries import Queries
 
 UNSURE_SECONDS: Final = 30.0
@@ -76,8 +77,7 @@ class LentTransaction:
             await connection.execute(
                 f"SET LOCAL idle_in_transaction_session_timeout = {milliseconds};"
                 f"SET LOCAL statement_timeout = {milliseconds};"
-                f"SET LOCAL {_MARK} = {quoted(str(self._lease.fence))};"
-                f"SET LOCAL app.tenant_id = {quoted(tenant)}"
+                f"SET LOCAL {_MARK} = '{self._lease.fence}'; {naming(tenant)}"
             )
         except BaseException as error:
             self._let_go(WrongState("the transaction could not be begun"), broken=True)

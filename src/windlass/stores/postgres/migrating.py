@@ -5,9 +5,10 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any, Final
 
-from windlass.errors import SchemaTooNew
-from windlass.stores.postgres.database import Database
+from windlass.errors import SchemaTooNew, StoreUnavailable
+from windlass.stores.postgres.database import CONFLICT_TRIES, Database
 from windlass.stores.postgres.errors import DRIVER_ERRORS, translate
+from windlass.stores.postgres.securing import STEP, is_secured, secure
 
 STEP_SECONDS: Final = 3600.0
 
@@ -38,17 +39,25 @@ async def missing_steps(database: Database) -> list[str]:
     return [name for number, name, _ in steps if number > version]
 
 
-async def migrate(database: Database) -> list[str]:
-    """Run what is missing, all in one transaction: a crash leaves the old schema or the new one."""
+async def migrate(database: Database, *, rls: bool) -> list[str]:
+    """Run what is missing, all in one transaction: a crash leaves the old schema or the new one.
+
+    With ``rls``, row-level security is set up after it; where it was before, every step sets it up anew.
+    """
     steps = migrations()
     newest = steps[-1][0]
     async with database.connection() as connection:
         # A look without the lock first: nearly always there is nothing to do, and many workers start at once.
         version = await _schema_version(connection, database)
         _refuse_newer(version, steps, database)
-        if version == newest:
+        if version == newest and not rls:
             return []
-    return await _run(database, steps)
+    tries = CONFLICT_TRIES
+    while True:
+        try:
+            return await _run(database, steps, rls=rls)
+        except StoreUnavailable as error:
+            tries = database.tries_left(tries, error)  # workers that go on meanwhile lock tables, too
 
 
 def _refuse_newer(version: int, steps: list[tuple[int, str, str]], database: Database) -> None:
@@ -59,7 +68,7 @@ def _refuse_newer(version: int, steps: list[tuple[int, str, str]], database: Dat
         )
 
 
-async def _run(database: Database, steps: list[tuple[int, str, str]]) -> list[str]:
+async def _run(database: Database, steps: list[tuple[int, str, str]], *, rls: bool) -> list[str]:
     try:
         connection = await database.connect()
     except DRIVER_ERRORS as error:
@@ -91,7 +100,11 @@ async def _run(database: Database, steps: list[tuple[int, str, str]]) -> list[st
                         "INSERT INTO schema_versions (version, name) VALUES ($1, $2)", number, name
                     )
                     done.append(name)
-            return done
+            if rls or (done and await is_secured(connection, database)):
+                await secure(connection, database)
+                done.append(STEP)
+        await database.look_at_role(connection)
+        return done
     except DRIVER_ERRORS as error:
         raise translate(error, database.where) from error
     finally:

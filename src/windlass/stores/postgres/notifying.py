@@ -100,7 +100,8 @@ class Notifier:
         """What is to be said now, by channel."""
         messages = {}
         if self._places or self._anywhere:
-            named = not self._anywhere and len(self._places) <= MOST_TOPICS
+            # Everybody may listen to a channel, and one tenant may not learn of another's topics.
+            named = not self._anywhere and not self._database.secured and len(self._places) <= MOST_TOPICS
             message = _encode(Hint(self.sender, self._places if named else None, finished=False))
             if len(message.encode()) > MOST_BYTES:
                 message = _encode(Hint(self.sender, None, finished=False))

@@ -20,19 +20,21 @@ _records = _sql["records"].replace("{columns}", _sql["columns"])
 
 
 async def get(database: Statements, job_id: UUID, tenant: str | None) -> JobRecord | None:
-    row = await database.fetchrow(_get, job_id, tenant)
-    return None if row is None else full_record(row)
+    rows = await database.fetch_for(tenant, _get, job_id, tenant)
+    return full_record(rows[0]) if rows else None
 
 
 async def states(database: Database, job_ids: Sequence[UUID], tenant: str | None) -> list[State | None]:
-    rows = await database.fetch(_sql["states"], list(job_ids), tenant) if job_ids else []
+    if not job_ids:
+        return []
+    rows = await database.fetch_for(tenant, _sql["states"], list(job_ids), tenant)
     return [None if row[0] is None else STATES[row[0]] for row in rows]
 
 
 async def list_jobs(
     database: Database, where: JobFilter, *, limit: int, cursor: int | None, offset: int
 ) -> Page:
-    async with database.transaction() as connection:
+    async with database.transaction(where.tenant) as connection:
         now = await _pin(database, connection)
         if where.text:
             found = await _search(database, connection, where, now, limit, cursor, offset)
@@ -49,7 +51,7 @@ async def list_jobs(
 
 
 async def count(database: Database, where: JobFilter) -> Count:
-    async with database.transaction() as connection:
+    async with database.transaction(where.tenant) as connection:
         now = await _pin(database, connection)
         if where.text:
             found = await _search(database, connection, where, now, COUNT_LIMIT, None, 0)

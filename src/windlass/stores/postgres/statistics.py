@@ -34,7 +34,7 @@ _Columns = Sequence[Sequence[int]]
 
 
 async def topics(database: Database, tenant: str | None) -> list[TopicStats]:
-    [row] = await database.fetch(_sql["lanes"], database.now, tenant)
+    [row] = await database.fetch_for(tenant, _sql["lanes"], database.now, tenant)
     names, *counts, paused, paused_until = row
     pauses = dict(zip(paused, paused_until, strict=True))
     return _by_topic(names, counts, pauses, pauses_alone=tenant is None)
@@ -42,8 +42,8 @@ async def topics(database: Database, tenant: str | None) -> list[TopicStats]:
 
 async def stats(database: Database, window_seconds: float, tenant: str | None) -> Stats:
     window = seconds_to_microseconds(min(window_seconds, MINUTES_KEPT_SECONDS))
-    [row] = await database.fetch(
-        _sql["stats"], database.now, window, tenant, FEW_JOBS, FIRST_LOOK, MAX_LEVELS, MAX_STEPS
+    [row] = await database.fetch_for(
+        tenant, _sql["stats"], database.now, window, tenant, FEW_JOBS, FIRST_LOOK, MAX_LEVELS, MAX_STEPS
     )
     names, *counts = row[:7]
     paused, paused_until, delayed, oldest_due_at, *happened = row[7:]

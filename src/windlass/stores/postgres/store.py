@@ -102,8 +102,8 @@ class PostgresStore:
     def sibling(self) -> PostgresStore:
         return PostgresStore(self.url, clock=self._clock, limits=self._limits)
 
-    async def migrate(self) -> list[str]:
-        return await migrate(self._database)
+    async def migrate(self, *, rls: bool = False) -> list[str]:
+        return await migrate(self._database, rls=rls)
 
     async def missing_steps(self) -> list[str]:
         return await missing_steps(self._database)
@@ -218,7 +218,9 @@ class PostgresStore:
 
     async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
-        rows = await self._database.fetch(_sql["requeue"], self._database.now, list(job_ids), tenant)
+        rows = await self._database.fetch_for(
+            tenant, _sql["requeue"], self._database.now, list(job_ids), tenant
+        )
         self._ready({topic: ANYWHERE for _, _, topic in rows if topic is not None})
         self._wrote(len(rows))
         return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
@@ -226,7 +228,9 @@ class PostgresStore:
     async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         summary = summarise_error(CANCELLED_ON_REQUEST)
-        rows = await self._database.fetch(_sql["cancel"], self._database.now, list(job_ids), tenant, summary)
+        rows = await self._database.fetch_for(
+            tenant, _sql["cancel"], self._database.now, list(job_ids), tenant, summary
+        )
         verdicts = [Verdict(verdict) for _, verdict in sorted(rows)]
         if Verdict.DONE in verdicts:
             self._finished()
@@ -235,7 +239,9 @@ class PostgresStore:
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
-        rows = await self._database.fetch(_sql["remove"], self._database.now, list(job_ids), tenant)
+        rows = await self._database.fetch_for(
+            tenant, _sql["remove"], self._database.now, list(job_ids), tenant
+        )
         self._wrote(len(rows))
         return [Verdict(verdict) for _, verdict in sorted(rows)]
 
@@ -356,7 +362,8 @@ class PostgresStore:
         self._unfolded += jobs + WRITE_COUNTS
         if self._unfolded >= FOLD_AFTER and self._folding is None:
             self._unfolded = 0
-            self._folding = asyncio.create_task(self._fold_quietly())
+            if not self._database.scoped:  # who sees one tenant leaves it to those who see all
+                self._folding = asyncio.create_task(self._fold_quietly())
 
     async def _fold_quietly(self) -> None:
         try:

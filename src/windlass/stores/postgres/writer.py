@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import groupby
+from typing import Any, Final
 
 import asyncpg
 
 from windlass.errors import LimitExceeded, StoreError, StoreUnavailable, WindlassError
 from windlass.model import Enqueued, NewJob
 from windlass.stores.limits import limit_problem
-from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.database import Database, Record
 from windlass.stores.postgres.enqueueing import (
     alike_arguments,
     alike_enqueued,
@@ -32,6 +34,7 @@ from windlass.stores.queries import Queries
 _sql = Queries("windlass.stores.postgres.sql", "limits.sql")
 _verbs = Queries("windlass.stores.postgres.sql", "verbs.sql")
 _log = logging.getLogger("windlass.postgres")
+_tenant_of = operator.attrgetter("tenant")
 
 WRITES_AT_ONCE: Final = 2
 JOBS_PER_WRITE: Final = 2000
@@ -112,6 +115,8 @@ class Writer:
         calls = [call for call in calls if not call.answer.done()]
         if not calls:
             return
+        if self._database.scoped:  # calls that came together may be written in any order
+            calls.sort(key=lambda call: call.jobs[0].tenant)
         jobs = [job for call in calls for job in call.jobs]
         try:
             answers = await self._insert(jobs)
@@ -143,6 +148,8 @@ class Writer:
             try:
                 if not again and (answers := await self._insert_alike(jobs)) is not None:
                     return answers
+                if self._database.scoped:
+                    return enqueued(jobs, await self._insert_by_tenant(jobs, again=again))
                 rows = await self._database.fetch(
                     _verbs["enqueue"], *enqueue_arguments(jobs, self._database.now, again=again)
                 )
@@ -164,8 +171,23 @@ class Writer:
         arguments = alike_arguments(jobs, self._database.now)
         if arguments is None:
             return None
+        if self._database.scoped:
+            rows = await self._database.fetch_for(jobs[0].tenant, _verbs["enqueue_alike"], *arguments)
+            return alike_enqueued(jobs, rows[0]) if rows else None
         row = await self._database.fetchrow(_verbs["enqueue_alike"], *arguments)
         return None if row is None else alike_enqueued(jobs, row)
+
+    async def _insert_by_tenant(self, jobs: Sequence[NewJob], *, again: bool) -> list[Record]:
+        """All in one transaction: a call is all or nothing. A statement for each stretch of jobs of one
+        tenant, because jobs get their numbers in their order.
+        """
+        now = self._database.now
+        calls = [
+            (tenant, enqueue_arguments(list(theirs), now, again=again))
+            for tenant, theirs in groupby(jobs, key=_tenant_of)
+        ]
+        answers = await self._database.fetch_for_each(_verbs["enqueue"], calls)
+        return [row for rows in answers for row in rows]
 
     async def _within_limits(self, calls: list[_Call]) -> list[_Call]:
         """Those of the calls that pass no limit; the others are told."""
@@ -188,7 +210,8 @@ class Writer:
         keyed = [job for job in jobs if job.key is not None]
         taken = set()
         if keyed:
-            rows = await self._database.fetch(
+            rows = await self._look(
+                jobs,
                 _sql["keys_taken"],
                 [job.tenant for job in keyed],
                 [job.task or job.topic for job in keyed],
@@ -203,10 +226,19 @@ class Writer:
                     continue  # a duplicate adds nothing
                 taken.add(key)
             added[job.topic] += 1
-        rows = await self._database.fetch(_sql["jobs_by_topic"])
+        rows = await self._look(jobs, _sql["jobs_by_topic"])
         known = {row[0] for row in rows} | written.keys()
-        active = Counter({row[0]: int(row[1]) for row in rows}) + written
+        active = written.copy()
+        for topic, number in rows:  # of two tenants one topic may come twice
+            active[topic] += int(number)
         return limit_problem(self._limits, added, topics=lambda: known, active=lambda topic: active[topic])
+
+    async def _look(self, jobs: Sequence[NewJob], statement: str, *arguments: Any) -> list[Record]:
+        """What the limits ask for: of everybody, or as much as the tenants of these jobs may see."""
+        if not self._database.scoped:
+            return await self._database.fetch(statement, *arguments)
+        calls = [(tenant, arguments) for tenant in sorted({job.tenant for job in jobs})]
+        return [row for rows in await self._database.fetch_for_each(statement, calls) for row in rows]
 
 
 def _refuse(call: _Call, error: WindlassError) -> None:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from uuid import UUID
 
 from windlass.clock import Clock, SystemClock
-from windlass.errors import NotOpen, StoreError, StoreUnavailable
+from windlass.errors import ConfigurationError, NotOpen, StoreError, StoreUnavailable
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -101,7 +101,12 @@ class SqliteStore:
     def sibling(self) -> SqliteStore:
         return SqliteStore(self.url, clock=self._clock, limits=self._limits)
 
-    async def migrate(self) -> list[str]:
+    async def migrate(self, *, rls: bool = False) -> list[str]:
+        if rls:
+            raise ConfigurationError(
+                f"{self._location.path} is a SQLite file, which knows no roles; row-level security needs a "
+                "postgresql:// URL"
+            )
         return await asyncio.to_thread(self._migrate)
 
     async def missing_steps(self) -> list[str]:

@@ -179,16 +179,21 @@ ALTER TABLE prunable ALTER COLUMN ids SET STORAGE EXTERNAL;
 CREATE INDEX prunable_next ON prunable (prune_at, number);
 
 -- Bodies too large to be copied whenever their row is written. Not compressed: that costs more than it saves.
+-- Where a job's tenant is written beside its id, here and below, it is for row-level security, which asks each row by
+-- itself. It is part of this key because callers write bodies: with ids alone one could stand in another's way.
 CREATE TABLE bodies (
-    id      uuid PRIMARY KEY,
+    id      uuid NOT NULL,
+    tenant  text NOT NULL,
     payload text,
-    raw     bytea
+    raw     bytea,
+    PRIMARY KEY (id, tenant)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 ALTER TABLE bodies ALTER COLUMN payload SET STORAGE EXTERNAL;
 ALTER TABLE bodies ALTER COLUMN raw SET STORAGE EXTERNAL;
 
 CREATE TABLE progress (
     id         uuid PRIMARY KEY,
+    tenant     text NOT NULL,
     percent    double precision,
     message    text,
     stage      text,
@@ -200,6 +205,7 @@ ALTER TABLE progress ALTER COLUMN checkpoint SET STORAGE EXTERNAL;
 -- Attempts that did not complete. ordinal counts on across requeues, attempt starts again.
 CREATE TABLE attempts (
     id         uuid    NOT NULL,
+    tenant     text    NOT NULL,
     ordinal    integer NOT NULL,
     attempt    integer NOT NULL,
     worker     text,
@@ -331,3 +337,23 @@ WHERE p.pack > 0 -- all of them, through an index, where settings forbid to scan
 -- Every job, for those who read.
 CREATE VIEW all_jobs WITH (security_invoker = true) AS
 SELECT *, NULL::uuid[] AS beside FROM unpacked_jobs UNION ALL SELECT * FROM packed_jobs;
+
+-- Every job without its bodies, in words and times, for people's own SQL and for dashboards. shown_state is the finest
+-- name of a state (docs/reference/states.md).
+CREATE VIEW job_status WITH (security_invoker = true) AS
+SELECT j.id AS job_id, j.tenant, j.topic, j.task,
+       CASE j.state WHEN 2 THEN 'running' WHEN 3 THEN 'completed' WHEN 4 THEN 'failed' WHEN 5 THEN 'cancelled'
+                    ELSE 'pending' END AS state,
+       CASE WHEN j.state = 2 AND j.started_at IS NULL THEN 'claimed'
+            WHEN j.state = 2 THEN 'running' WHEN j.state = 3 THEN 'completed' WHEN j.state = 4 THEN 'failed'
+            WHEN j.state = 5 THEN 'cancelled'
+            WHEN j.blocked > 0 THEN 'blocked' WHEN j.attempt > 0 THEN 'retrying'
+            WHEN j.run_at > date_part('epoch', clock_timestamp()) * 1000000 THEN 'delayed'
+            ELSE 'pending' END AS shown_state,
+       j.attempt, j.max_attempts, j.priority, j.correlation_id, j.user_id,
+       p.percent AS progress_percent, p.message AS progress_message, p.stage AS progress_stage, j.error_summary,
+       timestamptz 'epoch' + j.created_at * interval '1 microsecond' AS created_at,
+       timestamptz 'epoch' + j.run_at * interval '1 microsecond' AS run_at,
+       timestamptz 'epoch' + j.started_at * interval '1 microsecond' AS started_at,
+       timestamptz 'epoch' + j.finished_at * interval '1 microsecond' AS finished_at
+FROM all_jobs j LEFT JOIN progress p ON p.id = j.id;

@@ -32,15 +32,15 @@ $$;
 
 -- Keep an error of a job; of many, the first and the last ten.
 CREATE FUNCTION add_attempt(
-    p_id uuid, p_attempt integer, p_worker text, p_started_at bigint, p_ended_at bigint, p_error text
+    p_id uuid, p_tenant text, p_attempt integer, p_worker text, p_started_at bigint, p_ended_at bigint, p_error text
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_ordinal integer;
 BEGIN
     SELECT coalesce(max(ordinal), 0) + 1 INTO v_ordinal FROM attempts WHERE id = p_id;
-    INSERT INTO attempts (id, ordinal, attempt, worker, started_at, ended_at, error)
-    VALUES (p_id, v_ordinal, p_attempt, p_worker, p_started_at, p_ended_at, p_error);
+    INSERT INTO attempts (id, tenant, ordinal, attempt, worker, started_at, ended_at, error)
+    VALUES (p_id, p_tenant, v_ordinal, p_attempt, p_worker, p_started_at, p_ended_at, p_error);
     IF v_ordinal > 20 THEN
         DELETE FROM attempts WHERE id = p_id AND ordinal = v_ordinal - 10;
     END IF;

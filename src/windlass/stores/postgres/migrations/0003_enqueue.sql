@@ -132,9 +132,10 @@ BEGIN
             )
             SELECT w.id, NULL::uuid, w.number, w.created_at, w.run_at, false FROM written w;
         IF p_large THEN
-            INSERT INTO bodies (id, payload, raw)
-            SELECT u.id, u.payload, u.raw
-            FROM unnest(p_ids, p_aparts, p_payloads, p_raws) WITH ORDINALITY AS u(id, apart, payload, raw, position)
+            INSERT INTO bodies (id, tenant, payload, raw)
+            SELECT u.id, u.tenant, u.payload, u.raw
+            FROM unnest(p_ids, p_tenants, p_aparts, p_payloads, p_raws) WITH ORDINALITY
+                AS u(id, tenant, apart, payload, raw, position)
             WHERE u.apart AND (v_write IS NULL OR v_write[u.position]);
         END IF;
         EXIT WHEN v_left = '{}';
@@ -247,7 +248,7 @@ BEGIN
         DELETE FROM bodies WHERE id = p_id;
     END IF;
     IF p_apart THEN
-        INSERT INTO bodies (id, payload, raw) VALUES (p_id, p_payload, p_raw);
+        INSERT INTO bodies (id, tenant, payload, raw) VALUES (p_id, v_before.tenant, p_payload, p_raw);
     END IF;
     IF v_state <> v_before.state THEN
         INSERT INTO tally (minute, tenant, topic, task, waiting, ready)

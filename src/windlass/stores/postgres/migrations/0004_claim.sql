@@ -36,7 +36,7 @@ BEGIN
         END IF;
         IF v_counted THEN
             PERFORM add_attempt(
-                v_job.id, v_attempt, v_job.worker, v_job.started_at, v_now,
+                v_job.id, v_job.tenant, v_attempt, v_job.worker, v_job.started_at, v_now,
                 json_build_object('code', 'worker_lost', 'message', v_message)::text
             );
             IF v_attempt >= v_job.max_attempts THEN
@@ -375,8 +375,12 @@ BEGIN
             )
             SELECT g.id, v_packs[g.pack + 1] * 64 + g.place, g.topic, g.task, g.tenant, g.priority, g.attempt + 1,
                    g.max_attempts, g.timeout_us, g.retry, p_lease_us,
-                   CASE WHEN g.body_apart THEN (SELECT b.payload FROM bodies b WHERE b.id = g.id) ELSE g.payload END,
-                   CASE WHEN g.body_apart THEN (SELECT b.raw FROM bodies b WHERE b.id = g.id) ELSE g.raw END,
+                   CASE WHEN g.body_apart THEN (
+                       SELECT b.payload FROM bodies b WHERE b.id = g.id AND b.tenant = g.tenant
+                   ) ELSE g.payload END,
+                   CASE WHEN g.body_apart THEN (
+                       SELECT b.raw FROM bodies b WHERE b.id = g.id AND b.tenant = g.tenant
+                   ) ELSE g.raw END,
                    g.format,
                    CASE WHEN g.reserves > 0 THEN (SELECT p.checkpoint FROM progress p WHERE p.id = g.id) END,
                    g.number, g.created_at, g.run_at, NULL::text, g.correlation_id, g.user_id, g.service_id, g.trace,
@@ -395,8 +399,12 @@ BEGIN
             WHERE j.ctid = ANY (v_tids)
             RETURNING j.id, j.fence, j.topic, j.task, j.tenant, j.priority, j.attempt, j.max_attempts, j.timeout_us,
                 j.retry, coalesce(j.lease_us, p_lease_us),
-                CASE WHEN j.body_apart THEN (SELECT b.payload FROM bodies b WHERE b.id = j.id) ELSE j.payload END,
-                CASE WHEN j.body_apart THEN (SELECT b.raw FROM bodies b WHERE b.id = j.id) ELSE j.raw END,
+                CASE WHEN j.body_apart THEN (
+                    SELECT b.payload FROM bodies b WHERE b.id = j.id AND b.tenant = j.tenant
+                ) ELSE j.payload END,
+                CASE WHEN j.body_apart THEN (
+                    SELECT b.raw FROM bodies b WHERE b.id = j.id AND b.tenant = j.tenant
+                ) ELSE j.raw END,
                 j.format,
                 -- Only a job that was granted before can have left a checkpoint.
                 CASE WHEN j.reserves > 1 THEN (SELECT p.checkpoint FROM progress p WHERE p.id = j.id) END,

@@ -110,7 +110,8 @@ BEGIN
             );
         END IF;
         IF v_job.kind < 5 THEN
-            PERFORM add_attempt(v_job.id, v_job.attempt, v_job.worker, v_job.started_at, v_now, v_job.error);
+            PERFORM add_attempt(v_job.id, v_job.tenant, v_job.attempt, v_job.worker, v_job.started_at, v_now,
+                                v_job.error);
         END IF;
         IF v_job.kind < 3 THEN
             PERFORM finish(v_job.id, 4, v_now, v_job.attempt, v_job.started_at, v_job.summary, v_job.kind = 2);
@@ -197,14 +198,15 @@ BEGIN
         FOR NO KEY UPDATE OF j
     LOOP
         IF v_report.percent IS NOT NULL THEN
-            INSERT INTO progress AS p (id, percent, message, stage, updated_at)
-            VALUES (v_report.id, v_report.percent, v_report.message, v_report.stage, now_us(p_now))
+            INSERT INTO progress AS p (id, tenant, percent, message, stage, updated_at)
+            VALUES (v_report.id, v_report.tenant, v_report.percent, v_report.message, v_report.stage, now_us(p_now))
             ON CONFLICT (id) DO UPDATE
             SET percent = excluded.percent, message = excluded.message, stage = excluded.stage,
                 updated_at = excluded.updated_at;
         END IF;
         IF v_report.checkpoint IS NOT NULL THEN
-            INSERT INTO progress AS p (id, checkpoint) VALUES (v_report.id, v_report.checkpoint)
+            INSERT INTO progress AS p (id, tenant, checkpoint)
+            VALUES (v_report.id, v_report.tenant, v_report.checkpoint)
             ON CONFLICT (id) DO UPDATE SET checkpoint = excluded.checkpoint;
         END IF;
         IF p_step_leases IS NOT NULL THEN

@@ -44,13 +44,15 @@ WHERE NOT body_apart AND payload IS NULL AND raw IS NULL
 UNION ALL
 SELECT format('job %s has no body', j.number) FROM {schema}.all_jobs j
 WHERE j.body_apart AND NOT EXISTS (
-    SELECT FROM {schema}.bodies b WHERE b.id = j.id AND (b.payload IS NOT NULL OR b.raw IS NOT NULL)
+    SELECT FROM {schema}.bodies b WHERE b.id = j.id AND b.tenant = j.tenant AND (b.payload IS NOT NULL OR b.raw IS NOT NULL)
 )
 
 -- name: bodies_owned
 SELECT format('body %s has no job', b.id)
 FROM {schema}.bodies b
-WHERE NOT EXISTS (SELECT FROM {schema}.all_jobs j WHERE j.id = b.id AND j.body_apart)
+WHERE NOT EXISTS (
+    SELECT FROM {schema}.all_jobs j WHERE j.id = b.id AND j.tenant = b.tenant AND j.body_apart
+)
 
 -- name: pruned_in_time
 SELECT format('job %s would never be pruned', f.number)
@@ -64,12 +66,12 @@ WHERE result IS NOT NULL AND state <> 3
 -- name: progress_owned
 SELECT format('progress %s has no job', p.id)
 FROM {schema}.progress p
-WHERE NOT EXISTS (SELECT FROM {schema}.all_jobs j WHERE j.id = p.id)
+WHERE NOT EXISTS (SELECT FROM {schema}.all_jobs j WHERE j.id = p.id AND j.tenant = p.tenant)
 
 -- name: attempts_owned
 SELECT DISTINCT format('attempts of %s have no job', a.id)
 FROM {schema}.attempts a
-WHERE NOT EXISTS (SELECT FROM {schema}.all_jobs j WHERE j.id = a.id)
+WHERE NOT EXISTS (SELECT FROM {schema}.all_jobs j WHERE j.id = a.id AND j.tenant = a.tenant)
 
 -- name: steps_owned
 SELECT DISTINCT format('steps of %s have no job of tenant %s', s.id, s.tenant)

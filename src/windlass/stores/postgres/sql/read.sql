@@ -12,7 +12,7 @@ SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.ra
        ARRAY(SELECT ROW(s.name, s.output, s.attempt, s.worker, s.started_at, s.finished_at)
              FROM {schema}.steps s WHERE s.id = j.id ORDER BY s.ordinal)
 FROM {schema}.all_jobs j
-LEFT JOIN {schema}.bodies b ON b.id = j.id AND j.body_apart
+LEFT JOIN {schema}.bodies b ON b.id = j.id AND b.tenant = j.tenant AND j.body_apart
 LEFT JOIN {schema}.progress p ON p.id = j.id
 WHERE j.id = $1::uuid AND ($2::text IS NULL OR j.tenant = $2) AND (j.beside IS NULL OR j.beside @> ARRAY[$1])
 
@@ -79,7 +79,7 @@ SELECT j.number, j.created_at, coalesce(
            strpos(j.payload, $2::text) > 0 OR position($3::bytea IN j.raw) > 0 OR strpos(j.error_summary, $2) > 0
            OR CASE WHEN j.body_apart THEN (
                SELECT coalesce(strpos(b.payload, $2) > 0, position($3 IN b.raw) > 0)
-               FROM {schema}.bodies b WHERE b.id = j.id
+               FROM {schema}.bodies b WHERE b.id = j.id AND b.tenant = j.tenant
            ) END
            -- Most jobs never had an error. Not EXISTS (…): that might read all attempts there are, to have them
            -- at hand.
@@ -96,12 +96,12 @@ SELECT j.number, j.created_at, coalesce(
            false
        )
 FROM (
-        SELECT a.id, a.number, a.created_at, a.payload, a.raw, a.error_summary, a.body_apart
+        SELECT a.id, a.tenant, a.number, a.created_at, a.payload, a.raw, a.error_summary, a.body_apart
         FROM unnest($1::bigint[]) AS c(number)
             JOIN LATERAL (
                 SELECT * FROM {schema}.unpacked_jobs u WHERE u.number >= c.number ORDER BY u.number LIMIT 1
             ) AS a ON a.number = c.number
         UNION ALL
-        SELECT a.id, a.number, a.created_at, a.payload, a.raw, a.error_summary, a.body_apart
+        SELECT a.id, a.tenant, a.number, a.created_at, a.payload, a.raw, a.error_summary, a.body_apart
         FROM {schema}.packed_jobs a WHERE a.number = ANY ($1)
     ) AS j

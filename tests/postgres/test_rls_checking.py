@@ -1,0 +1,176 @@
+"""The store's own check finds walls with holes, and says how to close them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.postgres.secured import API, MIGRATOR, WORKER, Secured, secured
+from tests.postgres.stores import opened, raw
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Secured]:
+    async with secured() as place:
+        yield place
+
+
+async def found(place: Secured, role: str = WORKER) -> list[str]:
+    async with opened(place.of(role), migrated=False) as [store]:
+        return await store.check()
+
+
+ANEW = "windlass migrate --rls"
+
+
+@pytest.mark.parametrize(
+    ("damage", "words", "remedy"),
+    [
+        ("ALTER TABLE jobs DISABLE ROW LEVEL SECURITY", "table jobs is off", ANEW),
+        ("ALTER TABLE minutes DISABLE ROW LEVEL SECURITY", "table minutes is off", ANEW),
+        ("ALTER TABLE bodies NO FORCE ROW LEVEL SECURITY", "bodies is not forced", ANEW),
+        ("DROP POLICY windlass_api ON attempts", "attempts has no policy windlass_api", ANEW),
+        ("DROP POLICY windlass_worker ON workers", "workers has no policy windlass_worker", ANEW),
+        (
+            "ALTER POLICY windlass_api ON keys USING (true)",
+            "keys has no policy windlass_api, or a changed",
+            ANEW,
+        ),
+        ("ALTER POLICY windlass_api ON jobs WITH CHECK (true)", "jobs has no policy windlass_api, or", ANEW),
+        ("ALTER POLICY windlass_worker ON jobs TO PUBLIC", "jobs has no policy windlass_worker, or", ANEW),
+        (
+            "ALTER POLICY windlass_api ON packs USING (tenant LIKE current_setting('app.tenant_id', true))",
+            "packs has no policy windlass_api, or a changed",
+            ANEW,
+        ),
+        ("DROP POLICY windlass_api_values ON jobs", "jobs has no policy windlass_api_values", ANEW),
+        ("CREATE POLICY more ON jobs USING (true)", "jobs has a policy more", "DROP POLICY more ON"),
+        ("CREATE POLICY windlass_api ON minutes USING (true)", "minutes has a policy", "DROP POLICY"),
+        ("CREATE TABLE later (tenant text)", "table later is off", ANEW),
+        ("CREATE TABLE later (tenant text)", "later has no policy windlass_api", ANEW),
+        (
+            "CREATE FUNCTION peek() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT 1::bigint'",
+            "function peek runs with the rights of its owner",
+            "SECURITY INVOKER",
+        ),
+        ("CREATE VIEW peek AS SELECT * FROM jobs", "view peek shows what its owner sees", "security_invoker"),
+        ("ALTER VIEW job_status RESET (security_invoker)", "view job_status shows", "security_invoker"),
+        ("ALTER TABLE attempts OWNER TO windlass_api", "windlass_api, but owns attempts", ANEW),
+        (
+            f"ALTER FUNCTION fold() OWNER TO {API}",
+            f"the role {API} calls as windlass_api, but owns fold",
+            ANEW,
+        ),
+        ("GRANT TRUNCATE ON jobs TO windlass_api", "may truncate or put triggers on jobs", "REVOKE TRUNCATE"),
+        ("GRANT TRIGGER ON jobs TO PUBLIC", "may truncate or put triggers on jobs", "REVOKE TRUNCATE"),
+    ],
+)
+async def test_a_hole_in_the_schema_is_found_and_closed(
+    place: Secured, damage: str, words: str, remedy: str
+) -> None:
+    """Each with its remedy; where that is to migrate again, it helps."""
+    assert await found(place) == []
+    async with raw(place.url) as admin:
+        await admin.execute(damage)
+    problems = await found(place)
+    assert any(words in problem and remedy in problem for problem in problems), problems
+    if remedy == ANEW:
+        async with opened(place.url, migrated=False) as [store]:
+            await store.migrate(rls=True)
+        assert await found(place) == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "undo", "words"),
+    [
+        (
+            f"ALTER ROLE {API} SUPERUSER",
+            f"ALTER ROLE {API} NOSUPERUSER",
+            f"role {API} calls as windlass_api, but is a",
+        ),
+        (f"ALTER ROLE {API} BYPASSRLS", f"ALTER ROLE {API} NOBYPASSRLS", "bypasses row-level security"),
+        (
+            "ALTER ROLE windlass_api BYPASSRLS",
+            "ALTER ROLE windlass_api NOBYPASSRLS",
+            "role windlass_api calls",
+        ),
+        (
+            f"GRANT windlass_worker TO {API}",
+            f"REVOKE windlass_worker FROM {API}",
+            "is a member of windlass_worker",
+        ),
+        (
+            f"GRANT windlass_owner TO {API}",
+            f"REVOKE windlass_owner FROM {API}",
+            "is a member of windlass_owner",
+        ),
+        (
+            "GRANT windlass_worker TO windlass_api",
+            "REVOKE windlass_worker FROM windlass_api",
+            f"role {API} calls as windlass_api, but is a member of windlass_worker",
+        ),
+        (
+            f"GRANT CREATE ON SCHEMA {{schema}} TO {API}",
+            f"REVOKE CREATE ON SCHEMA {{schema}} FROM {API}",
+            "may make objects in",
+        ),
+        (f"ALTER ROLE {WORKER} BYPASSRLS", f"ALTER ROLE {WORKER} NOBYPASSRLS", f"role {WORKER} bypasses"),
+        (
+            f"GRANT windlass_owner TO {WORKER}",
+            f"REVOKE windlass_owner FROM {WORKER}",
+            f"role {WORKER} owns tables",
+        ),
+    ],
+)
+async def test_a_role_that_no_policy_holds_is_found(
+    place: Secured, damage: str, undo: str, words: str
+) -> None:
+    """The statement that undoes it makes the problem go away."""
+    async with raw(place.url) as admin:
+        assert await found(place) == []
+        await admin.execute(damage.format(schema=place.schema))
+        try:
+            problems = await found(place)
+        finally:
+            await admin.execute(undo.format(schema=place.schema))
+        assert any(words in problem for problem in problems), problems
+        assert await found(place) == []
+
+
+async def test_who_checks_as_somebody_no_policy_holds_is_told(place: Secured) -> None:
+    """A superuser, or who migrates, should not be who runs."""
+    [superuser] = await found(place, "postgres")
+    assert "superuser postgres" in superuser
+    [owner] = await found(place, MIGRATOR)
+    assert "owns tables" in owner
+
+
+async def test_nothing_is_asked_of_roles_without_row_level_security(postgres_url: str) -> None:
+    """Whoever never wanted it hears nothing of it."""
+    async with opened(postgres_url) as [store]:
+        assert await store.check() == []
+
+
+async def test_security_that_was_switched_off_everywhere_is_still_missed(place: Secured) -> None:
+    """Somebody who takes all of it away by hand leaves an owner behind, by which it is noticed."""
+    async with raw(place.url) as admin:
+        await admin.execute(
+            """
+            DO $$
+            DECLARE
+                one record;
+            BEGIN
+                FOR one IN
+                    SELECT polrelid::regclass AS name, polname
+                    FROM pg_policy JOIN pg_class c ON c.oid = polrelid
+                    WHERE relnamespace = current_schema()::regnamespace
+                LOOP
+                    EXECUTE format('DROP POLICY %I ON %s', one.polname, one.name);
+                    EXECUTE format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY', one.name);
+                END LOOP;
+            END
+            $$
+            """
+        )
+    assert any("table jobs is off" in problem for problem in await found(place))
