@@ -28,8 +28,8 @@ def test_it_runs_jobs_until_told_to_stop(project: Project, run: Run, number: int
     with project.start("worker", "jobs:app", "--name", "ada") as process:
         process.wait_for(STARTED)
         assert (
-            "worker ada on sqlite:///jobs.db, 2 tasks, topics send_digest, slow, wait, concurrency 10;"
-            in process.text
+            "worker ada on sqlite:///jobs.db, 3 tasks, topics send_digest, slow, stepwise, wait, "
+            "concurrency 10;" in process.text
         )
         wait_until(lambda: run("stats", "--json", "--app", "jobs:app").json["completed"] == 2)
         process.signal(number)
@@ -106,7 +106,7 @@ def test_topics_can_be_left_out(project: Project, run: Run) -> None:
     with project.start(
         "worker", "jobs:app", "--exclude-topics", "slow", "--exclude-topics", "wait"
     ) as process:
-        process.wait_for("topic send_digest,")
+        process.wait_for("topics send_digest, stepwise,")
         answer = run("enqueue", "send_digest", '{"user_id": "1"}', "--wait", "30", "--app", "jobs:app")
         assert answer.code == 0
     assert run("jobs", "show", left, "--json", "--app", "jobs:app").json["state"] == "pending"
@@ -168,7 +168,7 @@ def test_a_project_that_sets_up_logging_keeps_it(project: Project) -> None:
         (["jobs:app", "--topic-concurrency", "slow=0"], "write topic=number"),
         (["jobs:app", "--concurrency", "0"], "0 is not in the range"),
         (["jobs:app", "--lease", "1"], "lease is 1.0"),
-        (["jobs:app", "--exclude-topics", "slow,wait,send_digest"], "nothing to run"),
+        (["jobs:app", "--exclude-topics", "slow,wait,send_digest,stepwise"], "nothing to run"),
         (["jobs:app", "--log-level", "loud"], "'loud' is not one of"),
     ],
 )
