@@ -52,6 +52,14 @@ async def with_context(ctx: Context, user_id: str) -> None: ...
 
 
 @app.task
+async def with_transaction(ctx: Context) -> None:
+    reveal_type(await ctx.transaction.execute("DELETE FROM t WHERE a = ?", 1))  # reveals: "int"
+    reveal_type(await ctx.transaction.fetch("SELECT 1"))  # reveals: "list[Any]"
+    reveal_type(ctx.sync.transaction.execute("SELECT 1"))  # reveals: "int"
+    await ctx.transaction.execute(b"SELECT 1")  # refused: arg-type
+
+
+@app.task
 def sync_with_context(ctx: Context, order: Order) -> Order:
     return order
 
