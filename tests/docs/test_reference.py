@@ -12,7 +12,19 @@ import pytest
 import windlass
 from tests.docs.generated import PARTS, every_command, renewed
 from tests.docs.pages import ROOT
-from windlass import BoundTask, Context, Job, JobPage, Retry, Task, Windlass, WorkerInfo, errors, testing
+from windlass import (
+    BoundTask,
+    Context,
+    Job,
+    JobPage,
+    Retry,
+    Task,
+    Transaction,
+    Windlass,
+    WorkerInfo,
+    errors,
+    testing,
+)
 from windlass.context import JobInfo
 from windlass.filters import JobFilters
 from windlass.model import Shown, State
@@ -117,12 +129,15 @@ INNER = {
     Windlass: {"portal"},
     Task: {"decode", "invoke", "encode_result", "decode_result", "template", "job_for_call", "signature"}
     | {"jobs_for_payloads", "is_async", "retry"},
-    Context: {"send", "lease_lost", "wait_for", "checkpoint_limit"},
+    Context: {"send", "lease_lost", "wait_for", "checkpoint_limit", "begun_transaction", "transaction_with"},
+    Transaction: {"enqueue", "get", "keep", "complete", "roll_back"},
 }
 
 
 @pytest.mark.parametrize(
-    "kind", [Windlass, Task, BoundTask, Context, JobInfo, WorkerInfo], ids=lambda kind: kind.__name__
+    "kind",
+    [Windlass, Task, BoundTask, Context, Transaction, JobInfo, WorkerInfo],
+    ids=lambda kind: kind.__name__,
 )
 def test_every_call_is_documented(kind: type[Any]) -> None:
     """Every method and property users may call."""
