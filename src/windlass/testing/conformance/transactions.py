@@ -200,6 +200,6 @@ async def test_after_its_end_a_transaction_is_of_no_use(store: Store) -> None:
     assert await transaction.complete(Settlement(lease, Completed()), ())
     with pytest.raises(WrongState, match="ended"):
         await transaction.execute("SELECT 1", ())
-    with pytest.raises(WrongState, match="ended"):
+    with pytest.raises(WrongState):
         _ = transaction.connection
     assert not await end(store, lease, Completed())
