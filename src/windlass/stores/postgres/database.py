@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import asyncpg
 
@@ -43,18 +44,32 @@ Record = Any
 """A row: ``asyncpg.Record``, read by position or name. The driver ships no types."""
 
 
-class Statements(Protocol):
+class Statements(ABC):
     """Where statements of ours can be run, each by itself or as part of a transaction."""
 
     @property
-    def now(self) -> int | None: ...
+    @abstractmethod
+    def now(self) -> int | None:
+        """The time to pass to the functions of the schema; None means the server's own clock."""
 
-    async def fetch(self, statement: str, *arguments: Any) -> list[Record]: ...
+    async def fetch(self, statement: str, *arguments: Any) -> list[Record]:
+        return await self._run("fetch", statement, arguments)  # type: ignore[no-any-return]
 
-    async def fetch_for(self, tenant: str | None, statement: str, *arguments: Any) -> list[Record]: ...
+    async def fetchrow(self, statement: str, *arguments: Any) -> Record | None:
+        return await self._run("fetchrow", statement, arguments)
+
+    async def fetchval(self, statement: str, *arguments: Any) -> Any:
+        return await self._run("fetchval", statement, arguments)
+
+    @abstractmethod
+    async def fetch_for(self, tenant: str | None, statement: str, *arguments: Any) -> list[Record]:
+        """Rows a tenant may see, or all that the statement asks for where nothing holds our role."""
+
+    @abstractmethod
+    async def _run(self, how: str, statement: str, arguments: tuple[Any, ...]) -> Any: ...
 
 
-class Database:
+class Database(Statements):
     """A few connections shared by the verbs of one store, on one event loop."""
 
     def __init__(self, location: Location, clock: Clock) -> None:
@@ -73,7 +88,6 @@ class Database:
 
     @property
     def now(self) -> int | None:
-        """The time to pass to the functions of the schema; None means the server's own clock."""
         return None if self._clock is None else self._clock.now()
 
     def qualify(self, statement: str) -> str:
@@ -250,17 +264,7 @@ class Database:
             async with transaction:
                 yield connection
 
-    async def fetch(self, statement: str, *arguments: Any) -> list[Record]:
-        return await self._run("fetch", statement, arguments)  # type: ignore[no-any-return]
-
-    async def fetchrow(self, statement: str, *arguments: Any) -> Record | None:
-        return await self._run("fetchrow", statement, arguments)
-
-    async def fetchval(self, statement: str, *arguments: Any) -> Any:
-        return await self._run("fetchval", statement, arguments)
-
     async def fetch_for(self, tenant: str | None, statement: str, *arguments: Any) -> list[Record]:
-        """Rows a tenant may see, or all that the statement asks for where nothing holds our role."""
         if not self.scoped:
             return await self.fetch(statement, *arguments)
         [rows] = await self.fetch_for_each(statement, [(tenant, arguments)])
@@ -302,7 +306,7 @@ class Database:
         return tries - 1
 
 
-class OnConnection:
+class OnConnection(Statements):
     """Statements on one connection, in the transaction that is open there."""
 
     def __init__(self, database: Database, connection: Any) -> None:
@@ -312,15 +316,6 @@ class OnConnection:
     @property
     def now(self) -> int | None:
         return self._database.now
-
-    async def fetch(self, statement: str, *arguments: Any) -> list[Record]:
-        return await self._run("fetch", statement, arguments)  # type: ignore[no-any-return]
-
-    async def fetchrow(self, statement: str, *arguments: Any) -> Record | None:
-        return await self._run("fetchrow", statement, arguments)
-
-    async def fetchval(self, statement: str, *arguments: Any) -> Any:
-        return await self._run("fetchval", statement, arguments)
 
     async def fetch_for(self, tenant: str | None, statement: str, *arguments: Any) -> list[Record]:  # noqa: ARG002
         """The transaction has its tenant already."""
