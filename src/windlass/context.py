@@ -305,8 +305,9 @@ class Context:
 
     @property
     def begun_transaction(self) -> Transaction | None:
-        """The transaction, if it was used at all."""
-        return self._transaction
+        """The transaction, if it was used and has not ended."""
+        transaction = self._transaction
+        return transaction if transaction is not None and transaction.is_open else None
 
     def transaction_with(self, app: Windlass) -> Transaction | None:
         """The transaction, where it is open and in this app's database."""

@@ -30,15 +30,15 @@ running: ContextVar[Context | None] = ContextVar("windlass_running", default=Non
 class Transaction:
     """A handler's statements. Placeholders are the database's: ``?`` on SQLite, ``$1`` on PostgreSQL."""
 
-    __slots__ = ("_begin", "_loop", "_open", "_opening", "_reports")
+    __slots__ = ("_begin", "_ended", "_loop", "_opening", "_reports")
 
     def __init__(
         self, begin: Callable[[], Awaitable[OpenTransaction]], loop: asyncio.AbstractEventLoop
     ) -> None:
         self._begin = begin
         self._loop = loop  # the worker's; connections belong there
-        self._open: OpenTransaction | None = None
-        self._opening: asyncio.Task[OpenTransaction] | None = None
+        self._opening: asyncio.Future[OpenTransaction] | None = None
+        self._ended = False
         self._reports: dict[str, Report] = {}  # by what they are about
 
     async def execute(self, statement: str, *values: Any) -> int:
@@ -72,8 +72,8 @@ class Transaction:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has been used."""
-        return self._open is not None
+        """Whether it has been used, and has not ended."""
+        return self._opening is not None and not self._ended
 
     def __repr__(self) -> str:
         return f"<Transaction, {'open' if self.is_open else 'not opened yet'}>"
@@ -98,24 +98,30 @@ class Transaction:
 
     async def complete(self, settlement: Settlement) -> bool:
         """End the job and commit, all in one; False when its lease is no longer held."""
-        return await (await self._opened()).complete(settlement, list(self._reports.values()))
+        transaction = await self._opened()
+        self._ended = True  # what a task that the handler left behind enqueues now is no part of it
+        return await transaction.complete(settlement, list(self._reports.values()))
 
     async def roll_back(self) -> None:
         """Undo everything."""
-        if self._opening is not None and self._open is None:
+        self._ended = True
+        opening = self._opening
+        if opening is None:
+            return
+        if not opening.done():
             # Its handler was stopped while it waited for its turn.
-            self._opening.cancel()
-            await asyncio.wait((self._opening,))
-        if self._open is not None:
-            await self._open.roll_back()
+            opening.cancel()
+            await asyncio.wait((opening,))
+        if not opening.cancelled() and opening.exception() is None:
+            await opening.result().roll_back()
 
     async def _opened(self) -> OpenTransaction:
-        if self._open is None:
-            if self._opening is None:
-                self._opening = asyncio.ensure_future(self._begin())
-            # Shielded: of several who wait for it, one that gives up must not take it from the others.
-            self._open = await asyncio.shield(self._opening)
-        return self._open
+        opening = self._opening
+        if opening is None:
+            opening = self._opening = asyncio.ensure_future(self._begin())
+            opening.add_done_callback(_look_at)
+        # Shielded: of several who wait for it, one that gives up must not take it from the others.
+        return await asyncio.shield(opening)
 
     async def _execute(self, statement: str, values: Sequence[Any]) -> int:
         return await (await self._opened()).execute(statement, values)
@@ -170,6 +176,12 @@ class BlockingTransaction:
     def fetchval(self, statement: str, *values: Any) -> Any:
         """See ``Transaction.fetchval``."""
         return self._context.wait_for(self._transaction.fetchval(statement, *values))
+
+
+def _look_at(opening: asyncio.Future[OpenTransaction]) -> None:
+    """Its error is told to whoever waits; there may be nobody left."""
+    if not opening.cancelled():
+        opening.exception()
 
 
 def joined(app: Windlass) -> Transaction | None:

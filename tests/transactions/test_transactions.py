@@ -12,7 +12,9 @@ import pytest
 
 from tests.transactions.ledger import ACCOUNTS, OPENING, Ledger, mark
 from tests.worker.helpers import working
-from windlass import Context, Fail, JobFailed, Snooze, Windlass, WrongState
+from windlass import Context, Fail, JobFailed, LeaseLost, Snooze, Windlass, WrongState
+from windlass.model import Settlement
+from windlass.outcome import Released
 
 
 def _take(url: str, ledger: Ledger) -> str:
@@ -321,6 +323,81 @@ async def test_many_handlers_with_transactions_share_a_worker(
     await other.enqueue_many([{} for _ in range(50)])
     assert await app.run_until_idle(concurrency=10) == 100
     assert await ledger.balances() == [OPENING - 5] * ACCOUNTS
+
+
+async def test_what_is_enqueued_while_it_is_being_opened_belongs_to_it(
+    app: Windlass, url: str, ledger: Ledger
+) -> None:
+    """On SQLite it would otherwise stand in line behind the transaction that waits for it."""
+
+    @app.task
+    async def receipt() -> None: ...
+
+    @app.task(max_attempts=1)
+    async def pay(ctx: Context) -> None:
+        await asyncio.gather(
+            ctx.transaction.execute(_take(url, ledger), 7, 0), receipt.enqueue(), receipt.enqueue()
+        )
+        raise ValueError("no")
+
+    job = await pay.enqueue()
+    await app.run_until_idle()
+    await job.refresh()
+    assert job.error is not None
+    assert "no" in job.error.message
+    assert (await app.count(task="receipt")).total == 0
+
+
+async def test_what_a_handler_leaves_behind_is_not_part_of_it(
+    app: Windlass, url: str, ledger: Ledger
+) -> None:
+    """A task that goes on after its handler enqueues like anybody else."""
+    left: list[asyncio.Task[Any]] = []
+    over = asyncio.Event()
+
+    @app.task
+    async def receipt() -> None: ...
+
+    async def later() -> None:
+        await over.wait()
+        await receipt.enqueue()
+
+    @app.task
+    async def pay(ctx: Context) -> None:
+        await ctx.transaction.execute(_take(url, ledger), 7, 0)
+        left.append(asyncio.create_task(later()))
+
+    await pay.enqueue()
+    await app.run_until_idle()
+    over.set()
+    await left[0]
+    assert (await app.count(task="receipt")).total == 1
+
+
+async def test_a_transaction_that_cannot_be_opened_fails_the_attempt_and_nothing_else(
+    app: Windlass, url: str, ledger: Ledger
+) -> None:
+    """Also when its handler catches the error: what it asked for did not happen, so it is not completed."""
+
+    @app.task(max_attempts=1)
+    async def pay(ctx: Context) -> str:
+        await app.store.settle([Settlement(ctx.lease, Released())])  # somebody else has the job now
+        try:
+            await ctx.transaction.execute(_take(url, ledger), 7, 0)
+        except LeaseLost:
+            return "lost"
+        return "held"
+
+    job = await pay.options(topic="once").enqueue()
+    worker = app.worker(topics=["once"], handle_signals=False)
+    run = asyncio.create_task(worker.run())
+    while not worker.tally.lost:
+        await asyncio.sleep(0.01)
+    await app.pause("once")
+    worker.stop()
+    await run
+    assert (await job.refresh()).state in {"pending", "running"}
+    assert await ledger.balances() == [OPENING] * ACCOUNTS
 
 
 async def test_handlers_that_never_touch_it_open_nothing(app: Windlass) -> None:
