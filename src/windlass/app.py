@@ -461,6 +461,7 @@ class Windlass:
 
         Returns when the lane has nothing to do either; what it ran on its own thread is not counted.
         """
+        system_only("run_until_idle")
         ran = 0
         while True:
             granted = self.lane.granted

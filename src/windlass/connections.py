@@ -91,6 +91,10 @@ class Connections:
             if loop is not besides and connection.pid == os.getpid()
         )
 
+    def forget(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A loop that is left to itself, because something blocks it, has nothing open any more."""
+        self._by_loop.pop(loop, None)
+
     def open_here(self) -> bool:
         """Whether somebody on the running loop has it open."""
         return asyncio.get_running_loop() in self._by_loop

@@ -283,8 +283,9 @@ class Context:
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run ``fn(*args, **kwargs)`` as a step of this job, or answer what it returned in an earlier run.
 
-        What it returns (JSON, read back as the type it is annotated with) is saved durably first. A step that
-        raises is not saved. Raises ``LeaseLost`` when this run no longer owns the job.
+        What it returns (JSON, read back as the type it is annotated with) is saved durably first; with an
+        open transaction, when that is committed. A step that raises is not saved. Raises ``LeaseLost`` when
+        this run no longer owns the job.
         """
         return await self._all_steps().run(name, fn, args, kwargs)
 

@@ -29,7 +29,7 @@ async def submit(app: Windlass, job: NewJob) -> Job[Any]:
         ((_, handle),) = await _find(app, store, (job,), [(0, answer)])
     else:
         handle = Job(app, Fresh(job, answer))
-    if app.after_enqueue is not None and not isinstance(store, Transaction):  # else it is not there yet
+    if app.after_enqueue is not None and joined(app) is None:  # else it is not there yet
         await app.after_enqueue([handle])
     return handle
 
@@ -52,7 +52,7 @@ async def submit_many(app: Windlass, jobs: Sequence[NewJob]) -> list[Job[Any]]:
         duplicates = [(start + index, answer) for index, answer in enumerate(answers) if answer.duplicate]
         for index, handle in await _find(app, store, jobs, duplicates):
             handles[index] = handle
-    if app.after_enqueue is not None and not isinstance(store, Transaction):
+    if app.after_enqueue is not None and joined(app) is None:
         await app.after_enqueue(handles)
     return handles
 

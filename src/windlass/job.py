@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -13,6 +14,7 @@ from msgspec import Struct
 from windlass import payload
 from windlass.clock import to_datetime
 from windlass.model import BodyFormat, Enqueued, JobError, JobRecord, NewJob, Progress, State
+from windlass.security import SecurityContext, acting_as, context_in_force
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -309,27 +311,36 @@ class Job(Generic[R]):
         Raises ``JobFailed`` or ``JobCancelled`` when it ended so, ``ResultTimeout`` after ``timeout`` seconds
         (the job goes on), ``JobNotFound`` when it has been deleted.
         """
-        return cast("R", await self._app.result(self.id, timeout))
+        with self._for_its_owner():
+            return cast("R", await self._app.result(self.id, timeout))
 
     async def refresh(self) -> Job[R]:
         """Look again, bodies included. ``JobNotFound`` when the job is gone."""
-        self._seen = (await self._app.get(self.id)).record
+        with self._for_its_owner():
+            self._seen = (await self._app.get(self.id)).record
         return self
 
     async def cancel(self) -> bool:
         """Cancel it: True when it ended at once, False when its worker has been asked to stop."""
-        ended = await self._app.cancel(self.id)
+        with self._for_its_owner():
+            ended = await self._app.cancel(self.id)
         await self.refresh()
         return ended
 
     async def requeue(self) -> None:
         """Run a failed or cancelled job again: attempts from 1, after its finished steps and checkpoint."""
-        await self._app.requeue(self.id)
+        with self._for_its_owner():
+            await self._app.requeue(self.id)
         await self.refresh()
 
     async def delete(self) -> None:
         """Remove it with everything that belongs to it. A running job is refused."""
-        await self._app.delete(self.id)
+        with self._for_its_owner():
+            await self._app.delete(self.id)
+
+    def _for_its_owner(self) -> AbstractContextManager[object]:
+        """Code that acts for all tenants asks for the job's own: row-level security may hold it to one."""
+        return nullcontext() if context_in_force() is not None else acting_as(SecurityContext(self.tenant))
 
     @property
     def sync(self) -> BlockingJob[R]:

@@ -111,7 +111,9 @@ class Lane:
         if started is None:
             return 0
         if self.by_hand:
-            return await started.worker(started.store).run_until_idle()
+            from windlass.succession import Succession
+
+            return await Succession(lambda: started.worker(started.store)).run_until_idle()
         if asyncio.get_running_loop() is started.loop:
             raise WrongState("run_until_idle in a handler of a non-durable task would wait for that handler")
         store = started.store
@@ -147,6 +149,11 @@ class Lane:
         await started.stop()
         if self._started is started:
             self._started = None
+
+    def hurry(self) -> None:
+        """Whoever closes the app has waited long enough. From any thread."""
+        if self._started is not None:
+            self._started.tell_to_stop(now=True)
 
     def abandon(self) -> None:
         """Let go without waiting: handlers that still run are told to stop."""

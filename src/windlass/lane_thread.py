@@ -28,11 +28,17 @@ if TYPE_CHECKING:
     from windlass.stores.memory.lane import LaneStore
     from windlass.worker import Worker
 
+END_SECONDS: Final = 10.0
+"""How long after the grace period whoever closes the app waits for the lane's thread."""
 OPEN_SECONDS: Final = 5.0
 """How long jobs wait for the app to be opened on this thread, so that handlers can enqueue; then they run."""
 
 DROPPED: Final = JobError(
     "job_canceled", "the app was closed before this job had finished; it is not durable", retryable=False
+)
+
+BROKEN: Final = JobError(
+    "job_canceled", "the lane it waited in broke down; it is not durable", retryable=False
 )
 
 _log = logging.getLogger("windlass.lane")
@@ -49,8 +55,10 @@ class LaneThread:
         self._connections = connections
         self._begun = threading.Lock()
         self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._stop_now = False
         self._dropped = 0
+        self._workers = 0  # made so far
         self._end: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def worker(self, store: LaneStore) -> Worker:
@@ -58,11 +66,12 @@ class LaneThread:
         from windlass.worker import Worker
 
         settings = self._app.settings
+        self._workers += 1
         return Worker(
             store,
             _LaneTasks(self._app.registry),
             settings,
-            name=f"{socket.gethostname()[:150]}:{os.getpid()}:lane",
+            name=f"{socket.gethostname()[:150]}:{os.getpid()}:lane-{self._workers}",
             concurrency=settings.lane_concurrency,
             prefetch=0,  # so that a job waits in the store, where it is counted, until it starts
             lease=DAY,  # nobody else could run them: a process that was stopped for a while goes on
@@ -97,6 +106,8 @@ class LaneThread:
             return
         try:
             self.loop.call_soon_threadsafe(self._stop.set)
+            if now:
+                self.loop.call_soon_threadsafe(self._hurry.set)
         except RuntimeError:
             if not self.loop.is_closed():
                 raise
@@ -104,7 +115,11 @@ class LaneThread:
     async def stop(self) -> None:
         """The same, and wait until that is done."""
         self.tell_to_stop()
-        await asyncio.shield(asyncio.wrap_future(self._end))
+        ended = asyncio.wrap_future(self._end)
+        await asyncio.wait((ended,), timeout=self._app.settings.shutdown_grace + END_SECONDS)
+        if not ended.done():
+            _log.critical("a handler blocks the lane's event loop; it is left behind, with its thread")
+            self._connections.forget(self.loop)
 
     # -- on the thread ------------------------------------------------------------------------------------
 
@@ -114,10 +129,12 @@ class LaneThread:
                 runner.run(self._main())
         except Exception:
             _log.exception("the lane of non-durable tasks broke; the next such job starts another one")
+            self._finish(BROKEN)
         finally:
             self._finish()
 
     async def _main(self) -> None:
+        from windlass.succession import Succession
         from windlass.worker.waiting import end, first_of
 
         opening = asyncio.create_task(self._open_app())
@@ -125,10 +142,14 @@ class LaneThread:
             await first_of(asyncio.wait((opening,)), self._stop.wait(), asyncio.sleep(OPEN_SECONDS))
             store = self.store.sibling()
             store.stands_back = True
-            worker = self.worker(store)
-            running = asyncio.create_task(worker.run())
+            # A stuck worker makes way for a fresh one: what waits here is lost with nobody but the process.
+            workers = Succession(lambda: self.worker(store))
+            running = asyncio.create_task(workers.run())
             await first_of(asyncio.wait((running,)), self._stop.wait())
-            worker.stop(now=self._stop_now)
+            workers.stop(now=self._stop_now)
+            await first_of(asyncio.wait((running,)), self._hurry.wait())
+            if not running.done():
+                workers.stop(now=True)
             await running
         finally:
             if opening.done() and not opening.cancelled() and opening.exception() is None:
@@ -136,7 +157,7 @@ class LaneThread:
             else:
                 await end((opening,))
             # Before the loop is closed: that waits for threads that handlers may have left behind.
-            self._finish()
+            self._finish(DROPPED if self._stop.is_set() else BROKEN)
 
     async def _open_app(self) -> None:
         """Handlers use the app as they do on any worker. The lane itself needs no database."""
@@ -153,15 +174,13 @@ class LaneThread:
                 backoff.reset()
                 return
 
-    def _finish(self) -> None:
+    def _finish(self, reason: JobError = DROPPED) -> None:
         if self._end.done():
             return
-        self._dropped += self.store.drop_waiting(DROPPED)
+        self._dropped += self.store.drop_waiting(reason)
         if self._dropped:
-            _log.warning(
-                "%d jobs of non-durable tasks were dropped unfinished: the app was closed",
-                self._dropped,
-            )
+            why = "the app was closed" if reason is DROPPED else "their lane broke down"
+            _log.warning("%d jobs of non-durable tasks were dropped unfinished: %s", self._dropped, why)
         self._end.set_result(None)
 
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from windlass.errors import InvalidInput, NotPermitted, WrongState
-from windlass.model import Claimed
+from windlass.model import ROOT_TENANT, Claimed
 from windlass.names import check_tenant, check_text, shorten
 
 
@@ -86,7 +86,12 @@ class _Acting(AbstractContextManager[SecurityContext | None, None]):
 
 
 def adopt(job: Claimed) -> None:
-    """Act as the job's owner from here on. For a copied context that ends with the job's handler."""
+    """Act as the job's owner from here on. For a copied context that ends with the job's handler.
+
+    Jobs of the root tenant are system jobs: they act for all.
+    """
+    if job.tenant == ROOT_TENANT:
+        return
     _in_force.set(SecurityContext(job.tenant, job.user_id, job.service_id, job.correlation_id))
 
 

@@ -187,7 +187,7 @@ class Settings:
     transaction_seconds: float | None = _setting(
         Kind.SECONDS,
         None,
-        "How long a handler's own transaction may be open; on SQLite never longer than a third of the lease.",
+        "How long a handler's own transaction may be open; never longer than a third of the lease.",
         0.01,
         DAY,
         none_means="a third of the lease",

@@ -75,8 +75,13 @@ class Transaction:
         """Whether it has been used, and has not ended."""
         return self._opening is not None and not self._ended
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether it has not had its turn yet, so that nothing was done in it."""
+        return self._opening is not None and not self._opening.done()
+
     def __repr__(self) -> str:
-        return f"<Transaction, {'open' if self.is_open else 'not opened yet'}>"
+        return f"<Transaction, {'open' if self.is_open else 'not open'}>"
 
     # -- for the app and the worker -----------------------------------------------------------------------
 
@@ -98,7 +103,7 @@ class Transaction:
 
     async def complete(self, settlement: Settlement) -> bool:
         """End the job and commit, all in one; False when its lease is no longer held."""
-        transaction = await self._opened()
+        transaction = await self._opened()  # at once: it was awaited by whatever was said in it
         self._ended = True  # what a task that the handler left behind enqueues now is no part of it
         return await transaction.complete(settlement, list(self._reports.values()))
 
@@ -119,9 +124,14 @@ class Transaction:
         opening = self._opening
         if opening is None:
             opening = self._opening = asyncio.ensure_future(self._begin())
-            opening.add_done_callback(_look_at)
+            opening.add_done_callback(self._look_at)
         # Shielded: of several who wait for it, one that gives up must not take it from the others.
         return await asyncio.shield(opening)
+
+    def _look_at(self, opening: asyncio.Future[OpenTransaction]) -> None:
+        """One that failed is told to whoever waits, and is none: the next statement tries again."""
+        if opening.cancelled() or opening.exception() is not None:
+            self._opening = None
 
     async def _execute(self, statement: str, values: Sequence[Any]) -> int:
         return await (await self._opened()).execute(statement, values)
@@ -176,12 +186,6 @@ class BlockingTransaction:
     def fetchval(self, statement: str, *values: Any) -> Any:
         """See ``Transaction.fetchval``."""
         return self._context.wait_for(self._transaction.fetchval(statement, *values))
-
-
-def _look_at(opening: asyncio.Future[OpenTransaction]) -> None:
-    """Its error is told to whoever waits; there may be nobody left."""
-    if not opening.cancelled():
-        opening.exception()
 
 
 def joined(app: Windlass) -> Transaction | None:

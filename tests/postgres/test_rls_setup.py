@@ -227,6 +227,14 @@ async def test_a_policy_of_somebody_elses_is_left_alone(place: Secured) -> None:
         assert any("policy audit" in problem for problem in await store.check())
 
 
+@pytest.mark.parametrize("role", [API, WORKER])
+async def test_who_may_only_use_it_is_told_the_same(place: Secured, role: str) -> None:
+    """On a schema that is there and up to date."""
+    async with opened(place.of(role), migrated=False) as [store]:
+        with pytest.raises(ConfigurationError, match=r"may not set up row-level security"):
+            await store.migrate(rls=True)
+
+
 async def test_public_is_refused() -> None:
     """Other people's tables are in there, and all of a schema is secured."""
     url = fresh_url()

@@ -13,8 +13,8 @@ from tests.postgres.secured import API, MIGRATOR, WORKER, Secured, secured
 from tests.postgres.stores import opened, raw
 from tests.servers import PgBouncer
 from tests.servers.shared import shared_server
-from windlass import Windlass
-from windlass.errors import LimitExceeded, StoreError
+from windlass import SecurityContext, Windlass, acting_as
+from windlass.errors import JobNotFound, LimitExceeded, StoreError
 from windlass.model import JobFilter, KeyLifetime, OnDuplicate, State, Verdict
 from windlass.outcome import Completed
 from windlass.stores.postgres import PostgresStore, writer
@@ -316,3 +316,26 @@ async def test_a_worker_runs_what_callers_enqueue(place: Secured) -> None:
             assert record is not None
             assert record.result == b"%d" % (2 * number)
         assert await working.check() == []
+
+
+async def test_a_caller_can_follow_the_job_it_has_just_enqueued(place: Secured) -> None:
+    """Through its handle, under a context or without one, and through a context only its own tenant's."""
+    calling = Windlass(place.of(API), migrate=False, poll_interval=0.05)
+    working = Windlass(place.of(WORKER), migrate=False)
+
+    @working.task
+    async def double(number: int) -> int:
+        return 2 * number
+
+    async with calling, working:
+        job = await calling.enqueue("double", {"number": 4}, tenant="acme")
+        assert (await job.refresh()).state == "pending"
+        with pytest.raises(JobNotFound):
+            await calling.get(job.id)  # for nobody in particular it is not there
+        await working.run_until_idle()
+        assert await job.result(timeout=30) == 8
+        with acting_as(SecurityContext("acme")):
+            assert await calling.result(job.id, timeout=30) == 8
+            assert (await calling.count()).total == 1
+        with acting_as(SecurityContext("globex")), pytest.raises(JobNotFound):
+            await job.result(timeout=30)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from windlass.clock import seconds_to_microseconds
+from windlass.errors import StoreUnavailable
 from windlass.model import Claimed, Report, Rescued, Settlement
 from windlass.outcome import Completed
 from windlass.stores.sqlite import SqliteStore
@@ -44,12 +45,17 @@ def test_gaps_that_follow_each_other_are_one() -> None:
     assert gaps.judge(9 * SECOND, 12 * SECOND) == 5 * SECOND
 
 
-def test_a_gap_without_end_does_not_keep_dead_workers_jobs_for_ever() -> None:
-    """A lease that ended long ago has ended."""
+def test_many_short_gaps_do_not_keep_dead_workers_jobs_for_long() -> None:
+    """Between them the lock was free: who lives had a turn within twice the longest of them."""
     gaps = Gaps()
     for start in range(0, 200, 2):
-        judged = gaps.judge(start * SECOND, (start + 2) * SECOND)
-    assert judged == 200 * SECOND - LONGEST
+        judged = gaps.judge(start * SECOND, start * SECOND + SECOND)
+    assert judged == 199 * SECOND - 2 * SECOND - AFTERWARDS
+
+
+def test_a_gap_without_end_does_not_keep_them_for_ever() -> None:
+    """A lease that ended long ago has ended."""
+    assert Gaps().judge(0, 200 * SECOND) == 200 * SECOND - LONGEST
 
 
 def test_a_clock_that_was_set_back_makes_no_lease_end_later_than_now() -> None:
@@ -113,6 +119,21 @@ async def test_an_extension_that_could_not_be_written_in_time_is_granted(path: P
         assert await extending == [True]
         clock.advance(4.9)
         assert await store.report([Report(lease, checkpoint=b"1")]) == [True]
+
+
+async def test_a_wait_that_was_given_up_in_between_is_one_gap(path: Path) -> None:
+    """The lock stayed out of reach; that a call did not wait for all of it changes nothing."""
+    clock = FrozenClock()
+    store = SqliteStore(f"sqlite:///{path}?synchronous=normal&busy_timeout=0.1", clock=clock)
+    await store.open()
+    await store.migrate()
+    lease = (await _claimed(store)).lease
+    with _locked(path):
+        with pytest.raises(StoreUnavailable):
+            await store.extend([lease], 5.0)
+        clock.advance(30)
+    assert await store.extend([lease], 5.0) == [True]
+    await store.close()
 
 
 async def test_a_settlement_that_waited_is_accepted(path: Path) -> None:

@@ -44,6 +44,11 @@ async def _run(app: Windlass, handler: Any, **options: Any) -> Any:
         "PRAGMA synchronous = OFF",
         "PRAGMA wal_checkpoint(TRUNCATE)",
         "PRAGMA writable_schema = ON",
+        "PRAGMA WAL_AutoCheckpoint = 1",
+        "PRAGMA Locking_Mode = EXCLUSIVE",
+        "CREATE TEMP TRIGGER mine BEFORE UPDATE ON windlass_jobs BEGIN SELECT RAISE(IGNORE); END",
+        "CREATE TEMP TABLE windlass_jobs (id)",
+        "CREATE TEMP VIEW windlass_jobs AS SELECT 1",
     ],
 )
 async def test_on_sqlite_a_handler_can_neither_end_it_nor_touch_the_queue(
@@ -83,6 +88,46 @@ async def test_on_sqlite_savepoints_and_foreign_keys_are_as_one_expects(sqlite_u
     async with app:
         assert (await _run(app, handler)).error is None
     assert _look(sqlite_url, "SELECT name FROM mine") == [("kept",)]
+
+
+async def test_on_sqlite_a_job_behind_the_handlers_own_savepoint_is_gone_with_it(sqlite_url: str) -> None:
+    """Rows and counters: both are undone."""
+    app = Windlass(sqlite_url, lease=6)
+
+    @app.task
+    async def note() -> None: ...
+
+    async def handler(ctx: Context) -> None:
+        await ctx.transaction.execute("SAVEPOINT here")
+        await note.enqueue()
+        await ctx.transaction.execute("ROLLBACK TO here")
+        await note.options(delay=60).enqueue()
+
+    async with app:
+        assert (await _run(app, handler)).error is None
+        assert (await app.stats()).pending == 1
+        assert await app.check() == []
+
+
+async def test_on_sqlite_a_statement_whose_caller_gave_up_before_its_turn_is_not_run(sqlite_url: str) -> None:
+    """Who is told that nothing came of it can rely on that."""
+    app = Windlass(sqlite_url, lease=60)
+    numbers = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000000) SELECT max(i) FROM n"
+    )
+
+    async def handler(ctx: Context) -> None:
+        await ctx.transaction.execute("CREATE TABLE mine (name TEXT)")
+        first = asyncio.create_task(ctx.transaction.fetchval(f"SELECT max(i) FROM ({numbers})"))
+        await asyncio.sleep(0)
+        given_up = asyncio.create_task(ctx.transaction.execute("INSERT INTO mine VALUES ('late')"))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await first
+
+    async with app:
+        assert (await _run(app, handler)).error is None
+    assert _look(sqlite_url, "SELECT name FROM mine") == []
 
 
 async def test_on_sqlite_the_connection_itself_is_not_given_away(sqlite_url: str) -> None:
@@ -235,6 +280,7 @@ async def test_on_postgresql_what_a_handler_left_in_the_session_is_gone_for_the_
     @app.task(max_attempts=1)
     async def leave(ctx: Context) -> None:
         await ctx.transaction.execute("SET statement_timeout = 4711")
+        await ctx.transaction.execute("SET ROLE pg_monitor")
         await ctx.transaction.execute("CREATE TEMPORARY TABLE left_behind (name text)")
         await ctx.transaction.fetch("SELECT pg_advisory_lock(4711)")
         seen.append(await ctx.transaction.fetchval("SELECT pg_backend_pid()"))
@@ -242,6 +288,7 @@ async def test_on_postgresql_what_a_handler_left_in_the_session_is_gone_for_the_
     @app.task(max_attempts=1)
     async def look(ctx: Context) -> None:
         seen.append(await ctx.transaction.fetchval("SELECT pg_backend_pid()"))
+        seen.append(await ctx.transaction.fetchval("SELECT current_user = session_user"))
         seen.append(await ctx.transaction.fetchval("SELECT to_regclass('left_behind')"))
         locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711"
         seen.append(await ctx.transaction.fetchval(locks))
@@ -250,7 +297,7 @@ async def test_on_postgresql_what_a_handler_left_in_the_session_is_gone_for_the_
         for task in (leave, look):
             await task.enqueue()
             await app.run_until_idle()
-    assert seen == [seen[0], seen[0], None, 0]
+    assert seen == [seen[0], seen[0], True, None, 0]
 
 
 def _look(url: str, statement: str) -> list[Any]:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.transactions.ledger import ACCOUNTS, OPENING, Ledger, mark
 from tests.worker.helpers import working
-from windlass import Context, Fail, JobFailed, LeaseLost, Snooze, Windlass, WrongState
+from windlass import Context, Fail, JobFailed, LeaseLost, LimitExceeded, Snooze, Windlass, WrongState
 from windlass.model import Settlement
 from windlass.outcome import Released
 
@@ -125,25 +125,74 @@ async def test_every_other_ending_rolls_back(
     assert await ledger.balances() == [OPENING] * ACCOUNTS
 
 
-async def test_a_job_cancelled_in_the_middle_has_done_nothing(
-    app: Windlass, url: str, ledger: Ledger
+@pytest.mark.parametrize("how", ["cancelled", "out of time"])
+async def test_a_job_that_is_stopped_in_the_middle_has_done_nothing(
+    app: Windlass, url: str, ledger: Ledger, how: str
 ) -> None:
-    """On SQLite the request waits for the lock the handler holds, and still gets through."""
+    """On SQLite a request to cancel waits for the lock that the handler has, and comes after its end."""
     inside = asyncio.Event()
 
-    @app.task
+    @app.task(max_attempts=1)
     async def pay(ctx: Context) -> None:
         await ctx.transaction.execute(_take(url, ledger), 7, 0)
         inside.set()
         await asyncio.sleep(60)
 
-    job = await pay.options(timeout=1.0).enqueue()
+    job = await pay.options(timeout=1.0 if how == "out of time" else None).enqueue()
     async with working(app):
         await inside.wait()
+        if how == "cancelled" and not url.startswith("sqlite:"):
+            await job.cancel()
         while not (await job.refresh()).error:
             await asyncio.sleep(0.01)
+    expected = {"out of time": "job_timeout", "cancelled": "job_canceled"}[how]
+    if how == "cancelled" and url.startswith("sqlite:"):
+        expected = "transaction_timeout"
     assert job.error is not None
-    assert job.error.code == "job_timeout"
+    assert job.error.code == expected
+    assert await ledger.balances() == [OPENING] * ACCOUNTS
+
+
+async def test_limits_of_topics_hold_inside(url: str, ledger: Ledger) -> None:
+    """What was enqueued in the same transaction counts."""
+    app = Windlass(url, lease=6, max_jobs_per_topic=2, poll_interval=0.05)
+
+    @app.task
+    async def receipt() -> None: ...
+
+    @app.task(max_attempts=1)
+    async def pay(ctx: Context) -> int:
+        await ctx.transaction.execute(_take(url, ledger), 7, 0)
+        await receipt.options(delay=60).enqueue()
+        await receipt.options(delay=60).enqueue()
+        with pytest.raises(LimitExceeded, match="max_jobs_per_topic"):
+            await receipt.enqueue()
+        return 2
+
+    async with app:
+        job = await pay.enqueue()
+        await app.run_until_idle()
+        assert await job.result(timeout=0) == 2
+        assert (await app.count(task="receipt")).total == 2
+        assert await app.check() == []
+
+
+async def test_a_task_that_was_left_behind_cannot_begin_one(app: Windlass, url: str, ledger: Ledger) -> None:
+    """Nobody would end it."""
+    left: list[asyncio.Task[Any]] = []
+
+    async def late(ctx: Context) -> None:
+        await ctx.transaction.execute(_take(url, ledger), 7, 0)
+
+    @app.task
+    async def pay(ctx: Context) -> None:
+        left.append(asyncio.create_task(late(ctx)))
+
+    job = await pay.enqueue()
+    await app.run_until_idle()
+    await job.result(timeout=0)
+    with pytest.raises(LeaseLost):
+        await left[0]
     assert await ledger.balances() == [OPENING] * ACCOUNTS
 
 
@@ -377,7 +426,7 @@ async def test_what_a_handler_leaves_behind_is_not_part_of_it(
 async def test_a_transaction_that_cannot_be_opened_fails_the_attempt_and_nothing_else(
     app: Windlass, url: str, ledger: Ledger
 ) -> None:
-    """Also when its handler catches the error: what it asked for did not happen, so it is not completed."""
+    """The error is the handler's to catch; here it is right, and the outcome is refused like any other."""
 
     @app.task(max_attempts=1)
     async def pay(ctx: Context) -> str:

@@ -37,6 +37,7 @@ class Run:
         self._leash = leash
         self._heeded = 0  # how urgently it has been asked to stop so far
         self._asked = asyncio.Event()
+        self._app: Windlass | None = None
         self._workers: Succession | None = None
 
     @property
@@ -46,6 +47,7 @@ class Run:
 
     async def main(self, app: Windlass) -> None:
         loop = asyncio.get_running_loop()
+        self._app = app
 
         def asked() -> None:
             try:
@@ -87,7 +89,8 @@ class Run:
     def _can_be_replaced(self, app: Windlass) -> bool:
         """Jobs in memory would not survive this process."""
         possible = self._leash is not None or self._replacement.possible
-        return possible and not app.settings.url.startswith("memory:")
+        in_memory = app.settings.url.startswith("memory:") or not all(task.durable for task in app.registry)
+        return possible and not in_memory
 
     def _make(self, app: Windlass) -> Worker:
         worker = app.worker(**self._options)
@@ -129,6 +132,11 @@ class Run:
         self._asked.set()
         while self._heeded < stop.urgency():
             self._heeded += 1
+            if self._app is not None and self._heeded == 1:
+                # One grace period for both: the lane is closed after the worker has ended.
+                asyncio.get_running_loop().call_later(self._app.settings.shutdown_grace, self._app.lane.hurry)
+            elif self._app is not None:
+                self._app.lane.hurry()
             if self._workers is not None:
                 self._workers.stop()
 

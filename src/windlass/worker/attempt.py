@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.clock import Clock
 from windlass.context import Context
-from windlass.errors import StoreUnavailable
+from windlass.errors import LeaseLost, StoreUnavailable
 from windlass.model import ROOT_TENANT, Report, StepRecord
 from windlass.outcome import Outcome
 from windlass.security import adopt
@@ -70,6 +70,8 @@ class Run:
     async def begin(self) -> OpenTransaction:
         """Open the handler's own transaction."""
         held = self._held
+        if self.lost:  # also when its outcome is on its way: nobody would end what begins now
+            raise LeaseLost(f"job {held.job.lease.job_id} has ended for this run; no transaction was begun")
         lease_seconds = held.job.lease_seconds
         return await self._store.begin(
             held.job.lease,
@@ -181,7 +183,7 @@ class Workplace:
                 variables = contextvars.copy_context()
                 if context is not None:
                     variables.run(running.set, context)
-                if job.tenant != ROOT_TENANT:
+                if job.tenant != ROOT_TENANT:  # else it would do nothing, at a price
                     variables.run(adopt, job)
                 started = variables.run(task.invoke, context, args, kwargs)
                 if not isinstance(started, CoroutineType):
@@ -227,8 +229,7 @@ class Workplace:
     ) -> object:
         def call() -> object:  # in a copy of the context variables that ends with it
             running.set(context)
-            if held.job.tenant != ROOT_TENANT:
-                adopt(held.job)
+            adopt(held.job)
             return held.task.invoke(context, args, kwargs)
 
         held.thread = self.threads.run(call)

@@ -13,12 +13,12 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from windlass.callbacks import Callback
 from windlass.context import Context
 from windlass.errors import LeaseLost
-from windlass.model import ROOT_TENANT, Report, Settlement
+from windlass.model import Report, Settlement
 from windlass.outcome import Completed, Failed, Outcome, Retried
 from windlass.registry import Registry
 from windlass.security import adopt
@@ -29,6 +29,7 @@ from windlass.worker.stuck import Stuck
 
 if TYPE_CHECKING:
     from windlass.callbacks import Callbacks
+    from windlass.stores.memory.lane import LaneStore
     from windlass.stores.protocol import OpenTransaction
 
 CALLBACK_SECONDS = 60.0
@@ -179,8 +180,7 @@ class _Call:
 
     async def run(self) -> BaseException | None:
         """What it raised. As a value: an event loop would end with a SystemExit that leaves a task."""
-        if self._held.job.tenant != ROOT_TENANT:
-            adopt(self._held.job)  # in this task's own variables, as its handler did
+        adopt(self._held.job)  # in this task's own variables, as its handler did
         try:
             value = self._value()
             if self._callback.is_async:
@@ -209,8 +209,7 @@ class _Call:
                 return task.decode_result(outcome.result)
             # The object itself, which the lane has by now.
             job_id = self._held.job.lease.job_id
-            lane = task.app.lane.holder(job_id)
-            return None if lane is None else lane.result_of(job_id)
+            return cast("LaneStore", self._workplace.store).result_of(job_id)
         return outcome.error if isinstance(outcome, Failed | Retried) else None
 
 

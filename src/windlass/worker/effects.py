@@ -24,7 +24,8 @@ async def end_transaction(
     held: Held, transaction: Transaction, outcome: Outcome | None, clock: Clock
 ) -> Outcome | None:
     """What became of the job. A completion is settled here, alone; ``held.settled`` says what came of it."""
-    if type(outcome) is not Completed or held.settling:  # the latter: it was given up before it ended
+    # Not either when the handler was given up before it ended, or did not wait for its transaction's turn.
+    if type(outcome) is not Completed or held.settling or transaction.is_waited_for:
         try:
             await _uninterrupted(transaction.roll_back())
         except StoreError as error:
@@ -52,5 +53,5 @@ async def _uninterrupted(work: Coroutine[Any, Any, T]) -> T:
         try:
             await asyncio.wait((task,))
         except asyncio.CancelledError:
-            continue  # the slot forgets it when it looks for its next job, see Runner
+            continue  # forgotten before the slot's next job, see Runner._forget_cancellation
     return task.result()

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 from uuid import UUID
 
 from msgspec import structs
@@ -25,6 +25,7 @@ from windlass.model import (
     Enqueued,
     JobError,
     Lane,
+    Lease,
     NewJob,
     Settlement,
     State,
@@ -157,6 +158,13 @@ class LaneStore(MemoryStore):
                     "arguments were let go when it ended; enqueue it anew"
                 )
         return [Verdict.NOT_FOUND if job is None else Verdict.WRONG_STATE for job in found]
+
+    async def begin(self, lease: Lease, **_: Any) -> NoReturn:
+        """Refused: there is no database to end such a job in."""
+        raise WrongState(
+            f"job {lease.job_id} is of a task that is not durable, and ctx.transaction ends with a durable "
+            "job; make the task durable, or enqueue a durable one from it"
+        )
 
     def wakeups(
         self, *, topics: Collection[str] | None = (), finished: bool = False

@@ -7,16 +7,16 @@ settlement waiting. The job's row is not touched before the end, so that its lea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from uuid import UUID
 
-from windlass.errors import StoreUnavailable, WindlassError, WrongState
+from windlass.errors import LimitExceeded, StoreUnavailable, WindlassError, WrongState
 from windlass.model import Enqueued, JobRecord, Lease, NewJob, Report, Settlement
 from windlass.stores.endings import transaction_late
 from windlass.stores.postgres import reading, settling
-from windlass.stores.postgres.database import Database, OnConnection
+from windlass.stores.postgres.database import Database, OnConnection, Statements
 from windlass.stores.postgres.enqueueing import enqueue_arguments, enqueued
 from windlass.stores.postgres.errors import DRIVER_ERRORS, translate
 from windlass.stores.postgres.scoping import naming
@@ -25,13 +25,19 @@ from windlass.stores.queries import Queries
 UNSURE_SECONDS: Final = 30.0
 """How long to find out what became of a commit whose answer was lost."""
 PAUSE_SECONDS: Final = 0.1
-FORGET: Final = "SELECT pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET ALL; DISCARD TEMP"
+ANSWER_SECONDS: Final = 15.0
+"""How long a statement of ours may take here: nothing else ends the wait for a server gone silent."""
+FORGET: Final = (
+    "RESET SESSION AUTHORIZATION; RESET ROLE; SELECT pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *;"
+    " RESET ALL; DISCARD TEMP; DISCARD SEQUENCES"
+)
 """What a handler may have left in the session."""
 
 _MARK: Final = "windlass.lease"
 """A setting of the transaction: when it is gone, somebody has ended what was not theirs to end."""
 _sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
 
+LimitProblem = Callable[[Statements, Sequence[NewJob]], Awaitable[LimitExceeded | None]]
 Written = Callable[[Sequence[NewJob], Sequence[Enqueued]], None]
 Settled = Callable[[Sequence[Settlement], Sequence[bool]], None]
 
@@ -47,6 +53,7 @@ class LentTransaction:
         seconds: float,
         lease_seconds: float,
         on_timeout: Callable[[], None],
+        limit_problem: LimitProblem,
         on_written: Written,
         on_settled: Settled,
     ) -> None:
@@ -55,6 +62,7 @@ class LentTransaction:
         self._seconds = seconds
         self._lease_seconds = lease_seconds
         self._on_timeout = on_timeout
+        self._limit_problem = limit_problem
         self._on_written = on_written
         self._on_settled = on_settled
         self._written: list[tuple[Sequence[NewJob], Sequence[Enqueued]]] = []
@@ -71,14 +79,15 @@ class LentTransaction:
         connection = self._connection = await self._database.lend()
         try:
             self._transaction = connection.transaction(isolation="read_committed")
-            await self._transaction.start()
             milliseconds = max(1, int(self._seconds * 1000))
-            # The server ends it, too, should this process stand still: others may wait for its locks.
-            await connection.execute(
-                f"SET LOCAL idle_in_transaction_session_timeout = {milliseconds};"
-                f"SET LOCAL statement_timeout = {milliseconds};"
-                f"SET LOCAL {_MARK} = '{self._lease.fence}'; {naming(tenant)}"
-            )
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._transaction.start()
+                # The server ends it, too, should this process stand still: others may wait for its locks.
+                await connection.execute(
+                    f"SET LOCAL idle_in_transaction_session_timeout = {milliseconds};"
+                    f"SET LOCAL statement_timeout = {milliseconds};"
+                    f"SET LOCAL {_MARK} = '{self._lease.fence}'; {naming(tenant)}"
+                )
         except BaseException as error:
             self._let_go(WrongState("the transaction could not be begun"), broken=True)
             if isinstance(error, DRIVER_ERRORS):
@@ -131,6 +140,8 @@ class LentTransaction:
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         async with self._on_turn() as connection:
             on_connection = OnConnection(self._database, connection)
+            if (problem := await self._limit_problem(on_connection, jobs)) is not None:
+                raise problem
             arguments = enqueue_arguments(jobs, self._database.now, again=False)
             # A savepoint: what is refused leaves the handler's transaction as it was.
             async with connection.transaction():
@@ -146,12 +157,17 @@ class LentTransaction:
         async with self._on_turn() as connection:
             self._stop_timer()
             try:
-                if not await self._settle(OnConnection(self._database, connection), settlement, reports):
-                    await self._undo()
-                    return False
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    held = await self._settle(OnConnection(self._database, connection), settlement, reports)
+            except TimeoutError as error:
+                self._let_go(WrongState("the transaction has ended"), broken=True)
+                raise translate(error, self._database.where) from error
             except BaseException:
                 await self._undo()
                 raise
+            if not held:
+                await self._undo()
+                return False
             accepted = await self._commit(settlement)
         if accepted:
             for jobs, answers in self._written:
@@ -181,7 +197,8 @@ class LentTransaction:
 
     async def _commit(self, settlement: Settlement) -> bool:
         try:
-            await self._transaction.commit()
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._transaction.commit()
         except (asyncio.CancelledError, *DRIVER_ERRORS) as error:
             self._let_go(WrongState("the transaction has ended"), broken=True)
             if isinstance(error, asyncio.CancelledError):
@@ -218,7 +235,8 @@ class LentTransaction:
 
     async def _undo(self) -> None:
         try:
-            await self._transaction.rollback()
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._transaction.rollback()
         except (asyncio.CancelledError, *DRIVER_ERRORS) as error:
             self._let_go(WrongState("the transaction has ended"), broken=True)  # the server rolls it back
             if isinstance(error, asyncio.CancelledError):
@@ -231,7 +249,8 @@ class LentTransaction:
         broken = self._shown
         if not broken and not self._database.pooled:
             try:
-                await self._connection.execute(FORGET)
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await self._connection.execute(FORGET)
             except DRIVER_ERRORS:
                 broken = True
         self._let_go(WrongState("the transaction has ended with its job"), broken=broken)

@@ -91,7 +91,8 @@ async def _run(database: Database, steps: list[tuple[int, str, str]], *, rls: bo
             await connection.execute(f"SET LOCAL search_path = {database.schema}, pg_temp")
             version = await _schema_version(connection, database)
             _refuse_newer(version, steps, database)  # somebody else may have migrated while we waited
-            await connection.execute(_VERSION_TABLE)
+            if version == 0:  # else it is there, and asking for it takes rights of its own
+                await connection.execute(_VERSION_TABLE)
             done = []
             for number, name, script in steps:
                 if number > version:

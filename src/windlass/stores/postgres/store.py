@@ -205,9 +205,11 @@ class PostgresStore:
         lent = LentTransaction(
             self._database,
             lease,
-            seconds=seconds,
+            # Rows that it locks may be those of jobs whose leases have to be extended.
+            seconds=min(seconds, lease_seconds / 3),
             lease_seconds=lease_seconds,
             on_timeout=on_timeout,
+            limit_problem=self._writer.limit_problem,
             on_written=self._written,
             on_settled=self._settled,
         )

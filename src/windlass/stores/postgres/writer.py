@@ -7,11 +7,12 @@ prepared while the other waits for the disk.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import operator
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
@@ -21,7 +22,7 @@ import asyncpg
 from windlass.errors import LimitExceeded, StoreError, StoreUnavailable, WindlassError
 from windlass.model import Enqueued, NewJob
 from windlass.stores.limits import limit_problem
-from windlass.stores.postgres.database import Database, Record
+from windlass.stores.postgres.database import Database, Record, Statements
 from windlass.stores.postgres.enqueueing import (
     alike_arguments,
     alike_enqueued,
@@ -43,6 +44,10 @@ BYTES_PER_WRITE: Final = 8 * 2**20
 PATIENCE_SECONDS: Final = 5.0
 """How long a call outlives a database that has gone away, before it is told."""
 PAUSE_SECONDS: Final = 0.1
+
+
+Look = Callable[..., Awaitable[list[Record]]]
+"""How the limits ask: a statement and its arguments."""
 
 
 @dataclass(slots=True)
@@ -121,6 +126,12 @@ class Writer:
         try:
             answers = await self._insert(jobs)
         except StoreUnavailable as error:
+            if len(calls) > 1 and isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                # Somebody's open transaction has a key that one of them wants. The others must not suffer.
+                await self._write([call for call in calls if not _is_keyed(call)])
+                for call in filter(_is_keyed, calls):
+                    await self._write([call])
+                return
             for call in calls:
                 _refuse(call, error)
         except StoreError as error:
@@ -206,12 +217,20 @@ class Writer:
             accepted.append(call)
         return accepted
 
-    async def _limit_problem(self, jobs: Sequence[NewJob], written: Counter[str]) -> LimitExceeded | None:
+    async def limit_problem(self, inside: Statements, jobs: Sequence[NewJob]) -> LimitExceeded | None:
+        """Whether jobs of a handler's transaction would pass a limit; it sees what it has enqueued so far."""
+        if not (self._limits.max_topics or self._limits.max_jobs_per_topic):
+            return None
+        return await self._limit_problem(jobs, Counter(), inside.fetch)
+
+    async def _limit_problem(
+        self, jobs: Sequence[NewJob], written: Counter[str], look: Look | None = None
+    ) -> LimitExceeded | None:
+        look = look or functools.partial(self._look, jobs)
         keyed = [job for job in jobs if job.key is not None]
         taken = set()
         if keyed:
-            rows = await self._look(
-                jobs,
+            rows = await look(
                 _sql["keys_taken"],
                 [job.tenant for job in keyed],
                 [job.task or job.topic for job in keyed],
@@ -226,7 +245,7 @@ class Writer:
                     continue  # a duplicate adds nothing
                 taken.add(key)
             added[job.topic] += 1
-        rows = await self._look(jobs, _sql["jobs_by_topic"])
+        rows = await look(_sql["jobs_by_topic"])
         known = {row[0] for row in rows} | written.keys()
         active = written.copy()
         for topic, number in rows:  # of two tenants one topic may come twice
@@ -239,6 +258,10 @@ class Writer:
             return await self._database.fetch(statement, *arguments)
         calls = [(tenant, arguments) for tenant in sorted({job.tenant for job in jobs})]
         return [row for rows in await self._database.fetch_for_each(statement, calls) for row in rows]
+
+
+def _is_keyed(call: _Call) -> bool:
+    return any(job.key is not None for job in call.jobs)
 
 
 def _refuse(call: _Call, error: WindlassError) -> None:

@@ -26,16 +26,20 @@ class Gaps:
     def __init__(self) -> None:
         self._began: int | None = None
         self._ended = 0
+        self._longest = 0  # of those that followed each other
 
     def judge(self, asked: int, now: int) -> int:
         """The moment by which leases are judged, for who asked for the lock then and has it now."""
         if now - asked >= LEAST:
             if self._began is None or asked > self._ended + AFTERWARDS:
-                self._began = asked
+                self._began, self._longest = asked, 0
+            self._longest = max(self._longest, now - asked)
             self._ended = now
         if self._began is None:
             return now
         if now > self._ended + AFTERWARDS:
             self._began = None
             return now
-        return min(now, max(self._began, now - LONGEST))
+        # However many follow each other: in between the lock was free, and who lives had a turn.
+        since = now - min(LONGEST, 2 * self._longest + AFTERWARDS)
+        return min(now, max(self._began, since))

@@ -25,7 +25,7 @@ from windlass.stores.endings import transaction_late
 from windlass.stores.sqlite import enqueueing, reading, settling
 from windlass.stores.sqlite.connection import UNREADABLE, translate
 from windlass.stores.sqlite.location import Location
-from windlass.stores.sqlite.transaction import Transaction
+from windlass.stores.sqlite.transaction import Tally, Transaction
 
 T = TypeVar("T")
 
@@ -37,7 +37,13 @@ _DEFINES: Final = frozenset(
     {
         sqlite3.SQLITE_ALTER_TABLE,
         sqlite3.SQLITE_CREATE_INDEX,
+        sqlite3.SQLITE_CREATE_TABLE,
+        sqlite3.SQLITE_CREATE_TEMP_INDEX,
+        sqlite3.SQLITE_CREATE_TEMP_TABLE,  # it would be taken for the real one
+        sqlite3.SQLITE_CREATE_TEMP_TRIGGER,
+        sqlite3.SQLITE_CREATE_TEMP_VIEW,
         sqlite3.SQLITE_CREATE_TRIGGER,
+        sqlite3.SQLITE_CREATE_VIEW,
         sqlite3.SQLITE_DROP_INDEX,
         sqlite3.SQLITE_DROP_TABLE,
         sqlite3.SQLITE_DROP_TRIGGER,
@@ -80,6 +86,7 @@ class LentTransaction:
         self._ends_at = 0.0
         self._ours = False
         self._over: WindlassError | None = None
+        self._gone = False  # the thread takes no more requests
 
     # -- on the event loop --------------------------------------------------------------------------------
 
@@ -127,6 +134,8 @@ class LentTransaction:
             raise self._over
         answer: asyncio.Future[T] = self._loop.create_future()
         self._requests.put(_Request(work, answer, ours, ends))
+        if self._gone:  # the thread has turned away between our look and our asking
+            self._refuse_requests(self._over)
         return await answer
 
     # -- on the writer's thread ---------------------------------------------------------------------------
@@ -146,6 +155,8 @@ class LentTransaction:
         connection.set_progress_handler(self._is_late, LOOK_EVERY)
         self._tell(self._opened, None, None)
         while (request := self._next()) is not None:
+            if request.answer.cancelled() and not request.ends:
+                continue  # a caller that gave up before its turn gets nothing written
             transaction.now = now()
             value, error = self._do(request, transaction)
             if request.ends:
@@ -189,7 +200,8 @@ class LentTransaction:
         return value is True
 
     def _undo(self, connection: sqlite3.Connection) -> None:
-        with self._as_ourselves():
+        # What cannot be rolled back here goes with the connection, which is closed next.
+        with self._as_ourselves(), contextlib.suppress(sqlite3.Error):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
@@ -202,16 +214,12 @@ class LentTransaction:
         """It could not be begun, or its writer is gone."""
         self._end(error if isinstance(error, WindlassError) else StoreError(f"no transaction: {error!r}"))
         self._tell(self._opened, None, error)
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._tell(self._requests.get_nowait().answer, None, error)
+        self._refuse_requests(error)
 
     def let_go(self, connection: sqlite3.Connection) -> None:
         """After the end: leave nothing that a handler could go on with."""
         connection.close()
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._tell(self._requests.get_nowait().answer, None, self._over)
+        self._refuse_requests(self._over)
 
     def _hold(self, transaction: Transaction) -> None:
         """The lease must hold now, and then does until the end: nobody else can write meanwhile."""
@@ -257,7 +265,9 @@ class LentTransaction:
             action == sqlite3.SQLITE_TRANSACTION
             or (action in _WRITES and _is_ours(first))
             or (action in _DEFINES and (_is_ours(first) or _is_ours(second)))
-            or (action == sqlite3.SQLITE_PRAGMA and second is not None and first in _PROTECTED)
+            or (
+                action == sqlite3.SQLITE_PRAGMA and second is not None and (first or "").lower() in _PROTECTED
+            )
         ):
             return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
@@ -270,6 +280,12 @@ class LentTransaction:
     def _end(self, why: WindlassError) -> None:
         if self._over is None:
             self._over = why
+
+    def _refuse_requests(self, error: BaseException | None) -> None:
+        self._gone = True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._tell(self._requests.get_nowait().answer, None, error)
 
     def _tell(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
         self._call(lambda: _set(future, value, error))
@@ -329,6 +345,9 @@ def _enqueue(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued]
         (answer,) = enqueueing.enqueue(part, [jobs])
         if isinstance(answer, WindlassError):
             raise answer
+        # At once: the handler may go back behind it, to a savepoint of its own, and the next one counts it.
+        part.tally.write(connection)
+        part.tally = Tally()
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK TO windlass_enqueue")

@@ -81,6 +81,7 @@ class Writer:
         self._grants = Grants()
         self._doorbell = doorbell
         self._gaps = Gaps()
+        self._asked: int | None = None  # since when the lock is waited for
         self._calls: queue.SimpleQueue[list[_Call] | LentTransaction | None] = queue.SimpleQueue()
         self._next: LentTransaction | None = None  # its turn is after the calls just gathered
         self._loop = loop
@@ -194,6 +195,8 @@ class Writer:
             # Also when a bug ends this thread: nobody may wait for an answer that will not come.
             self._closed = True
             left: list[_Call] = []
+            if self._next is not None:
+                self._next.refuse(StoreError("the store was closed before this could be done"))
             with contextlib.suppress(queue.Empty):
                 while True:
                     more = self._calls.get_nowait()
@@ -263,8 +266,10 @@ class Writer:
 
     def _begin(self, connection: sqlite3.Connection) -> Transaction:
         """Take the write lock."""
-        asked = self._clock.now()
+        if self._asked is None:
+            self._asked = self._clock.now()
         begin_immediate(connection, self._location, self._make_heard)
+        asked, self._asked = self._asked, None  # kept when this fails: then the wait is not over
         return self._transaction(connection, asked)
 
     def _transaction(self, connection: sqlite3.Connection, asked: int | None = None) -> Transaction:

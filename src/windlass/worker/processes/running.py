@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.context import Context
 from windlass.errors import StoreUnavailable, WrongState
-from windlass.model import ROOT_TENANT, Report, StepRecord
+from windlass.model import Report, StepRecord
 from windlass.outcome import Outcome
 from windlass.security import adopt
 from windlass.task import Task
@@ -139,8 +139,7 @@ class JobRun:
     ) -> tuple[Any, BaseException | None]:
         """What the handler returned or raised; afterwards there is memory again."""
         variables = contextvars.copy_context()
-        if self._message.job.tenant != ROOT_TENANT:
-            variables.run(adopt, self._message.job)
+        variables.run(adopt, self._message.job)
         try:
             self._interruptible = True
             if self._task.is_async:
