@@ -130,7 +130,7 @@ INNER = {
     Task: {"decode", "invoke", "encode_result", "decode_result", "template", "job_for_call", "signature"}
     | {"jobs_for_payloads", "is_async", "retry"},
     Context: {"send", "lease_lost", "wait_for", "checkpoint_limit", "begun_transaction", "transaction_with"},
-    Transaction: {"enqueue", "get", "keep", "complete", "roll_back"},
+    Transaction: {"enqueue", "get", "keep", "complete", "roll_back", "is_waited_for"},
 }
 
 

@@ -118,7 +118,7 @@ async def test_on_sqlite_a_statement_whose_caller_gave_up_before_its_turn_is_not
 
     async def handler(ctx: Context) -> None:
         await ctx.transaction.execute("CREATE TABLE mine (name TEXT)")
-        first = asyncio.create_task(ctx.transaction.fetchval(f"SELECT max(i) FROM ({numbers})"))
+        first = asyncio.create_task(ctx.transaction.fetchval(f"{numbers} SELECT max(i) FROM n"))
         await asyncio.sleep(0)
         given_up = asyncio.create_task(ctx.transaction.execute("INSERT INTO mine VALUES ('late')"))
         await asyncio.sleep(0)
