@@ -112,9 +112,7 @@ async def test_on_sqlite_a_job_behind_the_handlers_own_savepoint_is_gone_with_it
 async def test_on_sqlite_a_statement_whose_caller_gave_up_before_its_turn_is_not_run(sqlite_url: str) -> None:
     """Who is told that nothing came of it can rely on that."""
     app = Windlass(sqlite_url, lease=60)
-    numbers = (
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000000) SELECT max(i) FROM n"
-    )
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000000)"
 
     async def handler(ctx: Context) -> None:
         await ctx.transaction.execute("CREATE TABLE mine (name TEXT)")
