@@ -1,73 +1,77 @@
-"""Leases across a time in which nobody could write: they go on, and nobody takes over too soon."""
+"""Leases across a handler's transaction, in which nobody could write: they go on, nobody takes over early."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
 
 from windlass.clock import seconds_to_microseconds
-from windlass.errors import StoreUnavailable
 from windlass.model import Claimed, Report, Rescued, Settlement
 from windlass.outcome import Completed
 from windlass.stores.sqlite import SqliteStore
-from windlass.stores.sqlite.gaps import AFTERWARDS, LEAST, LONGEST, Gaps
+from windlass.stores.sqlite.gaps import AFTERWARDS, LEAST, LONGEST, leases_judged_at, remember
+from windlass.stores.sqlite.lending import LentTransaction
 from windlass.testing.clock import FrozenClock
 from windlass.testing.conformance.building import claim_one, put
 
 SECOND = seconds_to_microseconds(1)
 
-
-def test_without_a_wait_leases_are_judged_by_the_time_it_is() -> None:
-    """Short waits are no gaps: they are part of every lease's reckoning."""
-    gaps = Gaps()
-    assert gaps.judge(100, 100) == 100
-    assert gaps.judge(100, 100 + LEAST - 1) == 100 + LEAST - 1
-
-
-def test_after_a_gap_leases_are_judged_by_its_beginning_for_a_moment() -> None:
-    """Long enough for every keeper to try again, not longer."""
-    gaps = Gaps()
-    assert gaps.judge(5 * SECOND, 8 * SECOND) == 5 * SECOND
-    assert gaps.judge(8 * SECOND + AFTERWARDS, 8 * SECOND + AFTERWARDS) == 5 * SECOND
-    later = 8 * SECOND + AFTERWARDS + 1
-    assert gaps.judge(later, later) == later
-
-
-def test_gaps_that_follow_each_other_are_one() -> None:
-    """Nobody had time to extend a lease in between."""
-    gaps = Gaps()
-    gaps.judge(5 * SECOND, 8 * SECOND)
-    assert gaps.judge(9 * SECOND, 12 * SECOND) == 5 * SECOND
-
-
-def test_many_short_gaps_do_not_keep_dead_workers_jobs_for_long() -> None:
-    """Between them the lock was free: who lives had a turn within twice the longest of them."""
-    gaps = Gaps()
-    for start in range(0, 200, 2):
-        judged = gaps.judge(start * SECOND, start * SECOND + SECOND)
-    assert judged == 199 * SECOND - 2 * SECOND - AFTERWARDS
-
-
-def test_a_gap_without_end_does_not_keep_them_for_ever() -> None:
-    """A lease that ended long ago has ended."""
-    assert Gaps().judge(0, 200 * SECOND) == 200 * SECOND - LONGEST
-
-
-def test_a_clock_that_was_set_back_makes_no_lease_end_later_than_now() -> None:
-    """What is judged is never the future."""
-    gaps = Gaps()
-    gaps.judge(50 * SECOND, 80 * SECOND)
-    assert gaps.judge(10 * SECOND, 10 * SECOND) == 10 * SECOND
+Judge = Callable[[int], int]
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "jobs.db"
+def connection() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE windlass_sequences (name TEXT PRIMARY KEY, value INTEGER NOT NULL)")
+    yield connection
+    connection.close()
+
+
+def test_without_a_gap_leases_are_judged_by_the_time_it_is(connection: sqlite3.Connection) -> None:
+    """Short transactions are no gaps: they are part of every lease's reckoning."""
+    assert leases_judged_at(connection, 100) == 100
+    remember(connection, 100, 100 + LEAST - 1)
+    assert leases_judged_at(connection, 100 + LEAST) == 100 + LEAST
+
+
+def test_after_a_gap_leases_are_judged_by_its_beginning_for_a_moment(connection: sqlite3.Connection) -> None:
+    """Long enough for every keeper to try again, not longer."""
+    remember(connection, 5 * SECOND, 8 * SECOND)
+    assert leases_judged_at(connection, 8 * SECOND) == 5 * SECOND
+    assert leases_judged_at(connection, 8 * SECOND + AFTERWARDS) == 5 * SECOND
+    later = 8 * SECOND + AFTERWARDS + 1
+    assert leases_judged_at(connection, later) == later
+
+
+def test_gaps_that_follow_each_other_are_one(connection: sqlite3.Connection) -> None:
+    """Nobody had time to extend a lease in between."""
+    remember(connection, 5 * SECOND, 8 * SECOND)
+    remember(connection, 9 * SECOND, 12 * SECOND)
+    assert leases_judged_at(connection, 12 * SECOND) == 5 * SECOND
+
+
+def test_many_short_gaps_do_not_keep_dead_workers_jobs_for_long(connection: sqlite3.Connection) -> None:
+    """Between them the lock was free, and who lives had a turn."""
+    for start in range(0, 200, 2):
+        remember(connection, start * SECOND, start * SECOND + SECOND)
+    assert leases_judged_at(connection, 199 * SECOND) == 197 * SECOND - AFTERWARDS
+
+
+def test_a_gap_without_end_does_not_keep_them_for_ever(connection: sqlite3.Connection) -> None:
+    """A lease that ended long ago has ended."""
+    remember(connection, 0, 200 * SECOND)
+    assert leases_judged_at(connection, 200 * SECOND) == 200 * SECOND - LONGEST
+
+
+def test_a_clock_that_was_set_back_knows_no_gap(connection: sqlite3.Connection) -> None:
+    """What is judged is never the future."""
+    remember(connection, 50 * SECOND, 80 * SECOND)
+    assert leases_judged_at(connection, 10 * SECOND) == 10 * SECOND
 
 
 @asynccontextmanager
@@ -81,9 +85,22 @@ async def _opened(path: Path, clock: FrozenClock) -> AsyncIterator[SqliteStore]:
         await store.close()
 
 
+async def _claimed(store: SqliteStore, topic: str = "mail") -> Claimed:
+    await put(store, topic)
+    return await claim_one(store, topic, lease_seconds=5.0)
+
+
+async def _lent(store: SqliteStore) -> tuple[LentTransaction, Claimed]:
+    """A handler's transaction, which has the lock of the file."""
+    held = await _claimed(store, "lent")
+    transaction = await store.begin(
+        held.lease, lease_seconds=300.0, seconds=60.0, tenant="root", on_timeout=lambda: None
+    )
+    return transaction, held
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """The write lock in somebody else's hands."""
+def _locked_by_an_outsider(path: Path) -> Iterator[None]:
     outsider = sqlite3.connect(path, isolation_level=None)
     outsider.execute("PRAGMA wal_autocheckpoint = 0")
     outsider.execute("BEGIN IMMEDIATE")
@@ -94,73 +111,37 @@ def _locked(path: Path) -> Iterator[None]:
         outsider.close()
 
 
-async def _waits_for_the_lock(store: SqliteStore) -> None:
-    """Until its writer has taken up what was asked, and so has looked at the time."""
-    assert store._open is not None
-    while not store._open[0]._calls.empty():
-        await asyncio.sleep(0.001)
-    await asyncio.sleep(0.05)
-
-
-async def _claimed(store: SqliteStore) -> Claimed:
-    await put(store)
-    return await claim_one(store, lease_seconds=5.0)
-
-
-async def test_an_extension_that_could_not_be_written_in_time_is_granted(path: Path) -> None:
-    """Nobody could have taken the job over meanwhile."""
+@pytest.mark.parametrize("ending", ["committed", "rolled back"])
+async def test_what_waited_behind_a_transaction_is_accepted(path: Path, ending: str) -> None:
+    """Extensions, reports and settlements: nobody could have taken the jobs over meanwhile."""
     clock = FrozenClock()
-    async with _opened(path, clock) as store:
-        lease = (await _claimed(store)).lease
-        with _locked(path):
-            extending = asyncio.create_task(store.extend([lease], 5.0))
-            await _waits_for_the_lock(store)
-            clock.advance(30)
-        assert await extending == [True]
-        clock.advance(4.9)
-        assert await store.report([Report(lease, checkpoint=b"1")]) == [True]
-
-
-async def test_a_wait_that_was_given_up_in_between_is_one_gap(path: Path) -> None:
-    """The lock stayed out of reach; that a call did not wait for all of it changes nothing."""
-    clock = FrozenClock()
-    store = SqliteStore(f"sqlite:///{path}?synchronous=normal&busy_timeout=0.1", clock=clock)
-    await store.open()
-    await store.migrate()
-    lease = (await _claimed(store)).lease
-    with _locked(path):
-        with pytest.raises(StoreUnavailable):
-            await store.extend([lease], 5.0)
+    async with _opened(path, clock) as holder, _opened(path, clock) as lender:
+        extended, reported, settled = [(await _claimed(holder)).lease for _ in range(3)]
+        transaction, lent = await _lent(lender)
         clock.advance(30)
-    assert await store.extend([lease], 5.0) == [True]
-    await store.close()
+        waiting = asyncio.gather(
+            holder.extend([extended], 5.0),
+            holder.report([Report(reported, checkpoint=b"1")]),
+            holder.settle([Settlement(settled, Completed())]),
+        )
+        if ending == "committed":
+            assert await transaction.complete(Settlement(lent.lease, Completed()), ())
+        else:
+            await transaction.roll_back()
+        assert list(await waiting) == [[True], [True], [True]]
 
 
-async def test_a_settlement_that_waited_is_accepted(path: Path) -> None:
-    """The work is done, and the job was nobody else's."""
+async def test_nobody_takes_a_job_over_before_its_holder_had_a_chance(path: Path) -> None:
+    """Another worker looks for orphans the moment the lock is free; the holder comes a bit later."""
     clock = FrozenClock()
-    async with _opened(path, clock) as store:
-        lease = (await _claimed(store)).lease
-        with _locked(path):
-            settling = asyncio.create_task(store.settle([Settlement(lease, Completed())]))
-            await _waits_for_the_lock(store)
-            clock.advance(30)
-        assert await settling == [True]
-
-
-async def test_whoever_waited_takes_nothing_over_before_others_had_their_chance(path: Path) -> None:
-    """A worker elsewhere looks for orphans the moment the lock is free; the holder comes a bit later."""
-    clock = FrozenClock()
-    async with _opened(path, clock) as holder, _opened(path, clock) as other:
+    async with _opened(path, clock) as holder, _opened(path, clock) as other, _opened(path, clock) as lender:
         lease = (await _claimed(holder)).lease
-        with _locked(path):
-            rescuing = asyncio.create_task(other.rescue())
-            extending = asyncio.create_task(holder.extend([lease], 5.0))
-            await _waits_for_the_lock(other)
-            await _waits_for_the_lock(holder)
-            clock.advance(30)
-        assert await rescuing == Rescued()
-        assert await extending == [True]
+        transaction, lent = await _lent(lender)
+        clock.advance(30)
+        assert await transaction.complete(Settlement(lent.lease, Completed()), ())
+        assert await other.rescue() == Rescued()
+        clock.advance(1)
+        assert await holder.extend([lease], 5.0) == [True]
 
 
 async def test_what_is_really_orphaned_is_brought_back_a_moment_later(path: Path) -> None:
@@ -168,11 +149,10 @@ async def test_what_is_really_orphaned_is_brought_back_a_moment_later(path: Path
     clock = FrozenClock()
     async with _opened(path, clock) as store:
         lease = (await _claimed(store)).lease
-        with _locked(path):
-            rescuing = asyncio.create_task(store.rescue())
-            await _waits_for_the_lock(store)
-            clock.advance(30)
-        assert await rescuing == Rescued()
+        transaction, lent = await _lent(store)
+        clock.advance(30)
+        assert await transaction.complete(Settlement(lent.lease, Completed()), ())
+        assert await store.rescue() == Rescued()
         clock.advance(AFTERWARDS / SECOND + 0.1)
         assert (await store.rescue()).returned == 1
         assert await store.extend([lease], 5.0) == [False], "its holder comes too late"
@@ -184,23 +164,19 @@ async def test_a_lease_that_ended_before_the_gap_has_ended(path: Path) -> None:
     async with _opened(path, clock) as store:
         lease = (await _claimed(store)).lease
         clock.advance(5)
-        with _locked(path):
-            extending = asyncio.create_task(store.extend([lease], 5.0))
-            await _waits_for_the_lock(store)
-            clock.advance(30)
-        assert await extending == [False]
+        transaction, lent = await _lent(store)
+        clock.advance(30)
+        assert await transaction.complete(Settlement(lent.lease, Completed()), ())
+        assert await store.extend([lease], 5.0) == [False]
 
 
-async def test_a_lent_transaction_is_a_gap_for_those_who_wait_behind_it(path: Path) -> None:
-    """In the same process they wait in line, and not for the lock."""
+async def test_a_lock_of_somebody_else_is_no_gap(path: Path) -> None:
+    """Who stays away from the store for longer than a lease has lost it, whatever the reason (promise 5)."""
     clock = FrozenClock()
     async with _opened(path, clock) as store:
-        lent_to, waiting = (await _claimed(store)).lease, (await _claimed(store)).lease
-        transaction = await store.begin(
-            lent_to, lease_seconds=60.0, seconds=20.0, tenant="root", on_timeout=lambda: None
-        )
-        extending = asyncio.create_task(store.extend([waiting], 5.0))
-        clock.advance(30)
-        await transaction.roll_back()
-        assert await extending == [True]
-        assert await store.rescue() == Rescued(), "also its own lease was kept over it"
+        await _claimed(store)
+        with _locked_by_an_outsider(path):
+            rescuing = asyncio.create_task(store.rescue())
+            await asyncio.sleep(0.05)
+            clock.advance(30)
+        assert (await rescuing).returned == 1

@@ -38,6 +38,8 @@ async def _run(app: Windlass, handler: Any, **options: Any) -> Any:
         "DELETE FROM Windlass_Keys",
         "INSERT INTO windlass_topics (topic, paused_until) VALUES ('a', 1)",
         "DROP TABLE windlass_jobs",
+        "RELEASE windlass_lent",
+        "ROLLBACK TO windlass_lent",
         "ALTER TABLE windlass_jobs ADD COLUMN mine TEXT",
         "CREATE TRIGGER mine AFTER INSERT ON windlass_jobs BEGIN SELECT 1; END",
         "PRAGMA journal_mode = DELETE",

@@ -112,9 +112,7 @@ def _tend(transaction: Transaction) -> tuple[list[int], bool]:
     """Bring back and promote what is due. When the next such moments are, and whether any topic is paused."""
     execute, now = transaction.connection.execute, transaction.now
     lease_end, expiry, due, some_topic_paused = execute(_sql["what_is_due"]).fetchone()
-    if (lease_end is not None and lease_end <= transaction.leases_at) or any(
-        moment is not None and moment <= now for moment in (expiry, due)
-    ):
+    if any(moment is not None and moment <= now for moment in (lease_end, expiry, due)):
         rescue(transaction, MAX_BATCH)
         promote(transaction)
         lease_end, _, due, _ = execute(_sql["what_is_due"]).fetchone()

@@ -22,7 +22,7 @@ from windlass.clock import seconds_to_microseconds
 from windlass.errors import LeaseLost, StoreError, WindlassError, WrongState
 from windlass.model import Enqueued, JobRecord, Lease, NewJob, Report, Settlement
 from windlass.stores.endings import transaction_late
-from windlass.stores.sqlite import enqueueing, reading, settling
+from windlass.stores.sqlite import enqueueing, gaps, reading, settling
 from windlass.stores.sqlite.connection import UNREADABLE, translate
 from windlass.stores.sqlite.location import Location
 from windlass.stores.sqlite.transaction import Tally, Transaction
@@ -32,6 +32,8 @@ T = TypeVar("T")
 LOOK_EVERY: Final = 10_000
 """Steps of SQLite's machine between two looks at the time: a fraction of a millisecond."""
 
+_BEGINNING: Final = "windlass_lent"
+"""A savepoint: what the handler did can be undone, and something written in its place."""
 _WRITES: Final = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
 _DEFINES: Final = frozenset(
     {
@@ -83,6 +85,7 @@ class LentTransaction:
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
+        self._began = 0  # by the store's clock
         self._ends_at = 0.0
         self._ours = False
         self._over: WindlassError | None = None
@@ -149,8 +152,10 @@ class LentTransaction:
     ) -> bool:
         """Do what is asked until it is over; whether it was committed. The write lock is held."""
         connection = transaction.connection
+        self._began = transaction.now
         self._ends_at = time.monotonic() + self._seconds
         self._hold(transaction)
+        connection.execute(f"SAVEPOINT {_BEGINNING}")
         connection.set_authorizer(self._may)
         connection.set_progress_handler(self._is_late, LOOK_EVERY)
         self._tell(self._opened, None, None)
@@ -163,7 +168,7 @@ class LentTransaction:
                 return self._finish(transaction, request, value, error, commit)
             self._tell(request.answer, value, error)
         transaction.now = now()
-        self._undo(connection)
+        self._undo(transaction)
         self._call(self._on_timeout)
         return False
 
@@ -189,20 +194,27 @@ class LentTransaction:
         if value is True:
             try:
                 with self._as_ourselves():
+                    gaps.remember(transaction.connection, self._began, transaction.now)
                     commit(transaction)
             except sqlite3.IntegrityError as failure:
                 value, error = None, failure  # a constraint of the handler's tables that is checked last
             except BaseException as failure:
                 value, error = None, self._translated(failure)
         if value is not True:
-            self._undo(transaction.connection)
+            self._undo(transaction)
         self._tell(request.answer, value, error)
         return value is True
 
-    def _undo(self, connection: sqlite3.Connection) -> None:
-        # What cannot be rolled back here goes with the connection, which is closed next.
+    def _undo(self, transaction: Transaction) -> None:
+        """Roll back. A gap is written down all the same, before anybody else gets the lock."""
+        connection = transaction.connection
+        # What cannot be done here goes with the connection, which is closed next.
         with self._as_ourselves(), contextlib.suppress(sqlite3.Error):
-            if connection.in_transaction:
+            if connection.in_transaction and transaction.now - self._began >= gaps.LEAST:
+                connection.execute(f"ROLLBACK TO {_BEGINNING}")
+                gaps.remember(connection, self._began, transaction.now)
+                connection.execute("COMMIT")
+            elif connection.in_transaction:
                 connection.execute("ROLLBACK")
 
     def _translated(self, error: BaseException) -> BaseException:
@@ -264,6 +276,7 @@ class LentTransaction:
         if (
             action == sqlite3.SQLITE_TRANSACTION
             or (action in _WRITES and _is_ours(first))
+            or (action == sqlite3.SQLITE_SAVEPOINT and _is_ours(second))
             or (action in _DEFINES and (_is_ours(first) or _is_ours(second)))
             or (
                 action == sqlite3.SQLITE_PRAGMA and second is not None and (first or "").lower() in _PROTECTED

@@ -123,7 +123,7 @@ def _write_ends(transaction: Transaction, ends: list[int | None]) -> bool:
     size = next(size for size in COMPLETED_TOGETHER if size >= number)
     missing = [0] * (3 * (size - number))  # numbers start at 1
     connection.execute("SAVEPOINT windlass_complete")
-    values = (now, now, *ends, *missing, transaction.leases_at)
+    values = (now, now, *ends, *missing, now)
     all_held = connection.execute(_complete_statement(size), values).rowcount == number
     if not all_held:
         connection.execute("ROLLBACK TO windlass_complete")
@@ -162,7 +162,7 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
         or row.state != Code.RUNNING
         or row.fence != lease.fence
         or row.leased_until is None
-        or row.leased_until <= transaction.leases_at
+        or (row.leased_until <= now and row.leased_until <= transaction.leases_at)
     ):
         return False
     # A second settlement of the same lease in this batch finds nothing to settle.
@@ -172,7 +172,7 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
     _measure(transaction, row, settlement, started_at)
     match outcome:
         case Completed(result):
-            end = (now, now, row.number, row.fence, started_at, transaction.leases_at)
+            end = (now, now, row.number, row.fence, started_at, min(now, row.leased_until - 1))
             transaction.connection.execute(_complete_statement(1), end)
             _finished(transaction, row, Code.COMPLETED)
             if result is not None:
@@ -303,10 +303,11 @@ def _under_leases(
     transaction: Transaction, statement: str, leases: Sequence[Lease], more: dict[str, Any]
 ) -> list[bool]:
     answers = []
+    leases_at = transaction.leases_at
     for lease in leases:
         parameters = {
             "now": transaction.now,
-            "leases_at": transaction.leases_at,
+            "leases_at": leases_at,
             "id": lease.job_id.bytes,
             "fence": lease.fence,
             **more,
@@ -316,11 +317,11 @@ def _under_leases(
 
 
 def report(transaction: Transaction, reports: Sequence[Report]) -> list[bool]:
-    connection, now = transaction.connection, transaction.now
+    connection, now, leases_at = transaction.connection, transaction.now, transaction.leases_at
     answers = []
     for item in reports:
         lease = item.lease
-        held = (lease.job_id.bytes, lease.fence, transaction.leases_at)
+        held = (lease.job_id.bytes, lease.fence, leases_at)
         row = connection.execute(_sql["leased"], held).fetchone()
         answers.append(row is not None)
         if row is None:

@@ -13,6 +13,7 @@ from windlass.model import Claimed, Lease
 from windlass.stores.histogram import fill
 from windlass.stores.protocol import StoreLimits
 from windlass.stores.queries import Queries
+from windlass.stores.sqlite import gaps
 from windlass.stores.sqlite.rows import write_rows
 
 MINUTE = 60 * MICROSECONDS
@@ -120,24 +121,27 @@ class Grants:
 
 @dataclass(slots=True)
 class Transaction:
-    """Handed to every writing operation. ``now`` is read after the write lock was taken.
-
-    ``leases_at``: the moment by which leases are judged, which is ``now`` unless the lock was out of reach
-    for long (see ``gaps``).
-    """
+    """Handed to every writing operation. ``now`` is read after the write lock was taken."""
 
     connection: sqlite3.Connection
     now: int
-    leases_at: int
     limits: StoreLimits
     grants: Grants
     tally: Tally = field(default_factory=Tally)
     ready_topics: set[str] = field(default_factory=set)
     finished: bool = False
 
+    @property
+    def leases_at(self) -> int:
+        """The moment by which leases are judged: ``now``, unless nobody could write for a while (``gaps``).
+
+        Asked for only where a lease may have ended: jobs that simply complete are judged by ``now``.
+        """
+        return gaps.leases_judged_at(self.connection, self.now)
+
     def part(self) -> Transaction:
         """For work that may have to be undone by itself; ``take_in`` what came of it."""
-        return Transaction(self.connection, self.now, self.leases_at, self.limits, self.grants)
+        return Transaction(self.connection, self.now, self.limits, self.grants)
 
     def take_in(self, part: Transaction) -> None:
         self.tally.add(part.tally)

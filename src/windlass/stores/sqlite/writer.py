@@ -31,7 +31,6 @@ from windlass.stores.sqlite.checkpoint import Checkpointer
 from windlass.stores.sqlite.committing import commit
 from windlass.stores.sqlite.connection import UNREADABLE, begin_immediate, connect, translate
 from windlass.stores.sqlite.doorbell import Doorbell
-from windlass.stores.sqlite.gaps import Gaps
 from windlass.stores.sqlite.home import Home
 from windlass.stores.sqlite.lending import LentTransaction
 from windlass.stores.sqlite.location import Location
@@ -80,8 +79,6 @@ class Writer:
         self._limits = limits
         self._grants = Grants()
         self._doorbell = doorbell
-        self._gaps = Gaps()
-        self._asked: int | None = None  # since when the lock is waited for
         self._calls: queue.SimpleQueue[list[_Call] | LentTransaction | None] = queue.SimpleQueue()
         self._next: LentTransaction | None = None  # its turn is after the calls just gathered
         self._loop = loop
@@ -266,16 +263,11 @@ class Writer:
 
     def _begin(self, connection: sqlite3.Connection) -> Transaction:
         """Take the write lock."""
-        if self._asked is None:
-            self._asked = self._clock.now()
         begin_immediate(connection, self._location, self._make_heard)
-        asked, self._asked = self._asked, None  # kept when this fails: then the wait is not over
-        return self._transaction(connection, asked)
+        return self._transaction(connection)
 
-    def _transaction(self, connection: sqlite3.Connection, asked: int | None = None) -> Transaction:
-        now = self._clock.now()
-        leases_at = self._gaps.judge(now if asked is None else asked, now)
-        return Transaction(connection, now, leases_at, self._limits, self._grants)
+    def _transaction(self, connection: sqlite3.Connection) -> Transaction:
+        return Transaction(connection, self._clock.now(), self._limits, self._grants)
 
     def _commit(self, transaction: Transaction) -> None:
         """What happened meanwhile is counted and made known; then it is durable."""
@@ -292,16 +284,10 @@ class Writer:
         """Begin a handler's own transaction, and serve nobody else until it is over; whether it committed."""
         if not lent.wanted:
             return False
-        began = self._clock.now()
         connection: sqlite3.Connection | None = None
         try:
             connection = connect(self._location, lent=True)
-            transaction = self._begin(connection)
-            try:
-                return lent.serve(transaction, self._commit, self._clock.now)
-            finally:
-                # Those who wait in line here could not write meanwhile, either.
-                self._gaps.judge(began, transaction.now)
+            return lent.serve(self._begin(connection), self._commit, self._clock.now)
         except BaseException as error:
             lent.refuse(translate(error, self._location) if isinstance(error, sqlite3.Error) else error)
             return False

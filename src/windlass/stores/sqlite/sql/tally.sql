@@ -6,3 +6,12 @@ ON CONFLICT (minute, metric, bucket) DO UPDATE SET n = n + excluded.n, total = t
 
 -- name: take_numbers
 UPDATE windlass_sequences SET value = value + ? WHERE name = ? RETURNING value
+
+-- name: last_gap
+-- When nobody could write for long, the last time (gaps.py); NULLs if never.
+SELECT (SELECT value FROM windlass_sequences WHERE name = 'gap_began'),
+       (SELECT value FROM windlass_sequences WHERE name = 'gap_ended')
+
+-- name: remember_gap
+INSERT INTO windlass_sequences (name, value) VALUES ('gap_began', ?), ('gap_ended', ?)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
