@@ -1,4 +1,4 @@
-"""Handlers that hold the interpreter's lock for longer than a lease: one call of ``re`` does that."""
+"""Handlers that hold the interpreter's lock for longer than a lease, as one call of ``re`` can."""
 
 from __future__ import annotations
 
