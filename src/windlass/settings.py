@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -34,6 +34,7 @@ class Kind(StrEnum):
     SECONDS = "seconds"
     NUMBER = "number"
     SWITCH = "yes/no"
+    LIST = "list"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Setting:
     minimum: float | None = None
     maximum: float | None = None
     none_means: str | None = None  # None = the setting always has a value
+    empty_means: str | None = None  # of a text; None = it may not be empty
 
     @property
     def environment(self) -> str:
@@ -58,9 +60,11 @@ class Setting:
         """The accepted values, for people."""
         match self.kind:
             case Kind.TEXT:
-                words = "text"
+                words = f"text, or nothing ({self.empty_means})" if self.empty_means else "text"
             case Kind.SWITCH:
                 words = "true or false"
+            case Kind.LIST:
+                words = f"up to {self.maximum:,.15g} texts, with commas between them in the environment"
             case _:
                 unit = "seconds" if self.kind is Kind.SECONDS else "a whole number"
                 words = f"{unit} from {self.minimum:,.15g} to {self.maximum:,.15g}"
@@ -72,9 +76,16 @@ class Setting:
             return None
         match self.kind:
             case Kind.TEXT:
-                good = isinstance(value, str) and value != ""
+                good = isinstance(value, str) and (value != "" or self.empty_means is not None)
             case Kind.SWITCH:
                 good = isinstance(value, bool)
+            case Kind.LIST:
+                good = (
+                    isinstance(value, list | tuple)
+                    and all(isinstance(item, str) and item != "" for item in value)
+                    and self._in_range(len(value))
+                )
+                value = tuple(value) if good else value
             case Kind.SECONDS:
                 if isinstance(value, timedelta):
                     value = value.total_seconds()
@@ -102,6 +113,8 @@ class Setting:
                     value = int(words)
                 case Kind.SECONDS:
                     value = float(words)
+                case Kind.LIST:
+                    value = [item.strip() for item in words.split(",") if item.strip()]
         except ValueError:
             value = words  # left as text, which check refuses with the full story
         return self.check(value, source)
@@ -125,9 +138,18 @@ def _setting(
     maximum: float | None = None,
     *,
     none_means: str | None = None,
+    empty_means: str | None = None,
+    secret: bool = False,
 ) -> Any:
-    table = {"kind": kind, "help": help_, "minimum": minimum, "maximum": maximum, "none_means": none_means}
-    return field(default=default, metadata=table)
+    table = {
+        "kind": kind,
+        "help": help_,
+        "minimum": minimum,
+        "maximum": maximum,
+        "none_means": none_means,
+        "empty_means": empty_means,
+    }
+    return field(default=default, metadata=table, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +218,99 @@ class Settings:
     migrate: bool = _setting(Kind.SWITCH, True, "Bring the schema up to date when the app opens.")
     tenant: str = _setting(Kind.TEXT, ROOT_TENANT, "The tenant of jobs that are given none.")
     tenant_uuids: bool = _setting(Kind.SWITCH, False, "Refuse tenants other than root that are no UUIDs.")
+    http_api: bool = _setting(Kind.SWITCH, True, "Serve the HTTP API; health checks are served in any case.")
+    enqueue_rule: str = _setting(Kind.TEXT, "", "Who may enqueue over HTTP.", empty_means="superusers only")
+    manage_rule: str = _setting(
+        Kind.TEXT, "", "Who may see and manage which jobs over HTTP.", empty_means="superusers only"
+    )
+    allowed_topics: tuple[str, ...] = _setting(
+        Kind.LIST,
+        (),
+        "The only topics that can be enqueued over HTTP, with or without a task; "
+        "without any, those of the app's tasks.",
+        0,
+        1000,
+    )
+    redact: tuple[str, ...] = _setting(
+        Kind.LIST,
+        (
+            "password",
+            "passwd",
+            "secret",
+            "client_secret",
+            "token",
+            "access_token",
+            "refresh_token",
+            "api_key",
+            "apikey",
+            "authorization",
+            "private_key",
+            "card_number",
+            "cvv",
+        ),
+        "What is not shown of bodies over HTTP: a name hides that member at any depth, a path like "
+        "user.address or orders.*.iban what is there.",
+        0,
+        1000,
+    )
+    superuser: str | None = _setting(
+        Kind.TEXT,
+        None,
+        "Name and password of a superuser, as name:password.",
+        none_means="made at the first start",
+        secret=True,
+    )
+    session_seconds: float = _setting(
+        Kind.SECONDS, 12 * 3600.0, "How long somebody stays logged in.", 60, 30 * DAY
+    )
+    jwt_secret: str | None = _setting(
+        Kind.TEXT,
+        None,
+        "The secret JSON Web Tokens are signed with, at least 32 bytes.",
+        none_means="none are accepted",
+        secret=True,
+    )
+    jwt_jwks_url: str | None = _setting(
+        Kind.TEXT,
+        None,
+        "Where the public keys for JSON Web Tokens are found (JWKS).",
+        none_means="none are accepted",
+    )
+    jwt_algorithms: tuple[str, ...] = _setting(
+        Kind.LIST,
+        (),
+        "The algorithms accepted; none: HS256 with a secret, RS256, ES256 and EdDSA with JWKS.",
+        0,
+        20,
+    )
+    jwt_audience: str | None = _setting(
+        Kind.TEXT, None, "The audience (aud) a JSON Web Token must be for.", none_means="any"
+    )
+    jwt_issuer: str | None = _setting(
+        Kind.TEXT, None, "Who must have issued a JSON Web Token (iss).", none_means="anyone with the key"
+    )
+    jwt_tenant_claim: str | None = _setting(
+        Kind.TEXT,
+        None,
+        "The claim that names the tenant; a token without it is refused.",
+        none_means="all tokens are of the root tenant",
+    )
+    max_request_bytes: int = _setting(
+        Kind.NUMBER, 4 * 1024 * 1024, "Largest body of an HTTP request.", 1024, MAX_COUNT
+    )
+    request_seconds: float = _setting(
+        Kind.SECONDS,
+        30.0,
+        "How long an HTTP request may take; event streams and waits for results aside.",
+        1,
+        3600,
+    )
+    max_event_streams: int = _setting(
+        Kind.NUMBER, 10_000, "Most event streams a server keeps open.", 1, 1_000_000
+    )
+    audit_retention: float | None = _setting(
+        Kind.SECONDS, 90 * DAY, "How long the audit log is kept.", 3600, LONGEST, none_means="for ever"
+    )
 
 
 class SettingOptions(TypedDict, total=False):
@@ -222,6 +337,23 @@ class SettingOptions(TypedDict, total=False):
     migrate: bool
     tenant: str
     tenant_uuids: bool
+    http_api: bool
+    enqueue_rule: str
+    manage_rule: str
+    allowed_topics: Sequence[str]
+    redact: Sequence[str]
+    superuser: str | None
+    session_seconds: float | timedelta
+    jwt_secret: str | None
+    jwt_jwks_url: str | None
+    jwt_algorithms: Sequence[str]
+    jwt_audience: str | None
+    jwt_issuer: str | None
+    jwt_tenant_claim: str | None
+    max_request_bytes: int
+    request_seconds: float | timedelta
+    max_event_streams: int
+    audit_retention: float | timedelta | None
 
 
 SETTINGS: Final[Mapping[str, Setting]] = {

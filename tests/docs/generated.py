@@ -38,7 +38,9 @@ def _default(setting: Setting) -> str:
     if value is None:
         return f"none ({setting.none_means})"
     if setting.kind is Kind.TEXT:
-        return f"`{value}`"
+        return f"`{value}`" if value else f"nothing ({setting.empty_means})"
+    if setting.kind is Kind.LIST:
+        return ", ".join(f"`{item}`" for item in value) or "none"
     if setting.kind is Kind.SWITCH:
         return str(value).lower()
     return f"{value:,.15g}"

@@ -1,0 +1,57 @@
+"""Who is asking, as far as it was proved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from windlass.model import ROOT_TENANT
+from windlass.security import SecurityContext
+
+
+class CallerKind(StrEnum):
+    ANONYMOUS = "anonymous"
+    """showed nothing"""
+    KEY = "key"
+    """an API key"""
+    TOKEN = "token"  # noqa: S105 - the name of a kind
+    """a JSON Web Token"""
+    SESSION = "session"
+    """somebody who logged in, with a cookie"""
+
+
+class Scope(StrEnum):
+    """What a key or a token is good for at most. Rules decide whether its bearer may."""
+
+    READ = "read"
+    ENQUEUE = "enqueue"
+    MANAGE = "manage"
+
+
+ALL_SCOPES: Final = frozenset(Scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody who asks for something. ``auth`` is what a rule sees as ``@request.auth``."""
+
+    kind: CallerKind
+    name: str  # for the audit log; holds nothing secret
+    id: str | None = None  # of the key, the token's subject or the user
+    tenant: str = ROOT_TENANT
+    superuser: bool = False
+    scopes: frozenset[Scope] = ALL_SCOPES
+    user_id: str | None = None
+    service_id: str | None = None
+    auth: Mapping[str, Any] = field(default_factory=dict)
+
+    def context(self, correlation_id: str | None = None) -> SecurityContext | None:
+        """On whose behalf its requests act: its tenant, or all of them for a superuser."""
+        if self.superuser:
+            return None
+        return SecurityContext(self.tenant, self.user_id, self.service_id, correlation_id)
+
+
+ANONYMOUS: Final = Caller(CallerKind.ANONYMOUS, "anonymous", scopes=ALL_SCOPES)

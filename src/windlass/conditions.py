@@ -1,0 +1,277 @@
+"""Conditions on jobs, as values: what a filter or an access rule means. No I/O.
+
+A store turns what is about columns into SQL; :func:`holds` says the same about one job in Python. Both must
+answer alike, so the meaning is kept simple:
+
+* There is true and false, nothing else. A text that is missing is the empty text. A number or a time that is
+  missing equals None only, and is neither smaller nor larger than anything.
+* Texts are ordered by code point, and ``CONTAINS`` looks for exactly these characters.
+* A value in a payload equals one of its own kind only: 42 and 42.0 are one number, "42" and true are not it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, TypeAlias, assert_never
+
+from windlass import payload
+from windlass.model import BodyFormat, JobRecord, Shown, State
+
+
+class Field(StrEnum):
+    """What every job has, under the names of :class:`~windlass.model.JobRecord`."""
+
+    TOPIC = "topic"
+    TASK = "task"
+    TENANT = "tenant"
+    KEY = "key"
+    CORRELATION_ID = "correlation_id"
+    USER_ID = "user_id"
+    SERVICE_ID = "service_id"
+    WORKER = "worker"
+    PRIORITY = "priority"
+    ATTEMPT = "attempt"
+    MAX_ATTEMPTS = "max_attempts"
+    CREATED_AT = "created_at"
+    RUN_AT = "run_at"
+    STARTED_AT = "started_at"
+    FINISHED_AT = "finished_at"
+    ERROR_SUMMARY = "error_summary"
+
+    @property
+    def is_text(self) -> bool:
+        return self not in NUMBERS
+
+
+NUMBERS: Final = frozenset(
+    {
+        Field.PRIORITY,
+        Field.ATTEMPT,
+        Field.MAX_ATTEMPTS,
+        Field.CREATED_AT,
+        Field.RUN_AT,
+        Field.STARTED_AT,
+        Field.FINISHED_AT,
+    }
+)
+"""Whole numbers; times are microseconds. All others are texts."""
+
+
+class Comparison(StrEnum):
+    EQUAL = "="
+    LESS = "<"
+    AT_MOST = "<="
+    GREATER = ">"
+    AT_LEAST = ">="
+    CONTAINS = "~"
+    """of texts: these characters, somewhere"""
+
+
+Value: TypeAlias = str | int | float | bool | None
+Path: TypeAlias = tuple[str | int, ...]
+"""Where in a payload: names of objects' members, positions in arrays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """A column against a value. Texts with texts (None = empty), numbers with whole numbers or None."""
+
+    field: Field
+    comparison: Comparison
+    value: str | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InState:
+    """In this state at the moment of asking, derived ones included."""
+
+    state: State | Shown
+
+
+@dataclass(frozen=True, slots=True)
+class ComparePayload:
+    """What a JSON payload has at a path. What is not there compares as false, but equals None."""
+
+    path: Path
+    comparison: Comparison
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsText:
+    """A text somewhere in the errors, or in the errors or the payload as it is stored."""
+
+    text: str
+    in_payload: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    part: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Every part holds; without parts it does."""
+
+    parts: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """At least one part holds; without parts none does."""
+
+    parts: tuple[Condition, ...]
+
+
+Condition: TypeAlias = Compare | InState | ComparePayload | HoldsText | Not | AllOf | AnyOf
+
+ALWAYS: Final = AllOf(())
+NEVER: Final = AnyOf(())
+
+
+def all_of(*parts: Condition) -> Condition:
+    """``AllOf``, without what changes nothing."""
+    kept: list[Condition] = []
+    for part in parts:
+        if part == NEVER:
+            return NEVER
+        kept += part.parts if isinstance(part, AllOf) else [part]
+    return kept[0] if len(kept) == 1 else AllOf(tuple(kept))
+
+
+def any_of(*parts: Condition) -> Condition:
+    """``AnyOf``, without what changes nothing."""
+    kept: list[Condition] = []
+    for part in parts:
+        if part == ALWAYS:
+            return ALWAYS
+        kept += part.parts if isinstance(part, AnyOf) else [part]
+    return kept[0] if len(kept) == 1 else AnyOf(tuple(kept))
+
+
+def negate(part: Condition) -> Condition:
+    """``Not``, without what changes nothing."""
+    if part == ALWAYS:
+        return NEVER
+    if part == NEVER:
+        return ALWAYS
+    return part.part if isinstance(part, Not) else Not(part)
+
+
+def leaves(condition: Condition) -> Iterator[Compare | InState | ComparePayload | HoldsText]:
+    """What it asks of a job, whatever it makes of the answers."""
+    match condition:
+        case Not(part):
+            yield from leaves(part)
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from leaves(part)
+        case _:
+            yield condition
+
+
+def of_columns(condition: Condition) -> bool:
+    """Whether it can be told without a job's body and errors."""
+    return all(isinstance(leaf, Compare | InState) for leaf in leaves(condition))
+
+
+def holds(condition: Condition, job: JobRecord, now: int) -> bool:
+    """Whether it is true of this job. What looks into bodies and errors needs a record that has them."""
+    match condition:
+        case Compare(field, comparison, value):
+            return _compare_column(getattr(job, field), comparison, value, text=field.is_text)
+        case InState(state):
+            return in_state(job, state, now)
+        case ComparePayload(path, comparison, value):
+            return _compare_payload(job, path, comparison, value)
+        case HoldsText(text, in_payload):
+            return _holds_text(job, text, in_payload=in_payload)
+        case Not(part):
+            return not holds(part, job, now)
+        case AllOf(parts):
+            return all(holds(part, job, now) for part in parts)
+        case AnyOf(parts):
+            return any(holds(part, job, now) for part in parts)
+    assert_never(condition)
+
+
+def in_state(job: JobRecord, state: State | Shown, now: int) -> bool:
+    """Whether a job is in a state to filter by. ``retrying`` and ``delayed`` may both be true of one."""
+    match state:
+        case Shown.DELAYED:
+            return job.state is State.PENDING and not job.blocked and job.run_at > now
+        case Shown.RETRYING:
+            return job.state is State.PENDING and job.attempt > 0
+        case Shown.BLOCKED:
+            return job.state is State.PENDING and job.blocked > 0
+        case Shown.CLAIMED:
+            return job.state is State.RUNNING and job.started_at is None
+        case _:
+            return job.state is state
+
+
+def _compare_column(found: Any, comparison: Comparison, value: Any, *, text: bool) -> bool:
+    if text:
+        found, value = found or "", value or ""
+    if comparison is Comparison.EQUAL:
+        return bool(found == value)
+    if found is None or value is None:
+        return False
+    return _ordered(found, comparison, value)
+
+
+def _compare_payload(job: JobRecord, path: Path, comparison: Comparison, value: Value) -> bool:
+    found = _at(job, path)
+    if comparison is Comparison.EQUAL and value is None:
+        return found is None
+    if isinstance(found, str) and isinstance(value, str):
+        return found == value if comparison is Comparison.EQUAL else _ordered(found, comparison, value)
+    if isinstance(found, bool) or isinstance(value, bool):
+        return comparison is Comparison.EQUAL and found is value
+    if isinstance(found, int | float) and isinstance(value, int | float):
+        if comparison is Comparison.EQUAL:
+            return found == value
+        return comparison is not Comparison.CONTAINS and _ordered(found, comparison, value)
+    return False
+
+
+def _at(job: JobRecord, path: Path) -> Any:
+    if job.payload is None or job.format is not BodyFormat.JSON:
+        return None
+    found = payload.decode(job.payload)
+    for part in path:
+        if isinstance(found, dict) and isinstance(part, str):
+            found = found.get(part)
+        elif isinstance(found, list) and isinstance(part, int) and part < len(found):
+            found = found[part]
+        else:
+            return None
+    return found
+
+
+def _ordered(found: Any, comparison: Comparison, value: Any) -> bool:
+    match comparison:
+        case Comparison.EQUAL:
+            return bool(found == value)
+        case Comparison.LESS:
+            return bool(found < value)
+        case Comparison.AT_MOST:
+            return bool(found <= value)
+        case Comparison.GREATER:
+            return bool(found > value)
+        case Comparison.AT_LEAST:
+            return bool(found >= value)
+        case Comparison.CONTAINS:
+            return isinstance(found, str) and value in found
+    assert_never(comparison)
+
+
+def _holds_text(job: JobRecord, text: str, *, in_payload: bool) -> bool:
+    if in_payload and job.payload is not None and text.encode() in job.payload:
+        return True
+    if text in (job.error_summary or ""):
+        return True
+    return any(text in f"{kept.error.code}: {kept.error.message}" for kept in job.attempts)
