@@ -1,0 +1,175 @@
+"""``python -m bench.http``: enqueueing over HTTP beside a bare endpoint; reading at a million jobs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.environments import NotMeasured
+from bench.figures import percentile
+from bench.grounds import Grounds, Place
+from bench.http.programs import Asked, ask, call, make_key, serving
+from windlass import Windlass
+from windlass.ids import new_id
+from windlass.model import ClaimRequest, JobError, Lane, NewJob, Settlement
+from windlass.outcome import Completed, Failed
+
+BULK = 10_000
+BODY = {"task": "send_digest", "payload": {"user_id": "42", "note": "x" * 60}}
+SERVE = ["windlass.cli", "serve", "bench.http.served:app"]
+RULES = {"WINDLASS_ENQUEUE_RULE": "@request.auth.id != ''", "WINDLASS_MANAGE_RULE": "@request.auth.id != ''"}
+READS = (
+    "",
+    "?state=pending",
+    "?state=completed&limit=200",
+    "?state=failed",
+    "?state=running",
+    "?topic=topic-7",
+    "?task=job",
+    "?topic=topic-7&state=completed",
+    "?offset=5000",
+    "?where=state:failed%20topic:topic-7",
+    "?where=state:failed,cancelled",
+    "/stats",
+    "/topics",
+    "/tasks",
+    "/workers",
+    "/failures",
+    "/lanes",
+    "/questions",
+    "/audit",
+    "/keys",
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.http", description=__doc__)
+    parser.add_argument("--grounds", default="sqlite,postgres")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each run of wrk")
+    parser.add_argument("--rounds", type=int, default=3, help="bare and Windlass in turn, so many times")
+    parser.add_argument("--jobs", type=int, default=1_000_000, help="for the reads; 0 leaves them out")
+    options = parser.parse_args()
+    failed = False
+    with Grounds() as grounds:
+        for ground in options.grounds.split(","):
+            try:
+                with grounds.place(ground) as place:
+                    enqueueing(ground, place, options.seconds, options.rounds)
+                if options.jobs:
+                    with grounds.place(ground) as place:
+                        reading(ground, place, options.jobs, options.seconds)
+            except NotMeasured as error:
+                print(f"{ground}: not measured: {error}", file=sys.stderr)
+                failed = True
+    return int(failed)
+
+
+def enqueueing(ground: str, place: Place, seconds: float, rounds: int) -> None:
+    """Requests a second, each answered after its durable commit, beside an endpoint that does nothing."""
+    environment = {"WINDLASS_URL": place.url, **RULES}
+    script = f"""
+wrk.method = "POST"
+wrk.path = "/api/jobs/enqueue"
+wrk.headers["Content-Type"] = "application/json"
+wrk.headers["Authorization"] = "Bearer %s"
+wrk.body = [[{json.dumps(BODY)}]]
+"""
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        served = stack.enter_context(serving(SERVE, environment, "/healthz"))
+        key = make_key(place.url, "--tenant", "shop")
+        answer = json.dumps(call(served, "/api/jobs/enqueue", key, BODY))
+        words = ["uvicorn", "bench.http.served:bare", "--factory", "--http", "httptools", "--no-access-log"]
+        bare = stack.enter_context(
+            serving([*words, "--log-level", "warning"], {"BARE_ANSWER": answer, **environment}, "/")
+        )
+        told: dict[str, list[Asked]] = {"bare": [], "windlass": []}
+        for _ in range(rounds):
+            for name, address in (("bare", bare), ("windlass", served)):
+                told[name].append(ask(address, script % key, seconds, directory))
+    for name, runs in told.items():
+        rate = statistics.median(run.requests_per_second for run in runs)
+        p99 = statistics.median(run.p99_ms for run in runs)
+        p50 = statistics.median(run.p50_ms for run in runs)
+        errors = sum(run.errors for run in runs)
+        print(f"{ground} enqueue {name}: {rate:,.0f}/s p50 {p50:.1f} ms p99 {p99:.1f} ms errors {errors}")
+    parts = [
+        ours.requests_per_second / theirs.requests_per_second
+        for ours, theirs in zip(told["windlass"], told["bare"], strict=True)
+    ]
+    print(f"{ground} enqueue: {statistics.median(parts):.0%} of the bare endpoint", flush=True)
+
+
+def reading(ground: str, place: Place, jobs: int, seconds: float) -> None:
+    """By id at 64 connections, then every list and statistic, one at a time."""
+    began = time.perf_counter()
+    ids = asyncio.run(grow(place.url, jobs))
+    place.rest()
+    print(f"{ground}: {jobs:,} jobs made in {time.perf_counter() - began:.0f} s", flush=True)
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        address = stack.enter_context(serving(SERVE, {"WINDLASS_URL": place.url}, "/healthz"))
+        key = make_key(place.url, "--superuser")
+        chosen = ",".join(f'"{job_id}"' for job_id in random.sample(ids, min(len(ids), 10_000)))
+        script = f"""
+local ids = {{{chosen}}}
+wrk.headers["Authorization"] = "Bearer {key}"
+request = function() return wrk.format("GET", "/api/jobs/" .. ids[math.random(#ids)]) end
+"""
+        ask(address, script, min(seconds, 2.0), directory)
+        asked = ask(address, script, seconds, directory)
+        rate, p50, p99 = asked.requests_per_second, asked.p50_ms, asked.p99_ms
+        print(f"{ground} get: {rate:,.0f}/s p50 {p50:.1f} ms p99 {p99:.1f} ms errors {asked.errors}")
+        for path in READS:
+            times = []
+            for _ in range(20):
+                start = time.perf_counter()
+                call(address, f"/api/jobs{path}", key)
+                times.append(1000 * (time.perf_counter() - start))
+            p50, worst = percentile(times, 0.5), max(times)
+            print(f"{ground} GET /api/jobs{path}: p50 {p50:.1f} ms, worst of 20 {worst:.1f} ms", flush=True)
+
+
+async def grow(url: str, jobs: int) -> list[str]:
+    """So many jobs of all states in a hundred topics; ids of some of them."""
+    ids: list[str] = []
+    async with Windlass(url) as app:
+        store = app.store
+        for start in range(0, jobs, BULK):
+            new = [_new(f"topic-{number % 100}") for number in range(BULK)]
+            await store.enqueue(new)
+            ids += [str(job.id) for job in new[:: max(1, jobs // 20_000)]]
+            share = (start // BULK) % 10
+            if share >= 4:  # 40 % wait, 48 % are completed, 12 % failed in a hundred ways
+                lanes = tuple(Lane(f"topic-{number}", "job") for number in range(100))
+                for _ in range(BULK // 1000):
+                    claim = await store.claim(ClaimRequest("bench", lanes, 1000, 60))
+                    await store.settle(
+                        [_settlement(job.lease, number) for number, job in enumerate(claim.jobs)]
+                    )
+    return ids
+
+
+def _settlement(lease: object, number: int) -> Settlement:
+    if number % 5:
+        return Settlement(lease, Completed(b"1"), 0.01)  # type: ignore[arg-type]
+    error = JobError(
+        "handler_error", f"ValueError: order {number} of customer {number % 7} is not there", False
+    )
+    return Settlement(lease, Failed(error), 0.01)  # type: ignore[arg-type]
+
+
+def _new(topic: str) -> NewJob:
+    return NewJob(id=new_id(), topic=topic, task="job", payload=b'{"user_id": 42, "x": 1}', retention=1e6)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
