@@ -22,6 +22,7 @@ from windlass.errors import (
     InvalidInput,
     JobCancelled,
     JobFailed,
+    LimitExceeded,
     ResultTimeout,
 )
 from windlass.filters import JobFilters, check_filter
@@ -42,6 +43,7 @@ from windlass.registry import Registry
 from windlass.security import context_in_force, system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
 from windlass.stores import Store, StoreLimits, create_store
+from windlass.stores.protocol import MAX_ENQUEUE_BATCH
 from windlass.task import Task, TaskDecorator, encode_each
 from windlass.transaction import refuse_inside
 
@@ -136,6 +138,15 @@ class Windlass:
     def _connections_to(self, url: str) -> Connections:
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
         return Connections(create_store(url, clock=self.clock, limits=limits), self.settings)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody has it open on the running event loop."""
+        return self._connections.open_here()
+
+    async def ping(self) -> None:
+        """Ask the store for its time: raises when it is out of reach."""
+        await self.store.now()
 
     @property
     def store(self) -> Store:
@@ -245,6 +256,28 @@ class Windlass:
         All payloads are checked before the first is written; every 10,000 jobs are one transaction.
         """
         return await submit_many(self, encode_each(payloads, self._maker(task_or_topic, options)))
+
+    async def enqueue_together(
+        self, wanted: Iterable[tuple[str | Task[..., Any], Any, EnqueueOptions]]
+    ) -> list[Job[Any]]:
+        """Jobs of any tasks and topics, each a task or name, a payload and options; handles in order.
+
+        All of them are checked before the first is written, and all are written or none: at most 10,000.
+        """
+        jobs: list[NewJob] = []
+        for target, item, options in wanted:
+            try:
+                jobs.append(self._maker(target, options)(item))
+            except InvalidInput as error:
+                raise type(error)(f"job {len(jobs)} of enqueue_together (from 0): {error}") from None
+        if len(jobs) > MAX_ENQUEUE_BATCH:
+            raise LimitExceeded(f"{len(jobs):,} jobs together; the limit is {MAX_ENQUEUE_BATCH:,}")
+        if any(type(job.payload) is not bytes for job in jobs):
+            raise InvalidInput(
+                "a job of a task that is not durable cannot be written together with others; "
+                "enqueue it on its own"
+            )
+        return await submit_many(self, jobs)
 
     def _maker(self, target: str | Task[..., Any], options: EnqueueOptions) -> Callable[[Any], NewJob]:
         """How a payload becomes a job of this task or topic; the options are checked."""

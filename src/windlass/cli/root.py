@@ -33,6 +33,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "windlass.cli.demo.command:demo", "Try it", "Watch a queue at work, on a throw-away database."
     ),
     "worker": Entry("windlass.cli.worker:worker", "Run work", "Run the jobs of an app until stopped."),
+    "serve": Entry("windlass.cli.serve:serve", "Run work", "Serve the HTTP API of an app until stopped."),
     "enqueue": Entry("windlass.cli.enqueue:enqueue", "Run work", "Make a job, or many from a file."),
     "jobs": Entry(
         "windlass.cli.jobs.group:jobs", "Look and manage", "List, show, requeue, cancel and delete jobs."

@@ -1,0 +1,133 @@
+"""``windlass serve``: the HTTP API until stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Final
+
+import click
+
+from windlass.__about__ import __version__
+from windlass.app import Windlass
+from windlass.cli import failures, logs
+from windlass.cli.loading import load_app
+from windlass.cli.target import traceback_option
+from windlass.cli.terminal import examples
+from windlass.server import create_api
+from windlass.server.running import ApiServer, is_loopback, listen, url_of
+from windlass.urls import shown_url
+from windlass.worker.signals import stop_signals
+
+DEFAULT_PORT: Final = 8080
+
+_log = logging.getLogger("windlass.cli")
+
+
+@click.command(
+    epilog=examples(
+        "windlass serve myproject.jobs:app",
+        "windlass serve myproject.jobs:app --port 9000 --with-worker",
+        "windlass serve --url postgresql://localhost/jobs",
+    )
+)
+@click.argument("app_reference", metavar="[MODULE:APP]", required=False)
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Where to listen.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    metavar="NUMBER",
+    help="Where to listen; 0 is any that is free.",
+)
+@click.option("--with-worker", is_flag=True, help="Run the app's jobs in this process, too.")
+@click.option(
+    "--url",
+    metavar="URL",
+    help="Serve this store without knowing any tasks. Default: the app's, or as for every command.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(logs.LEVELS, case_sensitive=False),
+    help="Least important log lines to show. Default: info, or as the app sets up logging itself.",
+)
+@click.option("--log-json", is_flag=True, help="Write log lines as JSON, one object on a line.")
+@traceback_option
+@click.pass_context
+def serve(
+    ctx: click.Context,
+    /,
+    app_reference: str | None,
+    host: str,
+    port: int,
+    with_worker: bool,
+    url: str | None,
+    log_level: str | None,
+    log_json: bool,
+) -> None:
+    """Serve the HTTP API of an app until stopped.
+
+    MODULE:APP is where the app is: myproject.jobs:app. Without it the store of the settings is served with
+    no tasks known: for reading and managing jobs, and for enqueueing to allowed_topics.
+    The first Ctrl-C (or SIGTERM) lets requests finish, for a second and a half; a second one ends at once.
+    """
+    if app_reference is not None and url is not None:
+        raise click.UsageError("MODULE:APP and --url both name a store; give one of them", ctx)
+    if app_reference is None and with_worker:
+        raise click.UsageError("--with-worker runs an app's tasks; say which app: MODULE:APP", ctx)
+    app = load_app(app_reference) if app_reference is not None else Windlass(url)
+    logs.set_up(log_level, as_json=log_json)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # it tells of its own life what we tell
+    with listen(host, port) as listener:
+        _warn(app, host)
+        asyncio.run(_serve(app, listener, with_worker=with_worker))
+
+
+async def _serve(app: Windlass, listener: socket.socket, *, with_worker: bool) -> None:
+    api = create_api(app)
+    server = ApiServer(api, listener)
+    await api.open()
+    try:
+        await _first_superuser(app)
+        worker = app.worker_thread() if with_worker else None
+        if worker is not None:
+            await asyncio.to_thread(worker.start)
+        _log.info(
+            "windlass %s serves %s on %s%s",
+            __version__,
+            shown_url(app.settings.url),
+            url_of(listener),
+            " and runs jobs" if with_worker else "",
+        )
+        try:
+            await server.run_here()
+        finally:
+            if worker is not None:
+                hurried = server.force_exit
+                with stop_signals(worker.hurry, enabled=True):
+                    await asyncio.to_thread(worker.stop, now=hurried)
+        _log.info("stopped")
+    finally:
+        await api.close()
+
+
+async def _first_superuser(app: Windlass) -> None:
+    """The only time the password is shown: on the terminal, and in no log."""
+    made = await app.access.ensure_superuser()
+    if made is not None:
+        click.echo("The first superuser was made. This is the only time its password is shown:", err=True)
+        click.echo(f"  name      {made.name}\n  password  {made.password}", err=True)
+
+
+def _warn(app: Windlass, host: str) -> None:
+    settings = app.settings
+    for name in ("enqueue_rule", "manage_rule"):
+        if getattr(settings, name).strip() == "true":
+            failures.warn(f"{name} is true: whoever reaches this server may, without a key")
+    if not is_loopback(host):
+        failures.warn(
+            f"{host} can be reached from other machines, and this server speaks plain HTTP: put a proxy with "
+            "TLS in front of it, or keys and passwords can be read on the way"
+        )

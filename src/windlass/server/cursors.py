@@ -1,0 +1,51 @@
+"""Where a list goes on, as a text that tells nothing.
+
+A cursor is a job's number, and numbers are store-wide: they would tell a tenant how much others enqueue.
+So they go out scrambled under a secret, with a seal: a cursor somebody made up is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from typing import Final
+
+from windlass.server.problems import refused
+
+_SEAL_BYTES: Final = 12
+_NUMBER_BYTES: Final = 8
+
+
+class Cursors:
+    """Cursors of every server that knows the same secret."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def seal(self, number: int) -> str:
+        """A number as a text for clients. The seal is what the scramble is keyed by, so both fit or neither."""
+        plain = number.to_bytes(_NUMBER_BYTES, "big")
+        seal = self._digest(b"seal", plain)[:_SEAL_BYTES]
+        return base64.urlsafe_b64encode(seal + self._scramble(seal, plain)).decode("ascii").rstrip("=")
+
+    def open(self, text: str) -> int:
+        """The number; a text that none of these servers gave out is refused."""
+        try:
+            whole = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        except (ValueError, binascii.Error):
+            whole = b""
+        seal, hidden = whole[:_SEAL_BYTES], whole[_SEAL_BYTES:]
+        if len(hidden) == _NUMBER_BYTES:
+            plain = self._scramble(seal, hidden)
+            if hmac.compare_digest(self._digest(b"seal", plain)[:_SEAL_BYTES], seal):
+                return int.from_bytes(plain, "big")
+        raise refused("cursor is none that this server gave; start again without one", parameter="cursor")
+
+    def _scramble(self, seal: bytes, number: bytes) -> bytes:
+        mask = self._digest(b"mask", seal)[:_NUMBER_BYTES]
+        return bytes(a ^ b for a, b in zip(number, mask, strict=True))
+
+    def _digest(self, purpose: bytes, data: bytes) -> bytes:
+        return hmac.digest(self._secret, purpose + data, hashlib.sha256)

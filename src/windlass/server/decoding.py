@@ -1,0 +1,99 @@
+"""Queries and bodies as their types, or a problem that points at what is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Struct
+
+from windlass.names import shorten, suggest
+from windlass.payload import MAX_DEPTH
+from windlass.server.problems import MALFORMED_JSON, Problem, refused
+
+S = TypeVar("S", bound=Struct)
+
+MAX_PARAMETERS: Final = 50
+
+_located = re.compile(r"(?P<what>.*) - at `\$(?P<path>.*)`", re.DOTALL)
+_field = re.compile(r"Object (?P<how>contains unknown|missing required) field `(?P<name>.*)`", re.DOTALL)
+_steps = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+
+
+def decode_body(decoder: msgspec.json.Decoder[S], body: bytes) -> S:
+    """A body as the decoder's type."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        detail, pointer = _explain(str(error))
+        raise refused(detail + _hint(detail, decoder.type), pointer=f"#{pointer}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Problem(MALFORMED_JSON, f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise Problem(
+            MALFORMED_JSON, f"the body is nested too deep; payloads may have {MAX_DEPTH} levels"
+        ) from None
+
+
+def decode_query(kind: type[S], query: bytes) -> S:
+    """A query string as this type. A parameter that is given twice, or that there is not, is refused."""
+    if not query:
+        return _convert(kind, {})
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"),
+            keep_blank_values=True,
+            max_num_fields=MAX_PARAMETERS,
+            encoding="utf-8",
+            errors="strict",
+        )
+    except UnicodeDecodeError:
+        raise refused("the query is not UTF-8 in percent-encoding", parameter="") from None
+    except ValueError:
+        raise refused(f"the query has more than {MAX_PARAMETERS} parameters", parameter="") from None
+    given: dict[str, str] = {}
+    for name, value in pairs:
+        if name in given:
+            raise refused(f"{shorten(name)} is given twice; give it once", parameter=name)
+        given[name] = value
+    return _convert(kind, given)
+
+
+def _convert(kind: type[S], given: Mapping[str, str]) -> S:
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        detail, pointer = _explain(str(error))
+        name = pointer.removeprefix("/")
+        if name in given and "unknown" not in detail:
+            detail = f"{name} is {shorten(given[name])}: {detail}"
+        raise refused(detail + _hint(detail, kind), parameter=name) from None
+
+
+def _explain(message: str) -> tuple[str, str]:
+    """What msgspec found, and where as a JSON pointer."""
+    located = _located.fullmatch(message)
+    what, path = (located["what"], located["path"]) if located else (message, "")
+    pointer = "".join(f"/{_escaped(name or index)}" for name, index in _steps.findall(path))
+    about = _field.fullmatch(what)
+    if about:
+        pointer += f"/{_escaped(about['name'])}"
+        if about["how"] == "missing required":
+            return f"{about['name']} is missing", pointer
+        return f"{shorten(about['name'])} is unknown here and cannot be set", pointer
+    return what[:1].lower() + what[1:].replace("`", ""), pointer
+
+
+def _hint(detail: str, kind: Any) -> str:
+    if "unknown" not in detail:
+        return ""
+    names = [field.encode_name for field in msgspec.structs.fields(kind)]
+    name = detail.partition(" ")[0].strip("'\"")
+    return suggest(name, names) or f"; possible are {', '.join(names) or 'none'}"
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,331 @@
+"""Jobs come in: one, or up to a thousand together."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+from uuid import UUID
+
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
+
+from windlass.clock import to_datetime
+from windlass.errors import HandlerNotFound, InvalidInput, NotPermitted
+from windlass.job import Job
+from windlass.names import shorten, suggest
+from windlass.options import MAX_PRIORITY, EnqueueOptions
+from windlass.retry import Retry
+from windlass.security import SecurityContext, acting_as
+from windlass.server.gate import refusal
+from windlass.server.problems import (
+    BACKPRESSURE,
+    HANDLER_NOT_FOUND,
+    LIMIT_EXCEEDED,
+    Problem,
+    problem_of,
+    refused,
+)
+from windlass.server.request import Request
+from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
+from windlass.settings import LONGEST, MAX_COUNT
+
+MAX_TOGETHER: Final = 1000
+"""Most jobs of one request."""
+
+Topic: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,200}$", description="The lane it waits in.")]
+TaskName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
+Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST)]
+Wait: TypeAlias = Annotated[float, Meta(ge=0.001, le=LONGEST)]
+Attempts: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
+Retries: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_COUNT - 1)]
+Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
+
+
+class ExponentialRetry(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="exponential"):
+    """Wait ``initial`` seconds, then ``factor`` times longer each time."""
+
+    initial: Seconds = 1.0
+    factor: Annotated[float, Meta(ge=1, le=1000)] = 2.0
+    maximum: Seconds = 30.0
+    jitter: bool = True
+
+
+class QuadraticRetry(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="quadratic"):
+    """Wait n² times ``unit`` seconds after attempt n."""
+
+    unit: Seconds = 60.0
+    maximum: Seconds = 86_400.0
+    jitter: bool = True
+
+
+class FixedRetry(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="fixed"):
+    """Wait the same every time."""
+
+    delay: Seconds
+    jitter: bool = True
+
+
+class SequenceRetry(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="sequence"):
+    """Wait these times in turn; the last one repeats."""
+
+    delays: Annotated[list[Seconds], Meta(min_length=1, max_length=100)]
+    jitter: bool = True
+
+
+RetryBody: TypeAlias = ExponentialRetry | QuadraticRetry | FixedRetry | SequenceRetry
+
+
+class EnqueueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job to make, for a task or for whoever takes jobs of a topic.
+
+    ``runAt``, ``maxRetries``, ``max_retries`` (attempts after the first), ``maxAttempts``,
+    ``correlationId`` and ``onDuplicate`` are other names, for programs that use them.
+    """
+
+    topic: Topic | UnsetType = UNSET
+    task: TaskName | UnsetType = UNSET
+    payload: Any = None
+    format: Literal["json", "bytes"] = "json"
+    run_at: Moment | None | UnsetType = UNSET
+    delay: Seconds | None | UnsetType = UNSET
+    priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | UnsetType = UNSET
+    max_attempts: Attempts | None | UnsetType = UNSET
+    key: Text | None | UnsetType = UNSET
+    until: Literal["pruned", "finished"] | UnsetType = UNSET
+    on_duplicate: Literal["keep", "replace"] | UnsetType = UNSET
+    correlation_id: Text | None | UnsetType = UNSET
+    timeout: Wait | None | UnsetType = UNSET
+    retry: RetryBody | None | UnsetType = UNSET
+    expires: Wait | None | UnsetType = UNSET
+    runAt: Moment | None | UnsetType = UNSET
+    maxRetries: Retries | UnsetType = UNSET
+    max_retries: Retries | UnsetType = UNSET
+    maxAttempts: Attempts | None | UnsetType = UNSET
+    correlationId: Text | None | UnsetType = UNSET
+    onDuplicate: Literal["keep", "replace"] | UnsetType = UNSET
+
+
+_ALIASES: Final = {
+    "runAt": "run_at",
+    "maxAttempts": "max_attempts",
+    "correlationId": "correlation_id",
+    "onDuplicate": "on_duplicate",
+    "maxRetries": "max_attempts",
+    "max_retries": "max_attempts",
+}
+_NO_OPTIONS: Final = frozenset({"topic", "task", "payload", "format"})
+_FIELDS: Final = tuple(
+    field.name for field in structs.fields(EnqueueBody) if field.name not in _NO_OPTIONS
+)
+
+
+class EnqueuedJob(Struct, frozen=True, kw_only=True):
+    """The job that was made, or the one that holds the key."""
+
+    id: UUID
+    topic: str
+    task: str
+    state: str
+    status: str
+    run_at: datetime
+    created: datetime
+    created_at: datetime
+    duplicate: bool
+    replaced: bool
+
+
+class EnqueueManyBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Jobs to make, all of them or none."""
+
+    jobs: Annotated[list[EnqueueBody], Meta(min_length=1, max_length=MAX_TOGETHER)]
+
+
+class EnqueuedJobs(Struct, frozen=True):
+    """The jobs that were made, in the order they were given."""
+
+    items: tuple[EnqueuedJob, ...]
+
+
+async def enqueue(request: Request[Nothing, EnqueueBody]) -> Answer:
+    body = request.body
+    options = options_of(body, "#")
+    _add_headers(request, options)
+    name = target_of(request, body, options, "#")
+    with acting_as(_context(request)):
+        job = await request.app.enqueue(name, _payload(body, "#"), **options)
+    location = f"{request.root}{ROOT}/{job.id}".encode()
+    return Answer(_enqueued(job), 200 if job.duplicate else 201, ((b"location", location),))
+
+
+async def enqueue_many(request: Request[Nothing, EnqueueManyBody]) -> Answer:
+    if b"idempotency-key" in request.headers:
+        raise refused("Idempotency-Key is for one job; give each job of enqueue-many a key of its own")
+    wanted = []
+    for index, body in enumerate(request.body.jobs):
+        pointer = f"#/jobs/{index}"
+        try:
+            options = options_of(body, pointer)
+            name = target_of(request, body, options, pointer)
+        except (InvalidInput, HandlerNotFound) as error:
+            raise _located(error, pointer) from None
+        wanted.append((name, _payload(body, pointer), options))
+    with acting_as(_context(request)):
+        jobs = await request.app.enqueue_together(wanted)
+    return Answer(EnqueuedJobs(tuple(_enqueued(job) for job in jobs)), 201)
+
+
+def options_of(body: EnqueueBody, pointer: str) -> EnqueueOptions:
+    """What the body says about the job, under the names of the Python API."""
+    options: dict[str, Any] = {}
+    for name in _FIELDS:
+        value = getattr(body, name)
+        if value is UNSET:
+            continue
+        meant = _ALIASES.get(name, name)
+        if meant in options:
+            raise refused(f"{name} says the same as another field; give one of them", pointer=f"{pointer}/{name}")
+        if name in {"maxRetries", "max_retries"}:
+            value += 1
+        elif name == "retry" and value is not None:
+            value = _retry(value)
+        options[meant] = value
+    return cast("EnqueueOptions", options)  # the app checks every value
+
+
+def target_of(
+    request: Request[Any, Any], body: EnqueueBody, options: EnqueueOptions, pointer: str
+) -> str:
+    """The task or topic by name, when this caller may enqueue there."""
+    registry = request.app.registry
+    if body.task is not UNSET:
+        task = registry.named(body.task)
+        if task is None:
+            known = suggest(body.task, registry.tasks)
+            raise HandlerNotFound(f"there is no task {shorten(body.task)}{known}; GET {ROOT}/tasks lists them")
+        name, topic = task.name, task.topic if body.topic is UNSET else body.topic
+        if body.topic is not UNSET:
+            options["topic"] = body.topic
+    elif body.topic is not UNSET:
+        name = topic = body.topic
+        task = registry.resolve(topic, "")
+        if task is not None:
+            topic = task.topic
+    else:
+        raise refused("task and topic are both missing; give one of them", pointer=f"{pointer}/topic")
+    if task is not None and not task.durable:
+        raise refused(
+            f"task {task.name!r} is not durable: its jobs run in the process that enqueues them; "
+            "enqueue it from the program that is to run it",
+            pointer=f"{pointer}/{'topic' if body.task is UNSET else 'task'}",
+        )
+    try:
+        request.api.gate.access.check_enqueue(
+            request.caller, topic=topic, task=None if task is None else task.name, body=_seen_by_rules(body)
+        )
+    except NotPermitted as error:
+        raise refusal(request.caller, error) from None
+    return name
+
+
+def _seen_by_rules(body: EnqueueBody) -> Mapping[str, Any]:
+    """What a rule finds under ``@request.body``: the fields that were given."""
+    return {name: value for name, value in structs.asdict(body).items() if value is not UNSET}
+
+
+def _add_headers(request: Request[Any, Any], options: EnqueueOptions) -> None:
+    key = request.header(b"idempotency-key")
+    if key is not None:
+        if options.get("key") not in {None, key}:
+            raise refused("Idempotency-Key and key differ; give one of them", pointer="#/key")
+        options["key"] = key
+    correlation = request.header(b"x-correlation-id")
+    if correlation is not None and options.get("correlation_id") is None:
+        options["correlation_id"] = correlation
+
+
+def _context(request: Request[Any, Any]) -> SecurityContext | None:
+    return request.context
+
+
+def _payload(body: EnqueueBody, pointer: str) -> Any:
+    if body.format == "json":
+        return body.payload
+    try:
+        return base64.b64decode(body.payload, validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        raise refused(
+            "format is bytes, so payload has to be text in base64", pointer=f"{pointer}/payload"
+        ) from None
+
+
+def _retry(body: RetryBody) -> Retry:
+    match body:
+        case ExponentialRetry():
+            return Retry.exponential(
+                body.initial, factor=body.factor, maximum=body.maximum, jitter=body.jitter
+            )
+        case QuadraticRetry():
+            return Retry.quadratic(body.unit, maximum=body.maximum, jitter=body.jitter)
+        case FixedRetry():
+            return Retry.fixed(body.delay, jitter=body.jitter)
+        case SequenceRetry():
+            return Retry.sequence(body.delays, jitter=body.jitter)
+
+
+def _enqueued(job: Job[Any]) -> EnqueuedJob:
+    record = job.record
+    state = str(record.state)
+    created = to_datetime(record.created_at)
+    return EnqueuedJob(
+        id=record.id,
+        topic=record.topic,
+        task=record.task,
+        state=state,
+        status=state,
+        run_at=to_datetime(record.run_at),
+        created=created,
+        created_at=created,
+        duplicate=job.duplicate,
+        replaced=job.replaced,
+    )
+
+
+def _located(error: Exception, pointer: str) -> Problem:
+    problem = problem_of(error)
+    inner = refused(problem.detail, pointer=pointer)
+    return Problem(problem.kind, problem.detail, errors=inner.errors, headers=())
+
+
+_PROBLEMS: Final = (HANDLER_NOT_FOUND, LIMIT_EXCEEDED, BACKPRESSURE)
+
+ROUTES: Final = (
+    Route(
+        method="POST",
+        path=f"{ROOT}/enqueue",
+        name="enqueue",
+        summary="Make a job",
+        permission=Permission.ENQUEUE,
+        handler=enqueue,
+        body=EnqueueBody,
+        answers={201: EnqueuedJob, 200: EnqueuedJob},
+        problems=_PROBLEMS,
+        parameters={
+            "Idempotency-Key": "The job's key, for clients that send it as a header.",
+            "X-Correlation-ID": "The job's correlation id, unless the body has one.",
+        },
+    ),
+    Route(
+        method="POST",
+        path=f"{ROOT}/enqueue-many",
+        name="enqueue_many",
+        summary="Make up to 1,000 jobs, all of them or none",
+        permission=Permission.ENQUEUE,
+        handler=enqueue_many,
+        body=EnqueueManyBody,
+        answers={201: EnqueuedJobs},
+        problems=_PROBLEMS,
+    ),
+)

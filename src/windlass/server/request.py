@@ -1,0 +1,71 @@
+"""One request, as a handler sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from windlass.access.caller import Caller, Scope
+from windlass.app import Windlass
+from windlass.security import SecurityContext
+
+if TYPE_CHECKING:
+    from windlass.server.app import Api
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+
+
+class Request(Generic[Q, B]):
+    """Who asks for what. ``context`` is in force already while the handler runs."""
+
+    __slots__ = ("api", "body", "caller", "context", "headers", "path", "query", "receive", "scope", "send")
+
+    def __init__(
+        self,
+        api: Api,
+        scope: Mapping[str, Any],
+        headers: Mapping[bytes, bytes],
+        caller: Caller,
+        context: SecurityContext | None,
+        path: Mapping[str, Any],
+        query: Q,
+        body: B,
+        receive: Any,
+        send: Any,
+    ) -> None:
+        self.api = api
+        self.scope = scope
+        self.headers = headers
+        self.caller = caller
+        self.context = context
+        self.path = path
+        self.query = query
+        self.body = body
+        self.receive = receive
+        self.send = send
+
+    @property
+    def app(self) -> Windlass:
+        return self.api.app
+
+    @property
+    def root(self) -> str:
+        """Where the API is mounted, for addresses in answers."""
+        return str(self.scope.get("root_path", ""))
+
+    @property
+    def address(self) -> str | None:
+        """Where the request came from, for the audit log."""
+        client = self.scope.get("client")
+        return None if client is None else str(client[0])
+
+    @property
+    def manages(self) -> bool:
+        """Whether the caller may see bodies and tracebacks, which are for those who manage jobs."""
+        return self.caller.superuser or Scope.MANAGE in self.caller.scopes
+
+    def header(self, name: bytes) -> str | None:
+        """A header's text; None where there is none, or nothing in it."""
+        value = self.headers.get(name)
+        return value.decode("latin-1").strip() or None if value is not None else None

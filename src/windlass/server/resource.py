@@ -1,0 +1,119 @@
+"""One path and its methods: from a request to its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from windlass.security import acting_as
+from windlass.server.decoding import decode_body, decode_query
+from windlass.server.problems import METHOD_NOT_ALLOWED, REQUEST_TIMEOUT, TIMED_OUT, Problem
+from windlass.server.request import Request
+from windlass.server.route import Nothing, Route
+from windlass.server.transport import check_media_type, closing, read_body, respond
+
+if TYPE_CHECKING:
+    from windlass.server.app import Api
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+_NOTHING = Nothing()
+
+
+class Resource:
+    """What is at one path. An ASGI application, for Starlette's router."""
+
+    def __init__(self, api: Api, routes: Mapping[str, Route]) -> None:
+        self._operations = {method: Operation(api, route) for method, route in routes.items()}
+        if "GET" in self._operations:
+            self._operations["HEAD"] = self._operations["GET"]
+        self._allow = ", ".join(sorted(self._operations)).encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        operation = self._operations.get(scope["method"])
+        if operation is None:
+            raise Problem(
+                METHOD_NOT_ALLOWED,
+                f"{scope['method'][:20]} is not possible here; possible are {self._allow.decode()}",
+                headers=((b"allow", self._allow),),
+            )
+        await operation.serve(scope, receive, send)
+
+
+class Operation:
+    """One route, ready to serve: its decoder is made, and what it never needs is known."""
+
+    def __init__(self, api: Api, route: Route) -> None:
+        self._api = api
+        self._route = route
+        self._decoder = route.decoder
+        self._plain_query = route.query is Nothing
+        self._permission = route.permission
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route, api = self._route, self._api
+        headers: dict[bytes, bytes] = scope["windlass.headers"]
+        caller = await api.gate.caller(headers, changing=route.changes)
+        context = api.gate.context(caller, self._permission, scope["method"])
+        query_string = scope["query_string"]
+        if self._plain_query and not query_string:
+            query: Any = _NOTHING
+        else:
+            query = decode_query(route.query, query_string)
+        if route.stream:
+            request = Request(
+                api, scope, headers, caller, context, scope["path_params"], query, None, receive, send
+            )
+            with acting_as(context):
+                await route.handler(request)
+            return
+        seconds = api.app.settings.request_seconds
+        if route.seconds is not None:
+            seconds += route.seconds(query)
+        reading = self._decoder is not None
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                body: Any = None
+                if self._decoder is not None:
+                    raw = await read_body(receive, headers, api.app.settings.max_request_bytes)
+                    reading = False
+                    if raw or route.body_required:
+                        check_media_type(headers)
+                        body = decode_body(self._decoder, raw)
+                    else:
+                        body = decode_body(self._decoder, b"{}")
+                request = Request(
+                    api, scope, headers, caller, context, scope["path_params"], query, body, receive, send
+                )
+                with acting_as(context):
+                    answer = await route.handler(request)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise _too_slow(seconds, reading=reading) from None
+        content = answer.body
+        body_bytes = content if type(content) is bytes else b"" if content is None else _encode(content)
+        await respond(
+            send,
+            answer.status,
+            body_bytes,
+            answer.media_type,
+            answer.headers,
+            head=scope["method"] == "HEAD",
+        )
+
+
+def _too_slow(seconds: float, *, reading: bool) -> Problem:
+    if reading:
+        return closing(
+            Problem(REQUEST_TIMEOUT, f"the body did not arrive within {seconds:g} s (request_seconds)")
+        )
+    return Problem(
+        TIMED_OUT,
+        f"the request took longer than {seconds:g} s (request_seconds); what it asked for may have been done",
+    )
+
+

@@ -1,0 +1,53 @@
+"""The route table: everything the server answers, in the order paths are looked for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from windlass.server import (
+    enqueueing,
+    health,
+    jobs,
+    metrics,
+    openapi,
+    statistics,
+    tasks,
+    topics,
+    workers,
+)
+from windlass.server.request import Request
+from windlass.server.route import Answer, Nothing, Permission, Route
+
+_document: list[bytes] = []  # made when it is first asked for
+
+
+async def describe(request: Request[Nothing, None]) -> Answer:
+    del request
+    if not _document:
+        _document.append(msgspec.json.encode(openapi.document(ROUTES)))
+    return Answer(_document[0])
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    *enqueueing.ROUTES,
+    *jobs.ROUTES,
+    *statistics.ROUTES,
+    *topics.ROUTES,
+    *tasks.ROUTES,
+    *workers.ROUTES,
+    *health.ROUTES,
+    *metrics.ROUTES,
+    Route(
+        method="GET",
+        path="/openapi.json",
+        name="openapi",
+        summary="This API as an OpenAPI 3.1 document",
+        permission=Permission.PUBLIC,
+        handler=describe,
+        answers={200: None},
+        tag="operating",
+    ),
+)
+"""Every route. Frequent ones first: a path is compared with one after the other."""

@@ -1,0 +1,90 @@
+"""Serving the API from a process of its own: a uvicorn that ends when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+
+from windlass.errors import ConfigurationError
+from windlass.server.app import Api
+
+LAST_SECONDS: Final = 1.5
+"""How long requests may finish after a signal to stop; what waits or streams is told to end at once."""
+KEEP_ALIVE_SECONDS: Final = 65
+"""How long an idle connection is kept: a little longer than load balancers do, so that they close it."""
+OTHER_CONNECTIONS: Final = 2000
+"""Connections beside event streams; more are answered with 503."""
+
+
+class ApiServer(uvicorn.Server):
+    """One API on one socket. The first signal ends it in order, the second at once."""
+
+    def __init__(self, api: Api, listener: socket.socket) -> None:
+        self._api = api
+        self._listener = listener
+        self._running_loop: asyncio.AbstractEventLoop | None = None
+        super().__init__(
+            uvicorn.Config(
+                api,
+                http="httptools",
+                ws="none",
+                lifespan="on",
+                access_log=False,  # it would write down query strings
+                server_header=False,
+                log_config=None,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=LAST_SECONDS,  # type: ignore[arg-type]  # any number of seconds
+                limit_concurrency=api.app.settings.max_event_streams + OTHER_CONNECTIONS,
+                proxy_headers=False,  # whoever connects could claim any address
+            )
+        )
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called by a signal. Not remembered: uvicorn would raise it again after an orderly end."""
+        del sig, frame
+        if self._running_loop is not None:
+            self._running_loop.call_soon_threadsafe(self.stop)  # also wakes a loop that sleeps
+
+    def stop(self) -> None:
+        """End in order; asked again, at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self._api.closing.set()
+
+    async def run_here(self) -> None:
+        """Serve until stopped, on the running event loop."""
+        self._running_loop = asyncio.get_running_loop()
+        await self.serve(sockets=[self._listener])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket to serve on, taken before anything else is started. Port 0 is any that is free."""
+    try:
+        return socket.create_server((host, port), family=_family(host), backlog=2048)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}; choose another with --host and "
+            "--port"
+        ) from None
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where a socket is reached."""
+    address: Any = listener.getsockname()
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    return f"http://{host}:{address[1]}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+

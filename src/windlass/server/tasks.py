@@ -1,0 +1,65 @@
+"""The tasks this server knows, with the schemas of their payloads."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from windlass.server.request import Request
+from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
+from windlass.task import Task
+
+
+class TaskShape(Struct, frozen=True, kw_only=True):
+    """A task, what its jobs get when nothing else is said, and what its payload looks like."""
+
+    name: str
+    topic: str
+    aliases: tuple[str, ...]
+    description: str | None
+    durable: bool
+    max_attempts: int | None
+    timeout: float | None
+    priority: int
+    payload_schema: dict[str, Any] | None
+
+
+class TaskList(Struct, frozen=True):
+    """The tasks by name; what a process of the app's has registered is what there is."""
+
+    items: tuple[TaskShape, ...]
+    total: int
+
+
+async def list_tasks(request: Request[Nothing, None]) -> Answer:
+    tasks = sorted(request.app.registry, key=lambda task: task.name)
+    return Answer(TaskList(tuple(_shape(task) for task in tasks), len(tasks)))
+
+
+def _shape(task: Task[..., Any]) -> TaskShape:
+    return TaskShape(
+        name=task.name,
+        topic=task.topic,
+        aliases=task.aliases,
+        description=task.__doc__,
+        durable=task.durable,
+        max_attempts=task.defaults["max_attempts"],
+        timeout=task.defaults["timeout"],
+        priority=task.defaults["priority"],
+        payload_schema=task.json_schema() if task.durable else None,
+    )
+
+
+ROUTES: Final = (
+    Route(
+        method="GET",
+        path=f"{ROOT}/tasks",
+        name="list_tasks",
+        summary="The tasks of the app, with the schemas of their payloads",
+        permission=Permission.READ,
+        handler=list_tasks,
+        answers={200: TaskList},
+        tag="tasks",
+    ),
+)
