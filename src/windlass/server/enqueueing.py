@@ -34,7 +34,9 @@ from windlass.settings import LONGEST, MAX_COUNT
 MAX_TOGETHER: Final = 1000
 """Most jobs of one request."""
 
-Topic: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,200}$", description="The lane it waits in.")]
+Topic: TypeAlias = Annotated[
+    str, Meta(pattern=r"^[A-Za-z0-9_-]{1,200}$", description="The lane it waits in.")
+]
 TaskName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST)]
@@ -117,9 +119,7 @@ _ALIASES: Final = {
     "max_retries": "max_attempts",
 }
 _NO_OPTIONS: Final = frozenset({"topic", "task", "payload", "format"})
-_FIELDS: Final = tuple(
-    field.name for field in structs.fields(EnqueueBody) if field.name not in _NO_OPTIONS
-)
+_FIELDS: Final = tuple(field.name for field in structs.fields(EnqueueBody) if field.name not in _NO_OPTIONS)
 
 
 class EnqueuedJob(Struct, frozen=True, kw_only=True):
@@ -186,7 +186,9 @@ def options_of(body: EnqueueBody, pointer: str) -> EnqueueOptions:
             continue
         meant = _ALIASES.get(name, name)
         if meant in options:
-            raise refused(f"{name} says the same as another field; give one of them", pointer=f"{pointer}/{name}")
+            raise refused(
+                f"{name} says the same as another field; give one of them", pointer=f"{pointer}/{name}"
+            )
         if name in {"maxRetries", "max_retries"}:
             value += 1
         elif name == "retry" and value is not None:
@@ -195,16 +197,16 @@ def options_of(body: EnqueueBody, pointer: str) -> EnqueueOptions:
     return cast("EnqueueOptions", options)  # the app checks every value
 
 
-def target_of(
-    request: Request[Any, Any], body: EnqueueBody, options: EnqueueOptions, pointer: str
-) -> str:
+def target_of(request: Request[Any, Any], body: EnqueueBody, options: EnqueueOptions, pointer: str) -> str:
     """The task or topic by name, when this caller may enqueue there."""
     registry = request.app.registry
     if body.task is not UNSET:
         task = registry.named(body.task)
         if task is None:
             known = suggest(body.task, registry.tasks)
-            raise HandlerNotFound(f"there is no task {shorten(body.task)}{known}; GET {ROOT}/tasks lists them")
+            raise HandlerNotFound(
+                f"there is no task {shorten(body.task)}{known}; GET {ROOT}/tasks lists them"
+            )
         name, topic = task.name, task.topic if body.topic is UNSET else body.topic
         if body.topic is not UNSET:
             options["topic"] = body.topic

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Hashable
 from typing import Any, Final
 
 from windlass.app import Windlass
-from windlass.errors import Backpressure, WindlassError
+from windlass.errors import Backpressure
 from windlass.server.events.listener import HEARTBEAT_SECONDS, Credential, Listener
 from windlass.server.events.ring import Ring
 from windlass.server.events.view import Wish
@@ -24,6 +24,9 @@ PULSE_SECONDS: Final = 1.0
 """How often it is looked for who has not been sent anything for a while."""
 CHECK_SECONDS: Final = 5.0
 """How often it is asked whether a credential is still good."""
+
+LAST_SECONDS: Final = 0.5
+"""How long a client may take to be told that the server shuts down."""
 
 GOOD_BYE: Final = "the server is shutting down"
 NOT_GOOD: Final = "the key, token or session is no longer good"
@@ -164,9 +167,9 @@ class Broadcast:
         for name, credential in credentials.items():
             try:
                 good = await credential.still_good()
-            except WindlassError as error:  # the store is away: nobody can tell, and nothing can be heard
-                logger.warning("whether credentials are still good cannot be looked up: %s", error)
-                return
+            except Exception as error:  # nobody can tell: the store is away, say, and nothing can be heard
+                logger.warning("whether a credential is still good cannot be looked up: %s", error)
+                continue
             if not good:
                 for listener in [one for one in self.listeners if one.credential.name == name]:
                     listener.end(NOT_GOOD)
@@ -175,4 +178,8 @@ class Broadcast:
         await self._closing.wait()
         for listener in self.listeners:
             listener.end(GOOD_BYE)
+        await asyncio.sleep(LAST_SECONDS)
+        for listener in list(self.listeners):
+            if listener.cut is not None:
+                listener.cut()
         await asyncio.Event().wait()  # until the last has left

@@ -40,6 +40,7 @@ class Listener:
         self.position = ring.head
         self.heard_at = 0.0  # on the event loop's clock, when something was last sent
         self.ending: str | None = None  # why it ends, once it does
+        self.cut: Callable[[], None] | None = None  # ends a connection that cannot be ended in order
         self.topics: WatchedTopics | None = None
         self.jobs: list[WatchedJob] = []
         self._ring = ring
@@ -83,7 +84,7 @@ class Listener:
             words.append(self._own("reset", encode(_RESET)))
         for watched in self.jobs:
             if (job := watched.job) is not None:
-                told = job_event(job, list(job.timeline), inside=self.wish.view.inside)
+                told = job_event(job, list(job.timeline), superuser=self.wish.view.superuser)
                 words.append(self._own("job", told))
         return b"".join(words)
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any, Final
 
 from starlette.types import Receive, Send
 
+from windlass.server.connection import Connection
 from windlass.server.events.broadcast import Broadcast
 from windlass.server.events.listener import HEARTBEAT_SECONDS, Listener
+from windlass.server.transport import SECURITY_HEADERS
 
 WRITE_SECONDS: Final = 10.0
 """How long a client may take to make room for what is sent to it."""
 MAX_REQUEST_BYTES: Final = 64 * 1024
 """A body means nothing here. One larger than this ends the stream."""
+
+HEADERS: Final = (
+    *SECURITY_HEADERS,
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"x-accel-buffering", b"no"),  # proxies that collect answers before they pass them on
+)
 
 logger = logging.getLogger(__name__)
 
@@ -25,35 +32,32 @@ class Stalled(Exception):
 
 
 class Stream:
-    """Sends a listener what it is to hear. ``cut`` ends a connection that would not be drained."""
+    """Sends a listener what it is to hear."""
 
-    def __init__(
-        self, broadcast: Broadcast, listener: Listener, send: Send, cut: Callable[[], None] | None
-    ) -> None:
-        self._broadcast = broadcast
+    def __init__(self, listener: Listener, send: Send, connection: Connection | None) -> None:
         self._listener = listener
         self._send = send
-        self._cut = cut
+        self._connection = connection
+        if connection is not None:
+            connection.carry_a_stream()
+            listener.cut = connection.cut
 
-    async def run(
-        self, receive: Receive, headers: list[tuple[bytes, bytes]], last_event_id: str | None
-    ) -> None:
-        """Until the client goes, or everything is told, or the server ends."""
-        listener = self._listener
-        gone = asyncio.create_task(_wait_for_the_end(receive, listener), name="windlass-events-stream")
+    async def run(self, broadcast: Broadcast, receive: Receive, last_event_id: str | None) -> None:
+        """Until the client goes, everything is told, or the server ends."""
+        gone = asyncio.create_task(_wait_for_the_end(receive, self._listener), name="windlass-events-stream")
         try:
-            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+            await self._send({"type": "http.response.start", "status": 200, "headers": [*HEADERS]})
             await self._follow(last_event_id)
             if not gone.done():
                 await self._write(b"", last=True)
         except Stalled:
             logger.info("an event stream was ended: its client took nothing for %g s", WRITE_SECONDS)
-            if self._cut is not None:
-                self._cut()
+            if self._connection is not None:
+                self._connection.cut()
                 await asyncio.wait((gone,), timeout=1.0)  # so that the server has seen it, too
         finally:
             gone.cancel()
-            await self._broadcast.leave(listener)
+            await broadcast.leave(self._listener)
 
     async def _follow(self, last_event_id: str | None) -> None:
         listener = self._listener
@@ -69,8 +73,8 @@ class Stream:
             if listener.over:
                 await self._write(listener.farewell())
                 return
-            if listener.ending is not None:
-                await self._write(b": %s\n\n" % listener.ending.encode())
+            if listener.ending is not None or (self._connection is not None and self._connection.lost):
+                await self._write(b": %s\n\n" % (listener.ending or "").encode())
                 return
             if now() - listener.heard_at >= HEARTBEAT_SECONDS:
                 text = listener.heartbeat()

@@ -20,7 +20,7 @@ class View:
 
     tenant: str | None  # None: everybody's
     only: Condition | None = None
-    inside: bool = False  # tenants and workers are named, for superusers
+    superuser: bool = False  # who is told of tenants and workers
 
     @property
     def context(self) -> SecurityContext | None:

@@ -203,7 +203,7 @@ class Watcher:
             timeline = job.timeline
             new = [entry for entry in timeline if entry.id not in watched.told]
             if new:
-                data = job_event(job, new, inside=watched.view.inside)
+                data = job_event(job, new, superuser=watched.view.superuser)
                 self._ring.add(watched.about, "job", data, entries=tuple(entry.id for entry in new))
                 # What the record has forgotten need not be remembered here: it does not come again.
                 watched.told = frozenset(entry.id for entry in timeline)
