@@ -14,7 +14,7 @@ PACKAGE = Path(windlass.__file__).parent
 
 FOUNDATIONS = {
     "__about__", "carried", "clock", "conditions", "errors", "ids", "model", "names", "outcome", "payload",
-    "retry", "security", "urls",
+    "retry", "security", "timeline", "urls",
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.protocol"}
 HALL = {

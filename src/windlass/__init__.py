@@ -41,6 +41,7 @@ from windlass.retry import Retry
 from windlass.security import SecurityContext, acting_as
 from windlass.settings import Settings
 from windlass.task import BoundTask, Task
+from windlass.timeline import Happening, TimelineEntry
 from windlass.transaction import Transaction
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "Directive",
     "Fail",
     "HandlerNotFound",
+    "Happening",
     "InvalidInput",
     "InvalidPayload",
     "Job",
@@ -86,6 +88,7 @@ __all__ = [
     "StoreUnavailable",
     "Task",
     "TaskError",
+    "TimelineEntry",
     "TopicStats",
     "Transaction",
     "TransactionTimeout",

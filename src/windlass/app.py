@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from windlass.blocking_twins import BlockingWindlass
     from windlass.context import Context
     from windlass.stores.memory.lane import LaneStore
+    from windlass.stores.protocol import Wakeups
     from windlass.succession import Succession
     from windlass.worker import Worker
 
@@ -384,6 +385,14 @@ class Windlass:
         """Counts as of now; times and throughput over the last ``window`` seconds."""
         seconds = check_seconds("window", window, 1)
         return await self.store.stats(window_seconds=min(seconds, 366 * DAY), tenant=self._tenant(tenant))
+
+    def changes(self) -> AbstractAsyncContextManager[Wakeups]:
+        """Hints that jobs came or ended, for whoever shows a queue live: ``wait(seconds)`` until one comes.
+
+        A hint may come late, twice or never, and says nothing of whose jobs it is about: look for yourself,
+        on behalf of whoever asked, and now and then without a hint.
+        """
+        return self.store.wakeups(topics=None, finished=True)
 
     # -- managing ---------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from windlass.job import Attempt, Job, JobPage, Step
 from windlass.model import Count, JobError, JobRecord, Progress, State, Stats, TopicStats
 from windlass.options import EnqueueOptions, WorkerOptions
 from windlass.task import BoundTask, Task
+from windlass.timeline import TimelineEntry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -157,6 +158,11 @@ class BlockingJob(Twin[Job[R]], Generic[R]):
     def steps(self) -> tuple[Step, ...]:
         """The steps its runs have finished, in that order."""
         return self._inner.steps
+
+    @property
+    def timeline(self) -> tuple[TimelineEntry, ...]:
+        """What is known to have happened to it, in order, derived from all of the above."""
+        return self._inner.timeline
 
     @property
     def created_at(self) -> datetime:

@@ -15,6 +15,7 @@ from windlass import payload
 from windlass.clock import to_datetime
 from windlass.model import BodyFormat, Enqueued, JobError, JobRecord, NewJob, Progress, State
 from windlass.security import SecurityContext, acting_as, context_in_force
+from windlass.timeline import TimelineEntry, timeline
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -92,7 +93,7 @@ class Job(Generic[R]):
     """One job as last seen. Fields do not change by themselves; :meth:`refresh` looks again.
 
     Jobs from a list carry no bodies: ``payload``, ``checkpoint``, ``attempts``, ``steps`` and ``error`` are
-    empty there until :meth:`refresh`.
+    empty there until :meth:`refresh`, and ``timeline`` knows of no errors.
     """
 
     duplicate: bool
@@ -272,6 +273,11 @@ class Job(Generic[R]):
             )
             for kept in self.record.steps
         )
+
+    @property
+    def timeline(self) -> tuple[TimelineEntry, ...]:
+        """What is known to have happened to it, in order, derived from all of the above."""
+        return timeline(self.record)
 
     @property
     def created_at(self) -> datetime:

@@ -173,6 +173,9 @@ async def main() -> None:
     for step in job.steps:
         reveal_type(step)  # reveals: windlass.job.Step
         reveal_type(step.seconds)  # reveals: float
+    for entry in job.timeline:
+        reveal_type(entry)  # reveals: windlass.timeline.TimelineEntry
+        reveal_type(entry.at)  # reveals: datetime | None
     await plain_async.enqueue("42", 2)
     await plain_async.enqueue(user_id=42)  # refused: arg-type
     await plain_async.enqueue()  # refused: call-arg

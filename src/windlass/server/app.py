@@ -14,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from windlass.app import Windlass
 from windlass.server.cursors import Cursors
 from windlass.server.deadlines import Deadlines
+from windlass.server.events.broadcast import Broadcast
 from windlass.server.gate import Gate
 from windlass.server.health import Readiness
 from windlass.server.problems import NOT_FOUND, Problem, problem_of
@@ -46,6 +47,7 @@ class Api:
         self.deadlines = Deadlines()
         self.closing = asyncio.Event()  # what waits or streams ends when it is set
         self._cursors: Cursors | None = None
+        self.broadcast = Broadcast(app, self.closing)
         self._opened_by_us = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()

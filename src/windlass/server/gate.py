@@ -121,5 +121,7 @@ def same_origin(headers: Mapping[bytes, bytes]) -> bool:
 def refusal(caller: Caller, error: NotPermitted) -> Problem:
     """Who showed nothing may show something; who did may not."""
     if caller.kind is CallerKind.ANONYMOUS:
-        return Problem(NOT_AUTHENTICATED, "this needs a key, a token or a session; send Authorization: Bearer")
+        return Problem(
+            NOT_AUTHENTICATED, "this needs a key, a token or a session; send Authorization: Bearer"
+        )
     return Problem(NOT_PERMITTED, str(error))

@@ -144,9 +144,7 @@ def _in_path(route: Route) -> Iterable[dict[str, Any]]:
         yield {"name": name, "in": "path", "required": True, "schema": schema}
 
 
-def _in_query(
-    route: Route, by_type: dict[type, Any], components: dict[str, Any]
-) -> Iterable[dict[str, Any]]:
+def _in_query(route: Route, by_type: dict[type, Any], components: dict[str, Any]) -> Iterable[dict[str, Any]]:
     if route.query is Nothing:
         return
     schema = by_type[route.query]

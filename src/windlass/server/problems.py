@@ -129,6 +129,13 @@ STORE_UNAVAILABLE = ProblemType(
 BACKPRESSURE = ProblemType(
     "backpressure", 503, "No room at the moment", "Nothing was enqueued; try again later.", _retry_after(1)
 )
+TOO_MANY_STREAMS = ProblemType(
+    "too_many_streams",
+    503,
+    "Too many event streams",
+    "As many event streams are open as are allowed, on this server or for this caller.",
+    _retry_after(5),
+)
 NOT_OPEN = ProblemType(
     "not_open", 503, "Not open", "The server is starting or shutting down.", _retry_after(1)
 )

@@ -114,5 +114,3 @@ def _too_slow(seconds: float, *, reading: bool) -> Problem:
         TIMED_OUT,
         f"the request took longer than {seconds:g} s (request_seconds); what it asked for may have been done",
     )
-
-

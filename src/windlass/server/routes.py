@@ -17,6 +17,7 @@ from windlass.server import (
     topics,
     workers,
 )
+from windlass.server.events import route as events
 from windlass.server.request import Request
 from windlass.server.route import Answer, Nothing, Permission, Route
 
@@ -34,6 +35,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *enqueueing.ROUTES,
     *jobs.ROUTES,
     *statistics.ROUTES,
+    *events.ROUTES,
     *topics.ROUTES,
     *tasks.ROUTES,
     *workers.ROUTES,

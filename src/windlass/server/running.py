@@ -12,6 +12,7 @@ import uvicorn
 
 from windlass.errors import ConfigurationError
 from windlass.server.app import Api
+from windlass.server.connection import Connection
 
 LAST_SECONDS: Final = 1.5
 """How long requests may finish after a signal to stop; what waits or streams is told to end at once."""
@@ -34,7 +35,7 @@ class ApiServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 api,
-                http="httptools",
+                http=Connection,
                 ws="none",
                 lifespan="on",
                 access_log=False,  # it would write down query strings
@@ -98,5 +99,3 @@ def is_loopback(host: str) -> bool:
 
 def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-

@@ -19,6 +19,7 @@ from windlass.clock import to_datetime
 from windlass.job import Job
 from windlass.model import AttemptRecord, BodyFormat, JobError, JobRecord, StepRecord
 from windlass.server.redaction import Redaction
+from windlass.server.timeline import EntryShape, entry_shape
 
 
 class ProgressShape(Struct, frozen=True, kw_only=True):
@@ -102,6 +103,7 @@ class JobDetail(JobSummary, frozen=True, kw_only=True):
     error: ErrorShape | None
     attempts: tuple[AttemptShape, ...]
     steps: tuple[StepShape, ...]
+    timeline: tuple[EntryShape, ...]
     payload: Any | UnsetType = UNSET
     result: Any | UnsetType = UNSET
     checkpoint: Any | UnsetType = UNSET
@@ -135,6 +137,7 @@ class Viewer:
             error=None if error is None else self.error(error),
             attempts=tuple(self._attempt(kept) for kept in record.attempts),
             steps=tuple(self._step(kept) for kept in record.steps),
+            timeline=tuple(entry_shape(entry, superuser=self._superuser) for entry in job.timeline),
             **bodies,
         )
 

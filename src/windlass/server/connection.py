@@ -1,0 +1,55 @@
+"""One connection of the server, with what event streams need: it can be cut, and notices a silent end.
+
+An ASGI application cannot end a connection whose client takes nothing: closing waits until everything
+written before has been taken. It finds this object among the extensions of its scope instead; under another
+server than ours there is none, and such a connection is as that server treats it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+EXTENSION: Final = "windlass.connection"
+
+UNANSWERED_SECONDS: Final = 30
+"""After so long without a sign of life from the client's machine the system ends a connection (on Linux)."""
+STREAM_BUFFER_BYTES: Final = 64 * 1024
+"""What the system may hold back of a stream: a client that does not read must not cost megabytes."""
+
+
+class Connection(HttpToolsProtocol):
+    """A connection as uvicorn makes it, and two handles on it."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            self._set(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_SECONDS * 1000)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        scope: Any = self.scope
+        scope["extensions"] = {EXTENSION: self}
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is over. A request that another one followed too early is not told so."""
+        return self.transport.is_closing()
+
+    def carry_a_stream(self) -> None:
+        """Let the system hold back less than it would."""
+        self._set(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BUFFER_BYTES)
+
+    def cut(self) -> None:
+        """End it now, whatever the client has not taken yet."""
+        self.transport.abort()
+
+    def _set(self, level: int, option: int, value: int) -> None:
+        line = self.transport.get_extra_info("socket")
+        if line is not None and line.family in (socket.AF_INET, socket.AF_INET6):
+            with contextlib.suppress(OSError):  # it may be over already; then there is nothing to set
+                line.setsockopt(level, option, value)

@@ -1,0 +1,87 @@
+"""What a listener may hear, and what it wants to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from windlass.conditions import Compare, Condition, Field, holds, leaves
+from windlass.model import JobRecord, State
+from windlass.security import SecurityContext
+from windlass.server.events.ring import AboutJob, AboutTopic, Event
+
+_NOBODY: Final = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Whose jobs, and how much of them. Listeners with equal views share what is looked up for them."""
+
+    tenant: str | None  # None: everybody's
+    only: Condition | None = None
+    superuser: bool = False  # who is told of tenants and workers
+
+    @property
+    def context(self) -> SecurityContext | None:
+        """On whose behalf to look."""
+        if self.tenant is None:
+            return None
+        return SecurityContext(self.tenant)
+
+    @property
+    def whole_topics(self) -> bool:
+        """Whether it has all jobs of a topic or none, so that its counts are no secret."""
+        if self.only is None:
+            return True
+        return all(
+            isinstance(leaf, Compare) and leaf.field in (Field.TOPIC, Field.TENANT)
+            for leaf in leaves(self.only)
+        )
+
+    def sees_topic(self, topic: str) -> bool:
+        """Whether it has this topic's jobs; for views on whole topics."""
+        return self.only is None or holds(self.only, _any_job_of(self.tenant or "", topic), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one listener listens to: some jobs, or topics (None = all it may see)."""
+
+    view: View
+    topics: frozenset[str] | None = None
+    job_ids: tuple[UUID, ...] = ()
+
+    def about_topic(self, about: AboutTopic) -> bool:
+        return (
+            not self.job_ids
+            and about.tenant == self.view.tenant
+            and (self.topics is None or about.topic in self.topics)
+            and self.view.sees_topic(about.topic)
+        )
+
+    def wants(self, event: Event) -> bool:
+        match event.about:
+            case AboutTopic() as topic:
+                return self.about_topic(topic)
+            case AboutJob(view, job_id):
+                return job_id in self.job_ids and view == self.view
+            case None:
+                return True
+
+
+def _any_job_of(tenant: str, topic: str) -> JobRecord:
+    """A job of which only this matters."""
+    return JobRecord(
+        id=_NOBODY,
+        number=0,
+        tenant=tenant,
+        topic=topic,
+        task="",
+        state=State.PENDING,
+        priority=0,
+        attempt=0,
+        max_attempts=None,
+        created_at=0,
+        run_at=0,
+    )

@@ -1,0 +1,209 @@
+"""One pair of eyes for all listeners: what changed since the last look becomes events.
+
+A look costs one query per tenant that is listened to and one per job that is. Hints bring it forward, at
+most four times a second; without any it comes every second; and it never takes more than half of the time,
+so that a slow store is not made slower by those who watch it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from windlass.app import Windlass
+from windlass.errors import JobNotFound
+from windlass.job import Job
+from windlass.model import TopicStats
+from windlass.security import SecurityContext, acting_as
+from windlass.server.events.ring import AboutJob, AboutTopic, Ring
+from windlass.server.events.shape import GoneEvent, Notice, encode, job_event, topic_event
+from windlass.server.events.view import View
+
+LOOK_SECONDS: Final = 1.0
+"""How long after a look the next one is, when nothing hints."""
+BETWEEN_LOOKS: Final = 0.25
+"""How long after a look the next one is, at least."""
+MAX_TENANTS: Final = 1000
+"""Most tenants whose topics are watched by one server."""
+MAX_JOBS: Final = 10_000
+"""Most jobs that are watched by one server."""
+
+_TROUBLE: Final = Notice("the store cannot be reached; what was told before may be out of date")
+_RECOVERED: Final = Notice("the store can be reached again")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class WatchedTopics:
+    """The topics of one tenant, or of all: their counts as they were told last."""
+
+    tenant: str | None
+    listeners: int = 0
+    since: int = 0  # where in the ring watching began: what came before is not known
+    known: dict[str, TopicStats] | None = None  # None: not looked at yet
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)  # an older look must not undo a newer one
+
+
+@dataclass(slots=True, eq=False)
+class WatchedJob:
+    """One job in one view, and which entries of its timeline have been told, by their ids."""
+
+    about: AboutJob
+    view: View
+    told: frozenset[str]  # those of them the job's record still tells
+    listeners: int = 0
+    job: Job[Any] | None = None  # as last seen; None: it is gone
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def over(self) -> bool:
+        return self.job is None or self.job.state.final
+
+
+class Watcher:
+    """Looks at what is listened to, and adds to the ring. Runs for as long as somebody runs it."""
+
+    def __init__(self, app: Windlass, ring: Ring, looked: Callable[[], None]) -> None:
+        self._app = app
+        self._ring = ring
+        self._looked = looked  # called after each look
+        self._topics: dict[str | None, WatchedTopics] = {}
+        self._jobs: dict[AboutJob, WatchedJob] = {}
+        self.in_trouble = False
+        self.looks = 0
+
+    # -- what is watched ----------------------------------------------------------------------------------
+
+    @property
+    def full_of_tenants(self) -> bool:
+        return sum(watched.listeners > 0 for watched in self._topics.values()) >= MAX_TENANTS
+
+    def room_for_jobs(self, number: int) -> bool:
+        return len(self._jobs) + number <= MAX_JOBS
+
+    async def watch_topics(self, tenant: str | None) -> WatchedTopics:
+        """Have a tenant's topics watched, until ``leave_topics``. Their present counts are known after it."""
+        watched = self._topics.get(tenant)
+        if watched is None:
+            self._forget_idle()
+            watched = self._topics[tenant] = WatchedTopics(tenant)
+        watched.listeners += 1
+        try:
+            if watched.known is None or watched.listeners == 1:
+                # When nobody listened for a while, what changed is told now, to those who come back.
+                await self._look_at_topics(watched)
+        except BaseException:
+            watched.listeners -= 1
+            raise
+        return watched
+
+    def leave_topics(self, watched: WatchedTopics) -> None:
+        """What is known stays known, so that whoever comes back is told the difference."""
+        watched.listeners -= 1
+
+    async def watch_jobs(self, view: View, job_ids: Iterable[UUID]) -> list[WatchedJob]:
+        """Have jobs watched, until ``leave_jobs``. ``JobNotFound`` when one is not in the view."""
+        entered: list[WatchedJob] = []
+        try:
+            for job_id in job_ids:
+                about = AboutJob(view, job_id)
+                watched = self._jobs.get(about)
+                if watched is None:
+                    watched = WatchedJob(about, view, self._ring.told_about(about))
+                    self._jobs[about] = watched
+                watched.listeners += 1
+                entered.append(watched)
+                await self._look_at_job(watched, missing=True)
+        except BaseException:
+            self.leave_jobs(entered)
+            raise
+        return entered
+
+    def leave_jobs(self, watched: Iterable[WatchedJob]) -> None:
+        for job in watched:
+            job.listeners -= 1
+            if not job.listeners:
+                del self._jobs[job.about]
+
+    def _forget_idle(self) -> None:
+        """Tenants nobody listens to make room for those somebody does."""
+        if len(self._topics) >= MAX_TENANTS:
+            for tenant in [tenant for tenant, watched in self._topics.items() if not watched.listeners]:
+                del self._topics[tenant]
+
+    # -- looking ------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Look until cancelled. An outage of the store is told to those who listen, and waited out."""
+        with acting_as(None):  # started by a request, which acts for its caller
+            async with self._app.changes() as hints:
+                while True:
+                    began = time.monotonic()
+                    await self.look()
+                    took = time.monotonic() - began
+                    await asyncio.sleep(max(BETWEEN_LOOKS, took))
+                    await hints.wait(max(0.0, LOOK_SECONDS - BETWEEN_LOOKS))
+
+    async def look(self) -> None:
+        """Everything that is listened to, once."""
+        try:
+            for topics in [watched for watched in self._topics.values() if watched.listeners]:
+                await self._look_at_topics(topics)
+            for job in list(self._jobs.values()):
+                await self._look_at_job(job)
+        except Exception as error:  # a listener's stream must outlive whatever is wrong for the moment
+            if not self.in_trouble:
+                logger.warning("events cannot be looked up, trying again: %s", error, exc_info=error)
+                self._notice("trouble", _TROUBLE)
+            self.in_trouble = True
+        else:
+            if self.in_trouble:
+                self._notice("recovered", _RECOVERED)
+            self.in_trouble = False
+        self.looks += 1
+        self._looked()
+
+    def _notice(self, kind: str, notice: Notice) -> None:
+        self._ring.add(None, kind, encode(notice), replaces="trouble")
+
+    async def _look_at_topics(self, watched: WatchedTopics) -> None:
+        async with watched.looking:
+            with acting_as(None if watched.tenant is None else SecurityContext(watched.tenant)):
+                present = {topic.topic: topic for topic in await self._app.topics()}
+            before, watched.known = watched.known, present
+        if before is None:
+            watched.since = self._ring.head
+            return
+        changed = [topic for name, topic in present.items() if before.get(name) != topic]
+        vanished = [TopicStats(name) for name in before if name not in present]
+        for topic in changed + vanished:
+            about = AboutTopic(watched.tenant, topic.topic)
+            self._ring.add(about, "topic", topic_event(topic), replaces=about)
+
+    async def _look_at_job(self, watched: WatchedJob, *, missing: bool = False) -> None:
+        """``missing``: raise when it is not there, because somebody just asked for it."""
+        async with watched.looking:
+            try:
+                with acting_as(watched.view.context):
+                    job = await self._app.get(watched.about.job_id)
+            except JobNotFound:
+                if missing:
+                    raise
+                if watched.job is not None:
+                    watched.job = None
+                    self._ring.add(watched.about, "gone", encode(GoneEvent(watched.about.job_id)))
+                return
+            watched.job = job
+            timeline = job.timeline
+            new = [entry for entry in timeline if entry.id not in watched.told]
+            if new:
+                data = job_event(job, new, superuser=watched.view.superuser)
+                self._ring.add(watched.about, "job", data, entries=tuple(entry.id for entry in new))
+                # What the record has forgotten need not be remembered here: it does not come again.
+                watched.told = frozenset(entry.id for entry in timeline)

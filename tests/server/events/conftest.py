@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.server.events.serving import Served, served
+from windlass import Windlass
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Served]:
+    """A server on a store in memory."""
+    async with Windlass("memory://") as app, served(app) as running:
+        yield running
