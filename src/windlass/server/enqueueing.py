@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 from uuid import UUID
 
-from msgspec import UNSET, Meta, Struct, UnsetType, structs
+from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
 from windlass.clock import to_datetime
 from windlass.errors import HandlerNotFound, InvalidInput, NotPermitted
@@ -33,7 +33,9 @@ from windlass.settings import LONGEST, MAX_COUNT
 MAX_TOGETHER: Final = 1000
 """Most jobs of one request."""
 
-Topic: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,200}$", description="The lane it waits in.")]
+Topic: TypeAlias = Annotated[
+    str, Meta(pattern=r"^[A-Za-z0-9_-]{1,200}$", description="The lane it waits in.")
+]
 TaskName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST)]
@@ -88,23 +90,23 @@ class EnqueueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     task: TaskName | UnsetType = UNSET
     payload: Any = None
     format: Literal["json", "bytes"] = "json"
-    run_at: Moment | None | UnsetType = UNSET
-    delay: Seconds | None | UnsetType = UNSET
+    run_at: Moment | UnsetType | None = UNSET
+    delay: Seconds | UnsetType | None = UNSET
     priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | UnsetType = UNSET
-    max_attempts: Attempts | None | UnsetType = UNSET
-    key: Text | None | UnsetType = UNSET
+    max_attempts: Attempts | UnsetType | None = UNSET
+    key: Text | UnsetType | None = UNSET
     until: Literal["pruned", "finished"] | UnsetType = UNSET
     on_duplicate: Literal["keep", "replace"] | UnsetType = UNSET
-    correlation_id: Text | None | UnsetType = UNSET
-    timeout: Wait | None | UnsetType = UNSET
-    retry: RetryBody | None | UnsetType = UNSET
-    expires: Wait | None | UnsetType = UNSET
-    runAt: Moment | None | UnsetType = UNSET
-    maxRetries: Retries | UnsetType = UNSET
+    correlation_id: Text | UnsetType | None = UNSET
+    timeout: Wait | UnsetType | None = UNSET
+    retry: RetryBody | UnsetType | None = UNSET
+    expires: Wait | UnsetType | None = UNSET
+    camel_run_at: Moment | UnsetType | None = field(default=UNSET, name="runAt")
+    camel_max_retries: Retries | UnsetType = field(default=UNSET, name="maxRetries")
     max_retries: Retries | UnsetType = UNSET
-    maxAttempts: Attempts | None | UnsetType = UNSET
-    correlationId: Text | None | UnsetType = UNSET
-    onDuplicate: Literal["keep", "replace"] | UnsetType = UNSET
+    camel_max_attempts: Attempts | UnsetType | None = field(default=UNSET, name="maxAttempts")
+    camel_correlation_id: Text | UnsetType | None = field(default=UNSET, name="correlationId")
+    camel_on_duplicate: Literal["keep", "replace"] | UnsetType = field(default=UNSET, name="onDuplicate")
 
 
 _ALIASES: Final = {
@@ -116,7 +118,7 @@ _ALIASES: Final = {
     "max_retries": "max_attempts",
 }
 _NO_OPTIONS: Final = frozenset({"topic", "task", "payload", "format"})
-_NAMES: Final = EnqueueBody.__struct_fields__
+_NAMES: Final = EnqueueBody.__struct_encode_fields__
 
 
 class EnqueuedJob(Struct, frozen=True, kw_only=True):
@@ -177,9 +179,7 @@ async def enqueue_many(request: Request[Nothing, EnqueueManyBody]) -> Answer:
 def given_of(body: EnqueueBody) -> dict[str, Any]:
     """The fields that were given; what a rule finds under ``@request.body``."""
     return {
-        name: value
-        for name, value in zip(_NAMES, structs.astuple(body), strict=True)
-        if value is not UNSET
+        name: value for name, value in zip(_NAMES, structs.astuple(body), strict=True) if value is not UNSET
     }
 
 

@@ -119,4 +119,3 @@ def closing(problem: Problem) -> Problem:
     """The same problem, and the end of the connection: what else comes in on it is not waited for."""
     problem.headers += _CLOSE
     return problem
-
