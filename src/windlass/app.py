@@ -13,6 +13,7 @@ from uuid import UUID
 
 from windlass import isolation, managing, payload
 from windlass.blocking import Portal
+from windlass.bulk import Bulk
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds, to_datetime
 from windlass.connections import Connections
 from windlass.enqueueing import submit, submit_many
@@ -86,6 +87,7 @@ class Windlass:
         self.unopenable: str | None = None  # why this process may not open it, see ``isolation``
         self._connections = self._connections_to(self.settings.url)
         self.lane = Lane(self, self._connections)
+        self._bulk: Bulk | None = None
 
     def __repr__(self) -> str:
         return f"<Windlass with {len(self.registry)} tasks>"  # the URL may hold a password
@@ -427,6 +429,13 @@ class Windlass:
     async def _act_on_all(self, verb: str, filters: JobFilters) -> int:
         store = self._outside(f"{verb}_all")
         return await managing.act_on_all(store, verb, filters, uuids=self.settings.tenant_uuids)
+
+    @property
+    def bulk(self) -> Bulk:
+        """Verbs on everything that matches, in the background: previews, progress, stopping."""
+        if self._bulk is None:
+            self._bulk = Bulk(self)
+        return self._bulk
 
     def _tenant(self, given: str | None = None) -> str | None:
         """Whose jobs a call is about: those of the security context in force, or of the given tenant."""

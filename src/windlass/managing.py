@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 from uuid import UUID
 
 from windlass.errors import InvalidInput, JobNotFound, WrongState
 from windlass.filters import check_filter
-from windlass.model import JobRecord, State, Verdict
+from windlass.model import JobFilter, JobRecord, State, Verdict
 from windlass.names import shorten
 from windlass.stores.protocol import MAX_BATCH, Store
+
+VERBS: Final = ("requeue", "cancel", "delete")
 
 _ALLOWED: Final = {
     "requeue": ("requeued", (State.FAILED, State.CANCELLED)),
@@ -64,12 +66,46 @@ async def act(store: Store, verb: str, job_id: UUID, tenant: str | None) -> bool
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some of the jobs a verb was meant for: how many were found, and on how many it took effect."""
+
+    found: int
+    done: int
+
+
 async def act_on_all(store: Store, verb: str, filters: Mapping[str, Any], *, uuids: bool) -> int:
-    """The same for everything that matches; how many jobs it took effect on.
+    """The same for everything that matches; how many jobs it took effect on."""
+    number = 0
+    async for batch in act_in_batches(store, verb, filters, uuids=uuids):
+        number += batch.done
+    return number
+
+
+async def act_in_batches(
+    store: Store, verb: str, filters: Mapping[str, Any], *, uuids: bool
+) -> AsyncGenerator[Batch, None]:
+    """The same, batch by batch, for whoever wants to tell how far it is or to stop in between.
 
     Pages go from new to old by job number, which no verb changes, so no job is met twice and jobs that come
     in meanwhile are not touched.
     """
+    for narrowed in narrowed_to(verb, filters, uuids=uuids):
+        cursor: int | None = None
+        while True:
+            page = await store.list_jobs(narrowed, limit=MAX_BATCH, cursor=cursor)
+            if page.items:
+                job_ids = [record.id for record in page.items]
+                verdicts = await _verb(store, verb)(job_ids, tenant=narrowed.tenant)
+                done = sum(verdict in {Verdict.DONE, Verdict.REQUESTED} for verdict in verdicts)
+                yield Batch(len(job_ids), done)
+            if page.cursor is None:
+                break
+            cursor = page.cursor
+
+
+def narrowed_to(verb: str, filters: Mapping[str, Any], *, uuids: bool) -> list[JobFilter]:
+    """What a verb on everything that matches walks through. No filter at all is refused."""
     where = check_filter(filters, uuids=uuids)
     if all(value is None for value in filters.values()):  # the tenant in force is nobody's choice
         raise InvalidInput(
@@ -78,20 +114,7 @@ async def act_on_all(store: Store, verb: str, filters: Mapping[str, Any], *, uui
     # Without a state only those are walked that the verb can act on: a million completed jobs are not read
     # to requeue ten failed ones.
     states = (where.state,) if where.state is not None else _ALLOWED[verb][1]
-    number = 0
-    for state in states:
-        narrowed = replace(where, state=state)
-        cursor: int | None = None
-        while True:
-            page = await store.list_jobs(narrowed, limit=MAX_BATCH, cursor=cursor)
-            if page.items:
-                job_ids = [record.id for record in page.items]
-                verdicts = await _verb(store, verb)(job_ids, tenant=where.tenant)
-                number += sum(verdict in {Verdict.DONE, Verdict.REQUESTED} for verdict in verdicts)
-            if page.cursor is None:
-                break
-            cursor = page.cursor
-    return number
+    return [replace(where, state=state) for state in states]
 
 
 def not_found(job_id: UUID) -> JobNotFound:

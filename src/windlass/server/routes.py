@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from windlass.server import (
+    bulk,
     enqueueing,
     health,
     jobs,
@@ -36,6 +37,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *jobs.ROUTES,
     *statistics.ROUTES,
     *events.ROUTES,
+    *bulk.ROUTES,
     *topics.ROUTES,
     *tasks.ROUTES,
     *workers.ROUTES,
