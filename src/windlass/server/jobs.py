@@ -187,7 +187,7 @@ async def delete(request: Request[Nothing, None]) -> Answer:
 
 async def _changed(request: Request[Any, Any], action: str, *, requested: bool = False) -> Answer:
     job_id = request.path["id"]
-    await request.api.gate.record(request, action, target=str(job_id))
+    await request.api.gate.record(request, f"job.{action}", target=str(job_id))
     return Answer(Changed(id=job_id, action=action, requested=requested), 202 if requested else 200)
 
 

@@ -7,12 +7,15 @@ from typing import Final
 import msgspec
 
 from windlass.server import (
+    audit,
     bulk,
     enqueueing,
     health,
     jobs,
+    keys,
     metrics,
     openapi,
+    session,
     statistics,
     tasks,
     topics,
@@ -41,6 +44,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     *topics.ROUTES,
     *tasks.ROUTES,
     *workers.ROUTES,
+    *keys.ROUTES,
+    *audit.ROUTES,
+    *session.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,
     Route(
