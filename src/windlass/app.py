@@ -46,6 +46,7 @@ from windlass.task import Task, TaskDecorator, encode_each
 from windlass.transaction import refuse_inside
 
 if TYPE_CHECKING:
+    from windlass.access.access import Access
     from windlass.background import WorkerThread
     from windlass.blocking_twins import BlockingWindlass
     from windlass.context import Context
@@ -83,6 +84,7 @@ class Windlass:
         self.unopenable: str | None = None  # why this process may not open it, see ``isolation``
         self._connections = self._connections_to(self.settings.url)
         self.lane = Lane(self, self._connections)
+        self._access: Access | None = None
 
     def __repr__(self) -> str:
         return f"<Windlass with {len(self.registry)} tasks>"  # the URL may hold a password
@@ -119,18 +121,19 @@ class Windlass:
     @contextmanager
     def on_store(self, url: str, *, clock: Clock | None = None) -> Iterator[Self]:
         """Use another store for a while: how tests run an app's tasks on ``memory://``."""
-        before = (self.clock, self._connections, self.portal, self.url, self.lane)
+        before = (self.clock, self._connections, self.portal, self.url, self.lane, self._access)
         self.clock = clock or SystemClock()
         self.url = url
         self._connections = self._connections_to(url)
         self.portal = Portal(self)
         self.lane = Lane(self, self._connections, by_hand=self.lane.by_hand)
+        self._access = None  # what it knows is of the other store
         try:
             yield self
         finally:
             self.portal.close()
             self.lane.abandon()
-            self.clock, self._connections, self.portal, self.url, self.lane = before
+            self.clock, self._connections, self.portal, self.url, self.lane, self._access = before
 
     def _connections_to(self, url: str) -> Connections:
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
@@ -145,6 +148,18 @@ class Windlass:
         """The store, for what cannot be part of a handler's transaction."""
         refuse_inside(self, verb)
         return self.store
+
+    @property
+    def access(self) -> Access:
+        """Who may do what: keys, superusers, tokens, rules, and the audit log.
+
+        Reads the rules and the settings about tokens at first use; ``ConfigurationError`` if they are wrong.
+        """
+        if self._access is None:
+            from windlass.access.access import Access
+
+            self._access = Access(self)
+        return self._access
 
     @property
     def sync(self) -> BlockingWindlass:

@@ -10,7 +10,9 @@
     ├── HandlerNotFound                no task of that name, and unknown tasks are refused
     ├── JobNotFound (LookupError)      no such job, or not one this caller may see
     ├── WrongState                     the job is not in a state that allows this
-    ├── NotPermitted (PermissionError) about all tenants, asked by code that acts for one
+    ├── NotAuthenticated               no key, token or session, or not a good one
+    ├── NotPermitted (PermissionError) not for this caller, or about all tenants and asked for one
+    ├── TooManyAttempts                too many failed logins; try again later
     ├── JobFailed                      raised by ``job.result()``: the job is in ``failed``
     ├── JobCancelled                   raised by ``job.result()``: the job is in ``cancelled``
     ├── ResultTimeout (TimeoutError)   ``job.result(timeout=…)`` ran out; the job goes on
@@ -90,10 +92,28 @@ class WrongState(WindlassError):
     code = "wrong_state"
 
 
+class NotAuthenticated(WindlassError):
+    """The caller did not prove who it is. It is never said what was wrong with what it showed."""
+
+    code = "not_authenticated"
+
+
 class NotPermitted(WindlassError, PermissionError):
-    """What was asked is about all tenants, and the caller acts for one (see ``acting_as``)."""
+    """The caller may not do this: a rule or a scope is against it, or it is about all tenants and the caller
+    acts for one (see ``acting_as``).
+    """
 
     code = "not_permitted"
+
+
+class TooManyAttempts(WindlassError):
+    """Too many logins have failed, for this name or from this address. Wait ``retry_after`` seconds."""
+
+    code = "too_many_attempts"
+
+    def __init__(self, retry_after: float) -> None:
+        self.retry_after = retry_after
+        super().__init__(f"too many logins have failed; try again in {max(1, round(retry_after))} s")
 
 
 class JobFailed(WindlassError):
