@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -71,11 +72,15 @@ def full_record(row: Record) -> JobRecord:
         payload=raw if payload is None else payload.encode(),
         result=None if result is None else result.encode(),
         checkpoint=None if checkpoint is None else checkpoint.encode(),
-        attempts=tuple(
-            AttemptRecord(attempt, worker, started_at, ended_at, _error_decoder.decode(error))
-            for attempt, worker, started_at, ended_at, error in attempts
-        ),
+        attempts=attempt_records(attempts),
         steps=tuple([step_record(*step) for step in steps]),
+    )
+
+
+def attempt_records(rows: Iterable[Any]) -> tuple[AttemptRecord, ...]:
+    return tuple(
+        AttemptRecord(attempt, worker, started_at, ended_at, _error_decoder.decode(error))
+        for attempt, worker, started_at, ended_at, error in rows
     )
 
 
