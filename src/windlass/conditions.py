@@ -11,7 +11,7 @@ answer alike, so the meaning is kept simple:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias, assert_never
@@ -247,24 +247,43 @@ def asked(where: JobFilter) -> Condition | None:
     return None if condition == ALWAYS else condition
 
 
+def beyond(condition: Condition, *known: type[Leaf]) -> Condition:
+    """What is left to ask of a job that ``necessary`` holds of: the parts that ask for other leaves."""
+    parts = condition.parts if isinstance(condition, AllOf) else (condition,)
+    return all_of(
+        *(part for part in parts if not all(isinstance(leaf, known) for leaf in leaves(part))),
+    )
+
+
+def decide(condition: Condition, tell: Callable[[Leaf], bool]) -> bool:
+    """Whether it is true, of a job of which ``tell`` knows the leaves."""
+    match condition:
+        case Not(part):
+            return not decide(part, tell)
+        case AllOf(parts):
+            return all(decide(part, tell) for part in parts)
+        case AnyOf(parts):
+            return any(decide(part, tell) for part in parts)
+        case _:
+            return tell(condition)
+
+
 def holds(condition: Condition, job: Judged, now: int) -> bool:
     """Whether it is true of this job. What looks into bodies and errors needs a record that has them."""
-    match condition:
-        case Compare(field, comparison, value):
-            return _compare_column(getattr(job, field), comparison, value, text=field.is_text)
-        case InState(state):
-            return in_state(job, state, now)
-        case ComparePayload(path, comparison, value):
-            return _compare_payload(job, path, comparison, value)
-        case HoldsText(text, in_payload):
-            return _holds_text(job, text, in_payload=in_payload)
-        case Not(part):
-            return not holds(part, job, now)
-        case AllOf(parts):
-            return all(holds(part, job, now) for part in parts)
-        case AnyOf(parts):
-            return any(holds(part, job, now) for part in parts)
-    assert_never(condition)
+
+    def tell(leaf: Leaf) -> bool:
+        match leaf:
+            case Compare(field, comparison, value):
+                return _compare_column(getattr(job, field), comparison, value, text=field.is_text)
+            case InState(state):
+                return in_state(job, state, now)
+            case ComparePayload():
+                return compare_payload(leaf, job.format, job.payload)
+            case HoldsText(text, in_payload):
+                return _holds_text(job, text, in_payload=in_payload)
+        assert_never(leaf)
+
+    return decide(condition, tell)
 
 
 def in_state(job: Judged, state: State | Shown, now: int) -> bool:
@@ -292,8 +311,10 @@ def _compare_column(found: Any, comparison: Comparison, value: Any, *, text: boo
     return _ordered(found, comparison, value)
 
 
-def _compare_payload(job: Judged, path: Path, comparison: Comparison, value: Value) -> bool:
-    found = _at(job, path)
+def compare_payload(asked_for: ComparePayload, body_format: BodyFormat, body: bytes | None) -> bool:
+    """Whether it is true of a job with this body."""
+    comparison, value = asked_for.comparison, asked_for.value
+    found = _at(body_format, body, asked_for.path)
     if comparison is Comparison.EQUAL and value is None:
         return found is None
     if isinstance(found, str) and isinstance(value, str):
@@ -307,10 +328,10 @@ def _compare_payload(job: Judged, path: Path, comparison: Comparison, value: Val
     return False
 
 
-def _at(job: Judged, path: Path) -> Any:
-    if job.payload is None or job.format is not BodyFormat.JSON:
+def _at(body_format: BodyFormat, body: bytes | None, path: Path) -> Any:
+    if body is None or body_format is not BodyFormat.JSON:
         return None
-    found = payload.decode(job.payload)
+    found = payload.decode(body)
     for part in path:
         if isinstance(found, dict) and isinstance(part, str):
             found = found.get(part)

@@ -16,7 +16,7 @@ from windlass.stores.protocol import COUNT_LIMIT
 from windlass.stores.queries import Queries
 
 _sql = Queries("windlass.stores.postgres.sql", "read.sql")
-_get = _sql["get"].replace("{columns}", _sql["columns"]).replace("{attempts}", _sql["attempts"])
+_get = _sql["get"].replace("{columns}", _sql["columns"])
 _records = _sql["records"].replace("{columns}", _sql["columns"])
 
 

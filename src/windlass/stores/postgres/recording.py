@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -72,15 +71,11 @@ def full_record(row: Record) -> JobRecord:
         payload=raw if payload is None else payload.encode(),
         result=None if result is None else result.encode(),
         checkpoint=None if checkpoint is None else checkpoint.encode(),
-        attempts=attempt_records(attempts),
+        attempts=tuple(
+            AttemptRecord(attempt, worker, started_at, ended_at, _error_decoder.decode(error))
+            for attempt, worker, started_at, ended_at, error in attempts
+        ),
         steps=tuple([step_record(*step) for step in steps]),
-    )
-
-
-def attempt_records(rows: Iterable[Any]) -> tuple[AttemptRecord, ...]:
-    return tuple(
-        AttemptRecord(attempt, worker, started_at, ended_at, _error_decoder.decode(error))
-        for attempt, worker, started_at, ended_at, error in rows
     )
 
 

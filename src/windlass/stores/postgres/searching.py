@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from windlass.conditions import (
+    ALWAYS,
     NEVER,
     Compare,
     ComparePayload,
     Condition,
     HoldsText,
     InState,
-    holds,
+    Leaf,
+    beyond,
+    compare_payload,
+    decide,
     leaves,
     necessary,
 )
-from windlass.model import JobFilter
+from windlass.model import BodyFormat, JobFilter
 from windlass.stores.compiling import to_sql
 from windlass.stores.postgres.compiling import WordsOfAll
 from windlass.stores.postgres.database import Database
-from windlass.stores.postgres.recording import COLUMN_COUNT, FORMATS, attempt_records, record
+from windlass.stores.postgres.recording import FORMATS
 from windlass.stores.postgres.selecting import Seen, Selecting
 from windlass.stores.protocol import SEARCH_SECONDS
 from windlass.stores.queries import Queries
@@ -40,6 +45,10 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 """Payloads brought here at once. A larger one comes alone."""
 
 
+_COLUMNS: Final = (Compare, InState)
+_TOLD_BY_SERVER: Final = (*_COLUMNS, HoldsText)
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """The numbers of jobs that meet the condition; the rest as in ``Page``."""
@@ -48,6 +57,13 @@ class Found:
     cursor: int | None = None
     partial: bool = False
     searched_back_to: int | None = None
+
+
+class _Closer(NamedTuple):
+    """What is known of a job before its payload has come."""
+
+    told: list[bool]
+    size: int
 
 
 class Search:
@@ -62,23 +78,26 @@ class Search:
         self._database = database
         self._connection = connection
         self._where = where
-        self._condition = condition
         self._now = now
-        kinds = {type(leaf) for leaf in leaves(condition)}
-        self._into_texts = HoldsText in kinds
-        self._into_payloads = ComparePayload in kinds
+        self._possible = necessary(condition, *_COLUMNS)
+        self._after_texts = necessary(condition, *_TOLD_BY_SERVER)
+        self._rest = beyond(condition, *_TOLD_BY_SERVER)
+        # What the rest asks beside payloads is told with their sizes.
+        self._told = [leaf for leaf in leaves(self._rest) if isinstance(leaf, _TOLD_BY_SERVER)]
+        self._columns_only = beyond(condition, *_COLUMNS) == ALWAYS
 
     async def find(self, *, limit: int, cursor: int | None, offset: int) -> Found:
         """Batch after batch, by number."""
         deadline = time.monotonic() + SEARCH_SECONDS
-        possible = necessary(self._condition, Compare, InState)
-        if NEVER in (possible, self._condition):
+        if NEVER in (self._possible, self._after_texts):
             return Found([])
-        selecting = Selecting(self._database, self._connection, self._where, self._now, possible=possible)
+        selecting = Selecting(
+            self._database, self._connection, self._where, self._now, possible=self._possible
+        )
         selection = await selecting.select(MOST_PER_BATCH)
         found: list[int] = []
         batch = FIRST_BATCH
-        most = MOST_PER_BATCH if self._into_texts or self._into_payloads else MOST_COLUMNS
+        most = MOST_COLUMNS if self._columns_only else MOST_PER_BATCH
         while True:
             began = time.monotonic()
             seen = await selection.seen(batch, cursor)
@@ -98,67 +117,71 @@ class Search:
 
     async def _look_at(self, seen: list[Seen], found: list[int], deadline: float) -> Seen | None:
         """Add those that meet the condition; the last one that was looked at, None when there is none."""
-        possible = [job for job in seen if job.possible]
-        if not self._into_texts and not self._into_payloads:
-            found += [job.number for job in possible]
-        elif possible:
-            sizes = await self._sizes([job.number for job in possible])
-            left = [job for job in possible if job.number in sizes]
-            if not self._into_payloads:
-                found += [job.number for job in left]
-            else:
-                for some in _portions(left, sizes):
-                    found += await self._told_by_python([job.number for job in some])
-                    if some[-1] is not left[-1] and time.monotonic() > deadline:
-                        return some[-1]
-        return seen[-1] if seen else None
+        possible = [job.number for job in seen if job.possible]
+        if self._columns_only or not possible:
+            found += possible
+            return seen[-1] if seen else None
+        closer = await self._look_closer(possible)
+        if self._rest == ALWAYS:
+            found += closer
+            return seen[-1]
+        for portion in _portions(closer):
+            found += await self._decide(portion)
+            if time.monotonic() > deadline:  # in the middle of a batch of large bodies
+                last = next(reversed(portion))
+                return next(job for job in seen if job.number == last)
+        return seen[-1]
 
-    async def _sizes(self, numbers: list[int]) -> dict[int, int]:
-        """Those that texts do not rule out, and how large their payloads are."""
+    async def _look_closer(self, numbers: list[int]) -> dict[int, _Closer]:
+        """Those that texts do not rule out, in falling order."""
         values: list[object] = [numbers]
 
         def add(value: object, kind: str) -> str:
             values.append(value)
             return f"${len(values)}::{kind}"
 
-        told = to_sql(necessary(self._condition, Compare, InState, HoldsText), WordsOfAll(add, self._now))
-        rows = await self._connection.fetch(self._statement("look_into", verdict=told), *values)
-        return {number: size for number, holds_so_far, size in rows if holds_so_far}
+        words = WordsOfAll(add, self._now)
+        verdict = to_sql(self._after_texts, words)
+        told = ", ".join(to_sql(leaf, words) for leaf in self._told)
+        statement = self._statement("look_into", verdict=verdict, told=told)
+        rows = await self._connection.fetch(statement, *values)
+        left = {number: _Closer(told, size) for number, possible, told, size in rows if possible}
+        return dict(sorted(left.items(), reverse=True))
 
-    async def _told_by_python(self, numbers: list[int]) -> list[int]:
-        attempts = _sql["attempts"] if self._into_texts else "NULL"
-        statement = self._statement("with_bodies", columns=_sql["columns"], attempts=attempts)
-        told = []
-        for row in await self._connection.fetch(statement, numbers):
-            format_, payload, raw, attempts = row[COLUMN_COUNT:]
-            job = record(
-                row,
-                format=FORMATS[format_],
-                payload=raw if payload is None else payload.encode(),
-                attempts=attempt_records(attempts or ()),
-            )
-            if holds(self._condition, job, self._now):
-                told.append(job.number)
-        return sorted(told, reverse=True)
+    async def _decide(self, jobs: dict[int, _Closer]) -> list[int]:
+        """Those that meet the condition, payloads and all."""
+        found = []
+        for number, format_, payload, raw in await self._connection.fetch(
+            self._statement("with_bodies"), list(jobs)
+        ):
+            body_format, body = FORMATS[format_], raw if payload is None else payload.encode()
+            told = dict(zip(self._told, jobs[number].told, strict=True))
+            if decide(self._rest, partial(_tell, told, body_format, body)):
+                found.append(number)
+        return sorted(found, reverse=True)
 
     def _statement(self, name: str, **parts: str) -> str:
         # Not with ``qualify``, which remembers: there are as many statements as there are conditions.
         text = _sql[name].replace("{found}", _sql["found"]).replace("{looked_at}", _sql["looked_at"])
+        text = text.replace("{bodies}", _sql["bodies"])
         for part, words in parts.items():
             text = text.replace(f"{{{part}}}", words)
         return text.replace("{schema}", self._database.schema)
 
 
-def _portions(jobs: list[Seen], sizes: dict[int, int]) -> Iterator[list[Seen]]:
+def _tell(told: Mapping[Any, bool], body_format: BodyFormat, body: bytes, leaf: Leaf) -> bool:
+    return compare_payload(leaf, body_format, body) if isinstance(leaf, ComparePayload) else told[leaf]
+
+
+def _portions(jobs: dict[int, _Closer]) -> Iterator[dict[int, _Closer]]:
     """One after another, none with more bytes than come at once."""
-    portion: list[Seen] = []
+    portion: dict[int, _Closer] = {}
     total = 0
-    for job in jobs:
-        size = sizes[job.number]
-        if portion and total + size > MOST_BYTES:
+    for number, closer in jobs.items():
+        if portion and total + closer.size > MOST_BYTES:
             yield portion
-            portion, total = [], 0
-        portion.append(job)
-        total += size
+            portion, total = {}, 0
+        portion[number] = closer
+        total += closer.size
     if portion:
         yield portion

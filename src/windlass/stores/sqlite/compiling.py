@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from windlass.conditions import Condition
 from windlass.model import Shown, State
-from windlass.stores.compiling import Dialect, to_sql
+from windlass.stores.compiling import Dialect
 from windlass.stores.queries import Queries
 
 _sql = Queries("windlass.stores.sqlite.sql", "read.sql")
@@ -52,9 +51,3 @@ class Values(Dialect):
         parts = [_sql["in_payload"].format(text=self.add(text.encode()))] if in_payload else []
         parts += [_sql[name].format(text=self.add(text)) for name in ("in_summary", "in_attempts")]
         return " OR ".join(parts)
-
-
-def verdict(condition: Condition, now: int) -> tuple[str, list[object]]:
-    """An expression that says whether it holds, and its parameters."""
-    values = Values(now)
-    return to_sql(condition, values), values.all

@@ -7,30 +7,36 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from windlass.conditions import (
+    ALWAYS,
     NEVER,
     Compare,
     ComparePayload,
     Condition,
     HoldsText,
     InState,
-    holds,
+    Leaf,
+    beyond,
+    compare_payload,
+    decide,
     leaves,
     necessary,
 )
-from windlass.model import AttemptRecord, Count, JobFilter, JobRecord, Page
+from windlass.model import Count, JobFilter, JobRecord, Page
+from windlass.stores.compiling import to_sql
 from windlass.stores.protocol import COUNT_LIMIT, SEARCH_SECONDS
 from windlass.stores.queries import Queries
-from windlass.stores.sqlite.compiling import verdict
+from windlass.stores.sqlite.compiling import Values
 from windlass.stores.sqlite.enqueueing import FORMATS
-from windlass.stores.sqlite.recording import COLUMN_COUNT, attempt_records, record
+from windlass.stores.sqlite.recording import record
 from windlass.stores.sqlite.scoping import find
 from windlass.stores.sqlite.selecting import conditions_of, hint
 
 _sql = Queries("windlass.stores.sqlite.sql", "read.sql")
-_VERDICT_COLUMNS = 3
+
+_TOLD_BY_SQLITE: Final = (Compare, InState, HoldsText)
 
 
 class Looking:
@@ -44,10 +50,11 @@ class Looking:
     ) -> None:
         self._connection = connection
         self._where = where
-        self._condition = condition
         self._now = now
-        self._into_payloads = any(isinstance(leaf, ComparePayload) for leaf in leaves(condition))
-        self._into_errors = any(isinstance(leaf, HoldsText) for leaf in leaves(condition))
+        self._possible = necessary(condition, *_TOLD_BY_SQLITE)
+        self._rest = beyond(condition, *_TOLD_BY_SQLITE)
+        # What the rest asks beside payloads comes with each row.
+        self._told = [leaf for leaf in leaves(self._rest) if isinstance(leaf, _TOLD_BY_SQLITE)]
         self._last: tuple[Any, ...] | None = None  # number and time of the last job that was looked at
         self._ran_out = False
 
@@ -68,13 +75,12 @@ class Looking:
     def _matching(self, cursor: int | None) -> Iterator[int]:
         """Their numbers, falling, until the time is up."""
         deadline = time.monotonic() + SEARCH_SECONDS
-        possible = necessary(self._condition, Compare, InState, HoldsText)
-        if possible == NEVER:
+        if self._possible == NEVER:
             return
-        rows = self._rows(possible, cursor)
+        rows = self._rows(cursor)
         try:
             for row in rows:
-                if row[2] and (not self._into_payloads or self._holds(row)):
+                if row[2] and (self._rest == ALWAYS or self._holds(row)):
                     yield row[0]
                 if time.monotonic() > deadline:
                     self._last = row
@@ -83,31 +89,28 @@ class Looking:
         finally:
             rows.close()  # or the connection would go on reading an old state of the file
 
-    def _rows(self, possible: Condition, cursor: int | None) -> sqlite3.Cursor:
-        conditions, values = conditions_of(self._connection, self._where, self._now)
+    def _rows(self, cursor: int | None) -> sqlite3.Cursor:
+        conditions, filtering = conditions_of(self._connection, self._where, self._now)
         if cursor is not None:
             conditions += " AND j.number < ?"
-            values.append(cursor)
-        told, more = verdict(possible, self._now)
-        parts = {"hint": hint(self._where), "conditions": conditions, "verdict": told}
-        if self._into_payloads:
-            statement, parts["columns"] = _sql["look_into"], _sql["columns"]
-        else:
-            statement = _sql["look"]
-        return find(self._connection, statement, self._where.tenant, (*values, *more), **parts)
+            filtering.append(cursor)
+        values = Values(self._now)
+        parts = {"hint": hint(self._where), "conditions": conditions}
+        parts["verdict"] = to_sql(self._possible, values)
+        if self._rest != ALWAYS:
+            parts["told"] = ", ".join([to_sql(leaf, values) for leaf in self._told] or ["NULL"])
+        statement = _sql["look" if self._rest == ALWAYS else "look_into"]
+        return find(self._connection, statement, self._where.tenant, (*filtering, *values.all), **parts)
 
     def _holds(self, row: tuple[Any, ...]) -> bool:
-        columns = row[_VERDICT_COLUMNS:]
-        attempts: tuple[AttemptRecord, ...] = ()
-        if self._into_errors:
-            attempts = attempt_records(self._connection.execute(_sql["attempts"], (row[0],)))
-        seen = record(
-            columns,
-            format=FORMATS[columns[COLUMN_COUNT]],
-            payload=columns[COLUMN_COUNT + 1],
-            attempts=attempts,
-        )
-        return holds(self._condition, seen, self._now)
+        told = dict(zip(self._told, row[5:], strict=False))
+
+        def tell(leaf: Leaf) -> bool:
+            if isinstance(leaf, ComparePayload):
+                return compare_payload(leaf, FORMATS[row[3]], row[4])
+            return bool(told[leaf])
+
+        return decide(self._rest, tell)
 
     def _records(self, numbers: list[int]) -> tuple[JobRecord, ...]:
         """Read afresh: few of those that were looked at are shown. In the same snapshot, so all are there."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -73,13 +72,9 @@ def full_record(
         payload=row[COLUMN_COUNT + 1],
         result=row[COLUMN_COUNT + 2],
         checkpoint=row[COLUMN_COUNT + 3],
-        attempts=attempt_records(attempts),
+        attempts=tuple(
+            AttemptRecord(attempt, worker, started_at, ended_at, _error_decoder.decode(error))
+            for attempt, worker, started_at, ended_at, error in attempts
+        ),
         steps=steps,
-    )
-
-
-def attempt_records(rows: Iterable[tuple[Any, ...]]) -> tuple[AttemptRecord, ...]:
-    return tuple(
-        AttemptRecord(attempt, worker, started_at, ended_at, _error_decoder.decode(error))
-        for attempt, worker, started_at, ended_at, error in rows
     )

@@ -5,14 +5,10 @@ j.run_at, j.claimed_at, j.started_at, j.finished_at, j.leased_until, j.fence, j.
 j.correlation_id, j.user_id, j.service_id, j.blocked, j.cancel_requested, j.error_summary, p.percent,
 p.message, p.stage, p.updated_at
 
--- name: attempts
--- Part of those that read them.
-ARRAY(SELECT ROW(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
-      FROM {schema}.attempts a WHERE a.id = j.id ORDER BY a.ordinal)
-
 -- name: get
 SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.raw), j.result, p.checkpoint,
-       {attempts},
+       ARRAY(SELECT ROW(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
+             FROM {schema}.attempts a WHERE a.id = j.id ORDER BY a.ordinal),
        ARRAY(SELECT ROW(s.name, s.output, s.attempt, s.worker, s.started_at, s.finished_at)
              FROM {schema}.steps s WHERE s.id = j.id ORDER BY s.ordinal)
 FROM {schema}.all_jobs j
@@ -78,25 +74,25 @@ FROM {schema}.packed_jobs j
 WHERE j.number = ANY ($1)
 
 -- name: look_into
--- Which of these jobs may meet a condition about texts, and how large their bodies are. Those do not leave the server.
-SELECT j.number, {verdict}, coalesce(octet_length(b.payload), octet_length(b.raw), octet_length(j.payload),
-                                     octet_length(j.raw), 0)
-FROM {found} AS j
-    LEFT JOIN LATERAL (
-        SELECT * FROM {schema}.bodies o WHERE o.id = j.id AND o.tenant = j.tenant AND j.body_apart OFFSET 0
-    ) AS b ON true
+-- Which of these jobs may meet a condition about texts, what else is to be told of them, and how large their bodies are.
+-- Those do not leave the server.
+SELECT j.number, {verdict}, ARRAY[{told}]::boolean[],
+       coalesce(octet_length(b.payload), octet_length(b.raw), octet_length(j.payload), octet_length(j.raw), 0)
+FROM {found} AS j {bodies}
 
 -- name: with_bodies
--- For conditions that only Python can tell.
-SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.raw), {attempts}
-FROM {found} AS j
-    LEFT JOIN LATERAL (
-        SELECT * FROM {schema}.bodies o WHERE o.id = j.id AND o.tenant = j.tenant AND j.body_apart OFFSET 0
-    ) AS b ON true
-    LEFT JOIN LATERAL (SELECT * FROM {schema}.progress r WHERE r.id = j.id OFFSET 0) AS p ON true
+-- For conditions that only Python can decide.
+SELECT j.number, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.raw)
+FROM {found} AS j {bodies}
+
+-- name: bodies
+-- Part of the two above, as is the next one.
+LEFT JOIN LATERAL (
+    SELECT * FROM {schema}.bodies o WHERE o.id = j.id AND o.tenant = j.tenant AND j.body_apart OFFSET 0
+) AS b ON true
 
 -- name: found
--- The jobs of these numbers. Each is looked up as in ``records``. Part of the two above.
+-- The jobs of these numbers. Each is looked up as in ``records``.
 (
     SELECT a.*
     FROM unnest($1::bigint[]) AS c(number)

@@ -35,12 +35,10 @@ WITH j AS (SELECT * FROM windlass_jobs j {hint} WHERE {tenant} AND {conditions})
 SELECT j.number, j.created_at, {verdict} FROM j ORDER BY j.number DESC
 
 -- name: look_into
--- The same with bodies, for conditions that only Python can tell. They are read one row at a time and dropped.
+-- The same with bodies and what else is to be told, for conditions that only Python can decide. They are read one row at a time and dropped.
 WITH j AS (SELECT * FROM windlass_jobs j {hint} WHERE {tenant} AND {conditions})
-SELECT j.number, j.created_at, {verdict}, {columns}, b.format, b.payload
-FROM j
-JOIN windlass_bodies b ON b.number = j.number
-LEFT JOIN windlass_progress p ON p.number = j.number
+SELECT j.number, j.created_at, {verdict}, b.format, b.payload, {told}
+FROM j JOIN windlass_bodies b ON b.number = j.number
 ORDER BY j.number DESC
 
 -- name: in_payload
