@@ -1,4 +1,4 @@
-"""Rules as values: what an expression is made of. ``rule_parsing`` reads them, ``rules`` says what they do."""
+"""Rules as values: what an expression is made of. ``rule_parsing`` reads it, ``rules`` says what it does."""
 
 from __future__ import annotations
 
