@@ -21,7 +21,7 @@ import msgspec
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
 from windlass.errors import Backpressure, InvalidInput, WindlassError
 from windlass.managing import VERBS, act_in_batches, narrowed_to
-from windlass.model import Count, Document, NewDocument
+from windlass.model import Count, Document, JobFilter, NewDocument
 from windlass.names import shorten, suggest
 from windlass.security import SecurityContext
 from windlass.settings import DAY
@@ -96,11 +96,15 @@ class Bulk:
 
     async def matching(self, verb: str, filters: Mapping[str, Any]) -> Count:
         """How many jobs there are that the verb can act on: exact to 10,000 of each state."""
-        _check_verb(verb)
-        counts = [
-            await self._app.store.count(where)
-            for where in narrowed_to(verb, filters, uuids=self._app.settings.tenant_uuids)
-        ]
+        return await self._count(self._meant(verb, filters))
+
+    def _meant(self, verb: str, filters: Mapping[str, Any]) -> list[JobFilter]:
+        app = self._app
+        uuids = app.settings.tenant_uuids
+        return narrowed_to(_check_verb(verb), filters, now=app.clock.now(), uuids=uuids)
+
+    async def _count(self, meant: list[JobFilter]) -> Count:
+        counts = [await self._app.store.count(where) for where in meant]
         return Count(sum(count.total for count in counts), all(count.exact for count in counts))
 
     async def start(
@@ -112,7 +116,8 @@ class Bulk:
         on_end: Callable[[BulkOperation], Awaitable[None]] | None = None,
     ) -> BulkOperation:
         """Begin, and go on in the background, for whom the code that calls this acts."""
-        matched = await self.matching(verb, filters)
+        meant = self._meant(verb, filters)  # relative times are told once, not batch by batch
+        matched = await self._count(meant)
         if len(self._running) >= MAX_RUNNING:
             raise Backpressure(
                 f"{len(self._running)} bulk operations are running in this process, which is the limit; "
@@ -133,7 +138,7 @@ class Bulk:
         self._stops[operation_id] = asyncio.Event()
         # A task has the context of whoever makes it: tenant and row filter hold for all of it.
         task = asyncio.create_task(
-            self._run(operation_id, body, dict(filters), on_end), name=f"windlass-bulk-{operation_id}"
+            self._run(operation_id, body, meant, on_end), name=f"windlass-bulk-{operation_id}"
         )
         self._running[operation_id] = task
         task.add_done_callback(lambda _: self._forget(operation_id))
@@ -174,12 +179,12 @@ class Bulk:
         self,
         operation_id: str,
         body: _Body,
-        filters: Mapping[str, Any],
+        meant: list[JobFilter],
         on_end: Callable[[BulkOperation], Awaitable[None]] | None,
     ) -> None:
         progress = _Progress(self, operation_id, body, self._stops[operation_id])
         try:
-            body.state = "stopped" if await self._walk(progress, filters) else "done"
+            body.state = "stopped" if await self._walk(progress, meant) else "done"
         except WindlassError as error:
             body.state, body.error = "failed", str(error)
             logger.warning("bulk operation %s failed: %s", operation_id, error)
@@ -191,11 +196,10 @@ class Bulk:
             now = await self._app.store.now()
             await on_end(_operation(operation_id, body, now, now, now))
 
-    async def _walk(self, progress: _Progress, filters: Mapping[str, Any]) -> bool:
+    async def _walk(self, progress: _Progress, meant: list[JobFilter]) -> bool:
         """Whether it was stopped before its end."""
         body = progress.body
-        batches = act_in_batches(self._app.store, body.action, filters, uuids=self._app.settings.tenant_uuids)
-        async with contextlib.aclosing(batches):
+        async with contextlib.aclosing(act_in_batches(self._app.store, body.action, meant)) as batches:
             async for batch in batches:
                 body.done += batch.done
                 body.skipped += batch.found - batch.done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -93,7 +93,7 @@ def _shape(key: ApiKey) -> KeyShape:
     return KeyShape(**_fields(key))
 
 
-def _fields(key: ApiKey) -> dict[str, object]:
+def _fields(key: ApiKey) -> dict[str, Any]:
     fields = {name: getattr(key, name) for name in KeyShape.__struct_fields__}
     return {**fields, "scopes": tuple(sorted(key.scopes))}
 
