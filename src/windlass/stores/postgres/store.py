@@ -34,7 +34,7 @@ from windlass.model import (
     WorkerRecord,
 )
 from windlass.outcome import Released, Retried
-from windlass.stores.documents import check_documents
+from windlass.stores.documents import check_documents, could_be
 from windlass.stores.endings import CANCELLED_ON_REQUEST, check_batch, summarise_error
 from windlass.stores.postgres import checking, filing, reading, registering, settling, statistics
 from windlass.stores.postgres.claiming import WORDS, Claimer
@@ -297,6 +297,8 @@ class PostgresStore:
         return await filing.write(self._database, documents) if documents else []
 
     async def document(self, kind: str, document_id: str) -> Document | None:
+        if not could_be(kind, document_id):
+            return None
         return await filing.read(self._database, kind, document_id)
 
     async def documents(
@@ -305,7 +307,7 @@ class PostgresStore:
         return await filing.listed(self._database, kind, limit, before)
 
     async def remove_document(self, kind: str, document_id: str) -> bool:
-        return await filing.remove(self._database, kind, document_id)
+        return could_be(kind, document_id) and await filing.remove(self._database, kind, document_id)
 
     # -- reading ----------------------------------------------------------------------------------------
 

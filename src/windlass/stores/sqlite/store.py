@@ -34,7 +34,7 @@ from windlass.model import (
     WorkerRecord,
 )
 from windlass.outcome import Released
-from windlass.stores.documents import check_documents
+from windlass.stores.documents import check_documents, could_be
 from windlass.stores.endings import check_batch
 from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, StoreLimits, Wakeups
 from windlass.stores.sqlite import (
@@ -239,6 +239,8 @@ class SqliteStore:
         return await self._writer.run(_write_documents, documents) if documents else []
 
     async def document(self, kind: str, document_id: str) -> Document | None:
+        if not could_be(kind, document_id):
+            return None
         now = self._clock.now()
         return await self._reader.run(lambda connection: filing.read(connection, kind, document_id, now))
 
@@ -249,7 +251,7 @@ class SqliteStore:
         return await self._reader.run(lambda connection: filing.listed(connection, kind, limit, before, now))
 
     async def remove_document(self, kind: str, document_id: str) -> bool:
-        return await self._writer.run(_remove_document, (kind, document_id))
+        return could_be(kind, document_id) and await self._writer.run(_remove_document, (kind, document_id))
 
     # -- reading ----------------------------------------------------------------------------------------
 
