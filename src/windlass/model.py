@@ -472,5 +472,29 @@ class WorkerRecord:
     lost: int = 0  # leases that ended before their outcome was written
 
 
+@dataclass(frozen=True, slots=True)
+class NewDocument:
+    """Something small to be kept beside the jobs, on its way into a store."""
+
+    kind: str
+    id: str
+    body: bytes = field(repr=False)  # JSON; it may hold secrets, or hashes of them
+    expires_at: int | None = None  # None = kept until removed
+    only_version: int | None = None  # the one to write over; 0 = only where there is none, None = any
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Something small that is kept beside the jobs: a key, a user, a line of the audit log."""
+
+    kind: str
+    id: str
+    body: bytes = field(repr=False)
+    created_at: int
+    updated_at: int
+    expires_at: int | None
+    version: int  # counts from 1; every write adds one
+
+
 FOREVER: Final = 253_402_300_800_000_000 - 1
 """The last microsecond of the year 9999, for pauses without an end."""

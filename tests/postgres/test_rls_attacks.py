@@ -15,7 +15,16 @@ import pytest
 from tests.postgres.secured import API, WORKER, Secured, acting, refused, secured
 from tests.postgres.stores import opened, raw
 from windlass import Windlass
-from windlass.model import NewStep, OnDuplicate, Progress, Report, Settlement, State, WorkerRecord
+from windlass.model import (
+    NewDocument,
+    NewStep,
+    OnDuplicate,
+    Progress,
+    Report,
+    Settlement,
+    State,
+    WorkerRecord,
+)
 from windlass.outcome import Completed, Failed
 from windlass.stores.postgres import PostgresStore
 from windlass.testing.conformance.building import BOOM, ask, claim_one, end, job, put
@@ -27,7 +36,7 @@ NOBODY = [
 """Settings that name neither of the two tenants; None: never set."""
 
 FOR_EVERYBODY = {"schema_versions"}
-NEVER = {"workers", "prunable"}
+NEVER = {"workers", "prunable", "documents"}
 """Tables the api role may not even ask."""
 
 
@@ -66,6 +75,7 @@ async def jobs(place: Secured) -> dict[str, dict[str, UUID]]:
     """Two tenants with jobs in every state."""
     async with opened(place.of(WORKER), migrated=False) as [store]:
         await store.beat(WorkerRecord(name="w", host="h", pid=1, version="0", started_at=1, seen_at=1))
+        await store.write_documents([NewDocument("key", "k", b"secret")])
         made = {tenant: await fill(store, tenant) for tenant in ("acme", "zeta")}
         await store._fold()
         for tenant in made:  # so that there is something in the counters, and beside them

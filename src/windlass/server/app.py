@@ -13,6 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from windlass.app import Windlass
 from windlass.server.cursors import Cursors
+from windlass.server.deadlines import Deadlines
 from windlass.server.events.broadcast import Broadcast
 from windlass.server.gate import Gate
 from windlass.server.health import Readiness
@@ -21,7 +22,7 @@ from windlass.server.redaction import Redaction
 from windlass.server.resource import Resource
 from windlass.server.route import Route
 from windlass.server.routes import ROUTES
-from windlass.server.transport import ClientGone, Started, check_target, respond_problem
+from windlass.server.transport import BEGUN, ClientGone, check_target, respond_problem
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class Api:
         self.gate = Gate(app)
         self.redaction = Redaction(app.settings.redact)
         self.readiness = Readiness()
+        self.deadlines = Deadlines()
         self.closing = asyncio.Event()  # what waits or streams ends when it is set
         self._cursors: Cursors | None = None
         self.broadcast = Broadcast(app, self.closing)
@@ -54,8 +56,9 @@ class Api:
             if app.settings.http_api or route.always:
                 for path in route.paths:
                     by_path[path][route.method] = route
+        self._by_path = {path: Resource(self, methods) for path, methods in by_path.items()}
         self._router = Router(
-            [StarletteRoute(path, Resource(self, methods)) for path, methods in by_path.items()],
+            [StarletteRoute(path, resource) for path, resource in self._by_path.items()],
             redirect_slashes=False,
             default=_nothing_here,
         )
@@ -67,20 +70,24 @@ class Api:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
             return
-        started = Started(send)
         try:
             if self._loop is None:
                 await self.open()
             headers = scope["windlass.headers"] = dict(scope["headers"])
             check_target(scope, headers)
-            await self._router(scope, receive, started)
+            # Most requests go to a path without parameters, at the root: one look instead of a search.
+            resource = self._by_path.get(scope["path"]) if not scope.get("root_path") else None
+            if resource is not None:
+                scope["path_params"] = {}
+                await resource(scope, receive, send)
+            else:
+                await self._router(scope, receive, send)
         except ClientGone:
             return
         except Exception as error:
-            problem = problem_of(error)
-            if started.begun:
+            if scope.get(BEGUN):
                 raise  # half an answer is out; the server ends the connection
-            await respond_problem(send, problem, scope)
+            await respond_problem(scope, send, problem_of(error))
 
     async def cursors(self) -> Cursors:
         """What turns places in lists into texts, under a secret that all servers of this store share."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 from uuid import UUID
 
-from msgspec import UNSET, Meta, Struct, UnsetType, structs
+from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
 from windlass.clock import to_datetime
 from windlass.errors import HandlerNotFound, InvalidInput, NotPermitted
@@ -17,7 +17,6 @@ from windlass.job import Job
 from windlass.names import shorten, suggest
 from windlass.options import MAX_PRIORITY, EnqueueOptions
 from windlass.retry import Retry
-from windlass.security import SecurityContext, acting_as
 from windlass.server.gate import refusal
 from windlass.server.problems import (
     BACKPRESSURE,
@@ -91,23 +90,23 @@ class EnqueueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     task: TaskName | UnsetType = UNSET
     payload: Any = None
     format: Literal["json", "bytes"] = "json"
-    run_at: Moment | None | UnsetType = UNSET
-    delay: Seconds | None | UnsetType = UNSET
+    run_at: Moment | UnsetType | None = UNSET
+    delay: Seconds | UnsetType | None = UNSET
     priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | UnsetType = UNSET
-    max_attempts: Attempts | None | UnsetType = UNSET
-    key: Text | None | UnsetType = UNSET
+    max_attempts: Attempts | UnsetType | None = UNSET
+    key: Text | UnsetType | None = UNSET
     until: Literal["pruned", "finished"] | UnsetType = UNSET
     on_duplicate: Literal["keep", "replace"] | UnsetType = UNSET
-    correlation_id: Text | None | UnsetType = UNSET
-    timeout: Wait | None | UnsetType = UNSET
-    retry: RetryBody | None | UnsetType = UNSET
-    expires: Wait | None | UnsetType = UNSET
-    runAt: Moment | None | UnsetType = UNSET
-    maxRetries: Retries | UnsetType = UNSET
+    correlation_id: Text | UnsetType | None = UNSET
+    timeout: Wait | UnsetType | None = UNSET
+    retry: RetryBody | UnsetType | None = UNSET
+    expires: Wait | UnsetType | None = UNSET
+    camel_run_at: Moment | UnsetType | None = field(default=UNSET, name="runAt")
+    camel_max_retries: Retries | UnsetType = field(default=UNSET, name="maxRetries")
     max_retries: Retries | UnsetType = UNSET
-    maxAttempts: Attempts | None | UnsetType = UNSET
-    correlationId: Text | None | UnsetType = UNSET
-    onDuplicate: Literal["keep", "replace"] | UnsetType = UNSET
+    camel_max_attempts: Attempts | UnsetType | None = field(default=UNSET, name="maxAttempts")
+    camel_correlation_id: Text | UnsetType | None = field(default=UNSET, name="correlationId")
+    camel_on_duplicate: Literal["keep", "replace"] | UnsetType = field(default=UNSET, name="onDuplicate")
 
 
 _ALIASES: Final = {
@@ -119,7 +118,7 @@ _ALIASES: Final = {
     "max_retries": "max_attempts",
 }
 _NO_OPTIONS: Final = frozenset({"topic", "task", "payload", "format"})
-_FIELDS: Final = tuple(field.name for field in structs.fields(EnqueueBody) if field.name not in _NO_OPTIONS)
+_NAMES: Final = EnqueueBody.__struct_encode_fields__
 
 
 class EnqueuedJob(Struct, frozen=True, kw_only=True):
@@ -151,11 +150,11 @@ class EnqueuedJobs(Struct, frozen=True):
 
 async def enqueue(request: Request[Nothing, EnqueueBody]) -> Answer:
     body = request.body
-    options = options_of(body, "#")
+    given = given_of(body)
+    options = options_of(given, "#")
     _add_headers(request, options)
-    name = target_of(request, body, options, "#")
-    with acting_as(_context(request)):
-        job = await request.app.enqueue(name, _payload(body, "#"), **options)
+    name = target_of(request, given, options, "#")
+    job = await request.app.enqueue(name, _payload(body, "#"), **options)
     location = f"{request.root}{ROOT}/{job.id}".encode()
     return Answer(_enqueued(job), 200 if job.duplicate else 201, ((b"location", location),))
 
@@ -167,52 +166,61 @@ async def enqueue_many(request: Request[Nothing, EnqueueManyBody]) -> Answer:
     for index, body in enumerate(request.body.jobs):
         pointer = f"#/jobs/{index}"
         try:
-            options = options_of(body, pointer)
-            name = target_of(request, body, options, pointer)
+            given = given_of(body)
+            options = options_of(given, pointer)
+            name = target_of(request, given, options, pointer)
         except (InvalidInput, HandlerNotFound) as error:
             raise _located(error, pointer) from None
         wanted.append((name, _payload(body, pointer), options))
-    with acting_as(_context(request)):
-        jobs = await request.app.enqueue_together(wanted)
+    jobs = await request.app.enqueue_together(wanted)
     return Answer(EnqueuedJobs(tuple(_enqueued(job) for job in jobs)), 201)
 
 
-def options_of(body: EnqueueBody, pointer: str) -> EnqueueOptions:
+def given_of(body: EnqueueBody) -> dict[str, Any]:
+    """The fields that were given; what a rule finds under ``@request.body``."""
+    return {
+        name: value for name, value in zip(_NAMES, structs.astuple(body), strict=True) if value is not UNSET
+    }
+
+
+def options_of(given: Mapping[str, Any], pointer: str) -> EnqueueOptions:
     """What the body says about the job, under the names of the Python API."""
     options: dict[str, Any] = {}
-    for name in _FIELDS:
-        value = getattr(body, name)
-        if value is UNSET:
+    for name, value in given.items():
+        if name in _NO_OPTIONS:
             continue
         meant = _ALIASES.get(name, name)
         if meant in options:
             raise refused(
                 f"{name} says the same as another field; give one of them", pointer=f"{pointer}/{name}"
             )
-        if name in {"maxRetries", "max_retries"}:
-            value += 1
-        elif name == "retry" and value is not None:
-            value = _retry(value)
-        options[meant] = value
+        match name:
+            case "maxRetries" | "max_retries":
+                options[meant] = value + 1
+            case "retry":
+                options[meant] = None if value is None else _retry(value)
+            case _:
+                options[meant] = value
     return cast("EnqueueOptions", options)  # the app checks every value
 
 
-def target_of(request: Request[Any, Any], body: EnqueueBody, options: EnqueueOptions, pointer: str) -> str:
+def target_of(
+    request: Request[Any, Any], given: Mapping[str, Any], options: EnqueueOptions, pointer: str
+) -> str:
     """The task or topic by name, when this caller may enqueue there."""
     registry = request.app.registry
-    if body.task is not UNSET:
-        task = registry.named(body.task)
+    wanted, named = given.get("topic"), given.get("task")
+    if named is not None:
+        task = registry.named(named)
         if task is None:
-            known = suggest(body.task, registry.tasks)
-            raise HandlerNotFound(
-                f"there is no task {shorten(body.task)}{known}; GET {ROOT}/tasks lists them"
-            )
-        name, topic = task.name, task.topic if body.topic is UNSET else body.topic
-        if body.topic is not UNSET:
-            options["topic"] = body.topic
-    elif body.topic is not UNSET:
-        name = topic = body.topic
-        task = registry.resolve(topic, "")
+            known = suggest(named, registry.tasks)
+            raise HandlerNotFound(f"there is no task {shorten(named)}{known}; GET {ROOT}/tasks lists them")
+        name, topic = task.name, wanted or task.topic
+        if wanted is not None:
+            options["topic"] = wanted
+    elif wanted is not None:
+        name = topic = wanted
+        task = registry.resolve(wanted, "")
         if task is not None:
             topic = task.topic
     else:
@@ -221,20 +229,15 @@ def target_of(request: Request[Any, Any], body: EnqueueBody, options: EnqueueOpt
         raise refused(
             f"task {task.name!r} is not durable: its jobs run in the process that enqueues them; "
             "enqueue it from the program that is to run it",
-            pointer=f"{pointer}/{'topic' if body.task is UNSET else 'task'}",
+            pointer=f"{pointer}/{'topic' if named is None else 'task'}",
         )
     try:
         request.api.gate.access.check_enqueue(
-            request.caller, topic=topic, task=None if task is None else task.name, body=_seen_by_rules(body)
+            request.caller, topic=topic, task=None if task is None else task.name, body=given
         )
     except NotPermitted as error:
         raise refusal(request.caller, error) from None
     return name
-
-
-def _seen_by_rules(body: EnqueueBody) -> Mapping[str, Any]:
-    """What a rule finds under ``@request.body``: the fields that were given."""
-    return {name: value for name, value in structs.asdict(body).items() if value is not UNSET}
 
 
 def _add_headers(request: Request[Any, Any], options: EnqueueOptions) -> None:
@@ -246,10 +249,6 @@ def _add_headers(request: Request[Any, Any], options: EnqueueOptions) -> None:
     correlation = request.header(b"x-correlation-id")
     if correlation is not None and options.get("correlation_id") is None:
         options["correlation_id"] = correlation
-
-
-def _context(request: Request[Any, Any]) -> SecurityContext | None:
-    return request.context
 
 
 def _payload(body: EnqueueBody, pointer: str) -> Any:

@@ -52,6 +52,8 @@ class Operation:
         self._decoder = route.decoder
         self._plain_query = route.query is Nothing
         self._permission = route.permission
+        self._seconds = api.app.settings.request_seconds
+        self._most_bytes = api.app.settings.max_request_bytes
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         route, api = self._route, self._api
@@ -70,39 +72,36 @@ class Operation:
             with acting_as(context):
                 await route.handler(request)
             return
-        seconds = api.app.settings.request_seconds
-        if route.seconds is not None:
-            seconds += route.seconds(query)
+        seconds = self._seconds if route.seconds is None else self._seconds + route.seconds(query)
         reading = self._decoder is not None
+        body: Any = None
+        task = api.deadlines.begin(seconds)
         try:
-            async with asyncio.timeout(seconds) as limit:
-                body: Any = None
-                if self._decoder is not None:
-                    raw = await read_body(receive, headers, api.app.settings.max_request_bytes)
-                    reading = False
-                    if raw or route.body_required:
-                        check_media_type(headers)
-                        body = decode_body(self._decoder, raw)
-                    else:
-                        body = decode_body(self._decoder, b"{}")
-                request = Request(
-                    api, scope, headers, caller, context, scope["path_params"], query, body, receive, send
-                )
-                with acting_as(context):
-                    answer = await route.handler(request)
-        except TimeoutError:
-            if not limit.expired():
+            if self._decoder is not None:
+                raw = await read_body(receive, headers, self._most_bytes)
+                reading = False
+                if raw or route.body_required:
+                    check_media_type(headers)
+                body = decode_body(self._decoder, raw or (b"" if route.body_required else b"{}"))
+            request = Request(
+                api, scope, headers, caller, context, scope["path_params"], query, body, receive, send
+            )
+            with acting_as(context):
+                answer = await route.handler(request)
+        except asyncio.CancelledError:
+            if not api.deadlines.expired(task):
                 raise
             raise _too_slow(seconds, reading=reading) from None
+        finally:
+            api.deadlines.end(task)
         content = answer.body
-        body_bytes = content if type(content) is bytes else b"" if content is None else _encode(content)
         await respond(
+            scope,
             send,
             answer.status,
-            body_bytes,
+            content if type(content) is bytes else b"" if content is None else _encode(content),
             answer.media_type,
             answer.headers,
-            head=scope["method"] == "HEAD",
         )
 
 

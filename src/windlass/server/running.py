@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from types import FrameType
 from typing import Any, Final
@@ -19,6 +20,9 @@ KEEP_ALIVE_SECONDS: Final = 65
 """How long an idle connection is kept: a little longer than load balancers do, so that they close it."""
 OTHER_CONNECTIONS: Final = 2000
 """Connections beside event streams; more are answered with 503."""
+
+BACKLOG: Final = 2048
+"""Connections that wait to be accepted."""
 
 
 class ApiServer(uvicorn.Server):
@@ -64,9 +68,17 @@ class ApiServer(uvicorn.Server):
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket to serve on, taken before anything else is started. Port 0 is any that is free."""
+    # With its protocol named, unlike ``socket.create_server``: asyncio turns Nagle's algorithm off for such
+    # sockets only, and with it each answer waits 40 ms for the client's acknowledgement of its headers.
+    listener = socket.socket(_family(host), socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host, port), family=_family(host), backlog=2048)
+        if os.name == "posix":  # elsewhere it would let two servers share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+        return listener
     except OSError as error:
+        listener.close()
         raise ConfigurationError(
             f"cannot listen on {host} port {port}: {error.strerror or error}; choose another with --host and "
             "--port"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
@@ -30,6 +30,9 @@ SECURITY_HEADERS: Final[Headers] = (
 )
 """With every answer of the API, which holds nothing a browser should keep, guess about or show in a frame."""
 
+BEGUN: Final = "windlass.begun"
+"""In the scope once an answer has begun: then no other can be sent."""
+
 _CLOSE: Final[Headers] = ((b"connection", b"close"),)  # the rest of the body is not waited for
 
 
@@ -39,7 +42,7 @@ class ClientGone(Exception):
 
 def check_target(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
     """The limits on what comes before a body."""
-    size = len(scope["path"]) + len(scope.get("query_string", b""))
+    size = len(scope["path"]) + len(scope["query_string"])
     if size > MAX_TARGET_BYTES:
         raise Problem(URI_TOO_LONG, f"path and query are {size:,} bytes; the limit is {MAX_TARGET_BYTES:,}")
     total = sum(map(len, headers)) + sum(map(len, headers.values()))
@@ -87,26 +90,21 @@ def check_media_type(headers: Mapping[bytes, bytes]) -> None:
 
 
 async def respond(
-    send: Send, status: int, body: bytes, media_type: bytes, headers: Headers = (), *, head: bool = False
+    scope: Scope, send: Send, status: int, body: bytes, media_type: bytes, headers: Headers = ()
 ) -> None:
     """Send an answer that is complete. HEAD gets the headers of GET alone."""
     start: list[tuple[bytes, bytes]] = [*SECURITY_HEADERS, *headers]
     if status != 204:
         start += ((b"content-type", media_type), (b"content-length", str(len(body)).encode()))
+    scope[BEGUN] = True
     await send({"type": "http.response.start", "status": status, "headers": start})
-    await send({"type": "http.response.body", "body": b"" if head else body})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
-async def respond_problem(send: Send, problem: Problem, scope: Scope) -> None:
+async def respond_problem(scope: Scope, send: Send, problem: Problem) -> None:
     """Send a problem document."""
-    await respond(
-        send,
-        problem.kind.status,
-        problem.document(scope["path"]),
-        MEDIA_TYPE,
-        problem.headers,
-        head=scope["method"] == "HEAD",
-    )
+    document = problem.document(scope["path"])
+    await respond(scope, send, problem.kind.status, document, MEDIA_TYPE, problem.headers)
 
 
 def _too_large(how: str, limit: int) -> Problem:
@@ -121,17 +119,3 @@ def closing(problem: Problem) -> Problem:
     """The same problem, and the end of the connection: what else comes in on it is not waited for."""
     problem.headers += _CLOSE
     return problem
-
-
-class Started:
-    """A ``send`` that knows whether an answer has begun: then no other can be sent."""
-
-    __slots__ = ("_send", "begun")
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.begun = False
-
-    async def __call__(self, message: Any) -> None:
-        self.begun = True
-        await self._send(message)

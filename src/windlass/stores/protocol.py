@@ -31,10 +31,12 @@ from windlass.model import (
     Claim,
     ClaimRequest,
     Count,
+    Document,
     Enqueued,
     JobFilter,
     JobRecord,
     Lease,
+    NewDocument,
     NewJob,
     Page,
     Report,
@@ -67,6 +69,10 @@ WORKERS_KEPT_SECONDS = 24 * 3600.0
 """How long a worker that vanished stays listed: somebody should be able to see that it did."""
 MAX_WORKERS = 1000
 """Most workers that are listed."""
+MAX_DOCUMENT_BYTES = 64 * 1024
+"""Largest body of a document."""
+MAX_DOCUMENT_NAME = 200
+"""Longest kind and longest id of a document."""
 SUMMARY_LENGTH = 200
 """``error_summary`` is cut to this many characters."""
 
@@ -259,7 +265,8 @@ class Store(Protocol):
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
         """Remove up to ``limit`` finished jobs whose retention is over; how many of each state.
 
-        Forgets workers that were not seen for ``WORKERS_KEPT_SECONDS``, too.
+        Forgets workers that were not seen for ``WORKERS_KEPT_SECONDS``, too, and up to ``limit`` documents
+        that have expired.
         """
 
     async def pause(self, topic: str, until: int | None) -> None:
@@ -281,6 +288,30 @@ class Store(Protocol):
 
     async def workers(self) -> list[WorkerRecord]:
         """The workers by name, at most ``MAX_WORKERS``: then those seen last, of equals the first names."""
+
+    # -- documents --------------------------------------------------------------------------------------
+
+    async def write_documents(self, documents: Sequence[NewDocument]) -> list[int | None]:
+        """Keep these, in the place of those with the same kind and id; the version of each.
+
+        None where ``only_version`` did not let it: that document is left alone. One that has expired counts
+        as gone: what is written there is new, with version 1. No two of one call may have the same kind and
+        id. Documents are nobody's in particular: they have no tenant, and hold what no caller may read.
+        """
+
+    async def document(self, kind: str, document_id: str) -> Document | None:
+        """One that has not expired."""
+
+    async def documents(
+        self, kind: str, *, limit: int, before: tuple[int, str] | None = None
+    ) -> list[Document]:
+        """Those of a kind that have not expired, newest first, of equal age the highest id.
+
+        ``before``: go on below this ``created_at`` and id, those of the last one of the page before.
+        """
+
+    async def remove_document(self, kind: str, document_id: str) -> bool:
+        """Forget one; whether there was one that had not expired."""
 
     # -- reading ----------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
-from windlass.model import FINAL_STATES, KeyLifetime, Lane, Lease, State, WorkerRecord
+from windlass.model import FINAL_STATES, Document, KeyLifetime, Lane, Lease, State, WorkerRecord
 from windlass.stores.memory.heap import JobHeap
 from windlass.stores.memory.job import Job, KeyName
 from windlass.stores.memory.metrics import Metrics
@@ -36,6 +36,7 @@ class Book:
         self.counts: dict[str, Counter[State]] = {}  # of topics that have jobs
         self.pauses: dict[str, int] = {}
         self.workers: dict[str, WorkerRecord] = {}
+        self.documents: dict[tuple[str, str], Document] = {}  # by kind and id
         self.ready_topics: set[str] = set()  # to be hinted when the verb at hand is done
         self.some_ended = False
         self._expiries: list[tuple[int, int, Job]] = []

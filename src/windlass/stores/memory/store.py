@@ -16,10 +16,12 @@ from windlass.model import (
     Claim,
     ClaimRequest,
     Count,
+    Document,
     Enqueued,
     JobFilter,
     JobRecord,
     Lease,
+    NewDocument,
     NewJob,
     Page,
     Report,
@@ -32,8 +34,9 @@ from windlass.model import (
     Verdict,
     WorkerRecord,
 )
+from windlass.stores.documents import check_documents
 from windlass.stores.endings import check_batch
-from windlass.stores.memory import managing, reading, registering, writing
+from windlass.stores.memory import filing, managing, reading, registering, writing
 from windlass.stores.memory.book import Book
 from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, OpenTransaction, StoreLimits, Wakeups
 
@@ -199,6 +202,7 @@ class MemoryStore:
         with self._verb() as book:
             now = self._clock.now()
             registering.forget(book, now)
+            filing.forget(book, limit, now)
             return managing.prune(book, limit, now)
 
     async def pause(self, topic: str, until: int | None) -> None:
@@ -227,6 +231,28 @@ class MemoryStore:
     async def workers(self) -> list[WorkerRecord]:
         with self._verb() as book:
             return registering.listed(book)
+
+    # -- documents --------------------------------------------------------------------------------------
+
+    async def write_documents(self, documents: Sequence[NewDocument]) -> list[int | None]:
+        check_documents(documents)
+        with self._verb() as book:
+            now = self._clock.now()
+            return [filing.write(book, document, now) for document in documents]
+
+    async def document(self, kind: str, document_id: str) -> Document | None:
+        with self._verb() as book:
+            return filing.read(book, kind, document_id, self._clock.now())
+
+    async def documents(
+        self, kind: str, *, limit: int, before: tuple[int, str] | None = None
+    ) -> list[Document]:
+        with self._verb() as book:
+            return filing.listed(book, kind, limit, before, self._clock.now())
+
+    async def remove_document(self, kind: str, document_id: str) -> bool:
+        with self._verb() as book:
+            return filing.remove(book, kind, document_id, self._clock.now())
 
     # -- reading ----------------------------------------------------------------------------------------
 

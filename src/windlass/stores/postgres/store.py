@@ -15,10 +15,12 @@ from windlass.model import (
     Claim,
     ClaimRequest,
     Count,
+    Document,
     Enqueued,
     JobFilter,
     JobRecord,
     Lease,
+    NewDocument,
     NewJob,
     Page,
     Report,
@@ -32,8 +34,9 @@ from windlass.model import (
     WorkerRecord,
 )
 from windlass.outcome import Released, Retried
+from windlass.stores.documents import check_documents
 from windlass.stores.endings import CANCELLED_ON_REQUEST, check_batch, summarise_error
-from windlass.stores.postgres import checking, reading, registering, settling, statistics
+from windlass.stores.postgres import checking, filing, reading, registering, settling, statistics
 from windlass.stores.postgres.claiming import WORDS, Claimer
 from windlass.stores.postgres.database import Database
 from windlass.stores.postgres.lending import LentTransaction
@@ -262,6 +265,7 @@ class PostgresStore:
         kept = seconds_to_microseconds(MINUTES_KEPT_SECONDS)
         rows = await self._database.fetch(_sql["prune"], self._database.now, limit, kept)
         await registering.forget(self._database)
+        await filing.forget(self._database, limit)
         await self._fold()
         return {STATES[state]: n for state, n in rows}
 
@@ -285,6 +289,23 @@ class PostgresStore:
 
     async def workers(self) -> list[WorkerRecord]:
         return await registering.workers(self._database)
+
+    # -- documents --------------------------------------------------------------------------------------
+
+    async def write_documents(self, documents: Sequence[NewDocument]) -> list[int | None]:
+        check_documents(documents)
+        return await filing.write(self._database, documents) if documents else []
+
+    async def document(self, kind: str, document_id: str) -> Document | None:
+        return await filing.read(self._database, kind, document_id)
+
+    async def documents(
+        self, kind: str, *, limit: int, before: tuple[int, str] | None = None
+    ) -> list[Document]:
+        return await filing.listed(self._database, kind, limit, before)
+
+    async def remove_document(self, kind: str, document_id: str) -> bool:
+        return await filing.remove(self._database, kind, document_id)
 
     # -- reading ----------------------------------------------------------------------------------------
 

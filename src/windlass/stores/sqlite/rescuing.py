@@ -9,7 +9,7 @@ from windlass.model import Rescued, State
 from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
 from windlass.stores.protocol import MINUTES_KEPT_SECONDS
 from windlass.stores.queries import Queries
-from windlass.stores.sqlite import registering
+from windlass.stores.sqlite import filing, registering
 from windlass.stores.sqlite.removing import remove
 from windlass.stores.sqlite.settling import Row, add_attempt, finish_cancelled, finish_failed, load_rows
 from windlass.stores.sqlite.transaction import Code, Transaction
@@ -71,4 +71,5 @@ def prune(transaction: Transaction, limit: int) -> dict[State, int]:
     connection.execute(_sql["forget_minutes"], (now - seconds_to_microseconds(MINUTES_KEPT_SECONDS),))
     connection.execute(_sql["forget_counts"])
     registering.forget(transaction)
+    filing.forget(transaction, limit)
     return dict(Counter(_STATES[Code(row[1])] for row in rows))

@@ -15,10 +15,12 @@ from windlass.model import (
     Claim,
     ClaimRequest,
     Count,
+    Document,
     Enqueued,
     JobFilter,
     JobRecord,
     Lease,
+    NewDocument,
     NewJob,
     Page,
     Report,
@@ -32,12 +34,14 @@ from windlass.model import (
     WorkerRecord,
 )
 from windlass.outcome import Released
+from windlass.stores.documents import check_documents
 from windlass.stores.endings import check_batch
 from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, StoreLimits, Wakeups
 from windlass.stores.sqlite import (
     claiming,
     doorbell,
     enqueueing,
+    filing,
     managing,
     reading,
     registering,
@@ -228,6 +232,25 @@ class SqliteStore:
     async def workers(self) -> list[WorkerRecord]:
         return await self._reader.run(registering.workers)
 
+    # -- documents --------------------------------------------------------------------------------------
+
+    async def write_documents(self, documents: Sequence[NewDocument]) -> list[int | None]:
+        check_documents(documents)
+        return await self._writer.run(_write_documents, documents) if documents else []
+
+    async def document(self, kind: str, document_id: str) -> Document | None:
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: filing.read(connection, kind, document_id, now))
+
+    async def documents(
+        self, kind: str, *, limit: int, before: tuple[int, str] | None = None
+    ) -> list[Document]:
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: filing.listed(connection, kind, limit, before, now))
+
+    async def remove_document(self, kind: str, document_id: str) -> bool:
+        return await self._writer.run(_remove_document, (kind, document_id))
+
     # -- reading ----------------------------------------------------------------------------------------
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
@@ -319,5 +342,7 @@ _prune = one_by_one(rescuing.prune)
 _pause = one_by_one(managing.pause)
 _beat = one_by_one(registering.beat)
 _leave = one_by_one(registering.leave)
+_write_documents = one_by_one(filing.write)
+_remove_document = one_by_one(filing.remove)
 _register = one_by_one(_register_listener)
 _unregister = one_by_one(_unregister_listener)

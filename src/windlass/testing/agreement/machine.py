@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from windlass.model import (
     JobFilter,
     Lane,
     Lease,
+    NewDocument,
     NewJob,
     NewStep,
     Page,
@@ -271,6 +273,21 @@ class StoresAgree(RuleBasedStateMachine):
     def leave(self, name: str, started_at: int) -> None:
         self.same(lambda store, _: store.leave(name, started_at))
 
+    @rule(
+        documents=st.lists(st.tuples(say.documents, say.document_lives), min_size=1, max_size=3),
+    )
+    def write_documents(self, documents: list[tuple[NewDocument, float | None]]) -> None:
+        now = self.clock.now()
+        new = [
+            replace(one, expires_at=None if life is None else now + seconds_to_microseconds(life))
+            for one, life in documents
+        ]
+        self.same(lambda store, _: store.write_documents(new))
+
+    @rule(kind=say.document_kinds, document_id=say.document_ids)
+    def remove_document(self, kind: str, document_id: str) -> None:
+        self.same(lambda store, _: store.remove_document(kind, document_id))
+
     @rule(seconds=say.passing_times)
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -346,6 +363,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.same(lambda store, _: store.list_jobs(JobFilter(), limit=MAX_BATCH))
         self.same(lambda store, _: store.topics())
         self.same(lambda store, _: store.workers())
+        self.same(lambda store, _: store.documents("note", limit=MAX_BATCH))
 
     @invariant()
     def no_store_has_a_problem(self) -> None:

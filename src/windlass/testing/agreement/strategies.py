@@ -13,6 +13,7 @@ from windlass.model import (
     JobError,
     KeyLifetime,
     Lane,
+    NewDocument,
     NewJob,
     NewStep,
     OnDuplicate,
@@ -120,6 +121,18 @@ workers = st.builds(
     stuck=st.sampled_from([0, 2]),
     loop_lag_seconds=st.sampled_from([0.0, 0.0125, 3.1]),
 )
+
+document_kinds = st.sampled_from(["note", "note", "other"])
+document_ids = st.sampled_from(["a", "A", "é"])
+documents = st.builds(
+    NewDocument,
+    kind=document_kinds,
+    id=document_ids,
+    body=st.sampled_from([b"{}", b"\x00\xff"]),
+    only_version=st.sampled_from([None, 0, 1, 2]),
+)
+document_lives = st.sampled_from([None, None, 0.0, 30.0])
+"""Seconds from now until one expires."""
 
 filters: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},

@@ -308,6 +308,21 @@ CREATE TABLE workers (
     details    text    NOT NULL
 ) WITH (fillfactor = 50);
 
+-- Small things beside the jobs: keys, users, secrets, lines of the audit log. JSON; nobody's in particular, so no tenant
+-- is in them and callers under row-level security see none.
+CREATE TABLE documents (
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    expires_at bigint,
+    version    bigint NOT NULL CHECK (version > 0),
+    kind       text   NOT NULL COLLATE "C",
+    id         text   NOT NULL COLLATE "C", -- in the order of its bytes, as the other stores have it
+    body       bytea  NOT NULL,
+    PRIMARY KEY (kind, id)
+);
+CREATE INDEX documents_newest ON documents (kind, created_at, id);
+CREATE INDEX documents_expiring ON documents (expires_at, kind, id) WHERE expires_at IS NOT NULL;
+
 -- Jobs that have a row of their own, finished or not.
 CREATE VIEW unpacked_jobs WITH (security_invoker = true) AS
 SELECT id, number, priority, run_at, created_at, NULL::bigint AS finished_at, NULL::bigint AS prune_at, fence,

@@ -300,3 +300,44 @@ END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+
+-- Documents, each under its own condition: p_only is the version to write over, 0 = where there is none, NULL = always.
+-- One that has expired is as good as gone. In one order, so that two that write the same do not wait for each other.
+CREATE FUNCTION write_documents(
+    p_now bigint, p_kinds text[], p_ids text[], p_bodies bytea[], p_expires_at bigint[], p_only bigint[]
+)
+RETURNS TABLE (o_ordinal bigint, o_version bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_new record;
+    v_now bigint := now_us(p_now);
+BEGIN
+    FOR v_new IN
+        SELECT u.ordinality, u.kind COLLATE "C" AS kind, u.id COLLATE "C" AS id, u.body, u.expires_at, u.only_version
+        FROM unnest(p_kinds, p_ids, p_bodies, p_expires_at, p_only) WITH ORDINALITY
+            AS u(kind, id, body, expires_at, only_version)
+        ORDER BY 2, 3
+    LOOP
+        o_version := NULL;
+        IF v_new.only_version > 0 THEN
+            UPDATE documents d
+            SET body = v_new.body, updated_at = v_now, expires_at = v_new.expires_at, version = d.version + 1
+            WHERE d.kind = v_new.kind AND d.id = v_new.id AND d.version = v_new.only_version
+                AND (d.expires_at IS NULL OR d.expires_at > v_now)
+            RETURNING d.version INTO o_version;
+        ELSE
+            INSERT INTO documents AS d (kind, id, body, created_at, updated_at, expires_at, version)
+            VALUES (v_new.kind, v_new.id, v_new.body, v_now, v_now, v_new.expires_at, 1)
+            ON CONFLICT (kind, id) DO UPDATE
+            SET body = excluded.body, updated_at = excluded.updated_at, expires_at = excluded.expires_at,
+                created_at = CASE WHEN d.expires_at <= v_now THEN excluded.created_at ELSE d.created_at END,
+                version = CASE WHEN d.expires_at <= v_now THEN 1 ELSE d.version + 1 END
+            WHERE v_new.only_version IS NULL OR d.expires_at <= v_now
+            RETURNING d.version INTO o_version;
+        END IF;
+        o_ordinal := v_new.ordinality;
+        RETURN NEXT;
+    END LOOP;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s';

@@ -114,6 +114,13 @@ FROM callers c JOIN pg_roles r ON r.oid = c.oid, LATERAL (
     WHERE k.relnamespace = to_regnamespace(quote_ident($1)) AND k.relkind IN ('r', 'p') AND NOT r.rolsuper
         AND has_table_privilege(c.oid, k.oid, 'TRUNCATE, TRIGGER')
     HAVING count(*) > 0
+    UNION ALL
+    SELECT format('the role %%1$s calls as windlass_api, but has rights on %1$s, where keys, users and secrets are; '
+                  'REVOKE ALL ON %1$s FROM PUBLIC, windlass_api, %%1$I', k.oid::regclass)
+    FROM pg_class k
+    WHERE k.relnamespace = to_regnamespace(quote_ident($1)) AND k.relname = 'documents' AND NOT r.rolsuper
+        AND (has_table_privilege(c.oid, k.oid, 'SELECT, INSERT, UPDATE, DELETE')
+             OR has_any_column_privilege(c.oid, k.oid, 'SELECT, INSERT, UPDATE'))
 ) AS t
 
 -- name: this_role_held

@@ -169,6 +169,20 @@ CREATE TABLE windlass_workers (
     details    TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Small things beside the jobs: keys, users, secrets, lines of the audit log. JSON; nobody's in particular.
+CREATE TABLE windlass_documents (
+    kind       TEXT    NOT NULL,
+    id         TEXT    NOT NULL,
+    body       BLOB    NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    version    INTEGER NOT NULL CHECK (version > 0),
+    PRIMARY KEY (kind, id)
+) STRICT;
+CREATE INDEX windlass_documents_newest ON windlass_documents (kind, created_at, id);
+CREATE INDEX windlass_documents_expiring ON windlass_documents (expires_at, kind, id) WHERE expires_at IS NOT NULL;
+
 -- Processes that want to be woken: a datagram to this port on the loopback interface.
 CREATE TABLE windlass_listeners (
     port     INTEGER PRIMARY KEY,
