@@ -12,7 +12,7 @@ from tests.server.events.serving import SOON, Served, served
 from windlass import SecurityContext, Windlass
 from windlass.server import running
 from windlass.server.events import broadcast, stream
-from windlass.server.events.ring import AboutTopic
+from windlass.server.events.ring import AboutTopic, Kind
 
 REQUEST = b"GET /api/jobs/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer root\r\n\r\n"
 
@@ -45,7 +45,7 @@ def reset(client: socket.socket) -> None:
 def flood(server: Served, number: int = 5000) -> None:
     """More events than all buffers between here and a client hold."""
     for index in range(number):
-        server.api.broadcast.ring.add(AboutTopic(None, f"t{index}"), "topic", b'"%s"' % (b"x" * 500))
+        server.api.broadcast.ring.add(AboutTopic(None, f"t{index}"), Kind.TOPIC, b'"%s"' % (b"x" * 500))
     server.api.broadcast._tell()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from windlass.server.events.listener import Credential, Listener
-from windlass.server.events.ring import AboutJob, AboutTopic, Ring
+from windlass.server.events.ring import AboutJob, AboutTopic, Kind, Ring
 from windlass.server.events.view import View, Wish
 
 
@@ -14,7 +14,7 @@ def topic(name: str) -> AboutTopic:
 
 
 def tell(ring: Ring, name: str) -> None:
-    ring.add(topic(name), "topic", b"{}", replaces=topic(name))
+    ring.add(topic(name), Kind.TOPIC, b"{}", replaces=topic(name))
 
 
 async def good() -> bool:
@@ -40,7 +40,7 @@ def test_a_job_is_told_in_full() -> None:
     ring = Ring(10)
     about = AboutJob(View(None), uuid4())
     for number in range(5):
-        ring.add(about, "job", b"{}", entries=(f"e{number}",))
+        ring.add(about, Kind.JOB, b"{}", entries=(f"e{number}",))
     assert len(ring.after(0)) == 5
     assert ring.told_about(about) == {"e0", "e1", "e2", "e3", "e4"}
 

@@ -20,7 +20,7 @@ from windlass.errors import JobNotFound
 from windlass.job import Job
 from windlass.model import TopicStats
 from windlass.security import SecurityContext, acting_as
-from windlass.server.events.ring import AboutJob, AboutTopic, Ring
+from windlass.server.events.ring import AboutJob, AboutTopic, Kind, Ring
 from windlass.server.events.shape import GoneEvent, Notice, encode, job_event, topic_event
 from windlass.server.events.view import View
 
@@ -160,17 +160,17 @@ class Watcher:
         except Exception as error:  # a listener's stream must outlive whatever is wrong for the moment
             if not self.in_trouble:
                 logger.warning("events cannot be looked up, trying again: %s", error, exc_info=error)
-                self._notice("trouble", _TROUBLE)
+                self._notice(Kind.TROUBLE, _TROUBLE)
             self.in_trouble = True
         else:
             if self.in_trouble:
-                self._notice("recovered", _RECOVERED)
+                self._notice(Kind.RECOVERED, _RECOVERED)
             self.in_trouble = False
         self.looks += 1
         self._looked()
 
-    def _notice(self, kind: str, notice: Notice) -> None:
-        self._ring.add(None, kind, encode(notice), replaces="trouble")
+    def _notice(self, kind: Kind, notice: Notice) -> None:
+        self._ring.add(None, kind, encode(notice), replaces=Kind.TROUBLE)
 
     async def _look_at_topics(self, watched: WatchedTopics) -> None:
         async with watched.looking:
@@ -184,7 +184,7 @@ class Watcher:
         vanished = [TopicStats(name) for name in before if name not in present]
         for topic in changed + vanished:
             about = AboutTopic(watched.tenant, topic.topic)
-            self._ring.add(about, "topic", topic_event(topic), replaces=about)
+            self._ring.add(about, Kind.TOPIC, topic_event(topic), replaces=about)
 
     async def _look_at_job(self, watched: WatchedJob, *, missing: bool = False) -> None:
         """``missing``: raise when it is not there, because somebody just asked for it."""
@@ -197,13 +197,13 @@ class Watcher:
                     raise
                 if watched.job is not None:
                     watched.job = None
-                    self._ring.add(watched.about, "gone", encode(GoneEvent(watched.about.job_id)))
+                    self._ring.add(watched.about, Kind.GONE, encode(GoneEvent(watched.about.job_id)))
                 return
             watched.job = job
             timeline = job.timeline
             new = [entry for entry in timeline if entry.id not in watched.told]
             if new:
                 data = job_event(job, new, superuser=watched.view.superuser)
-                self._ring.add(watched.about, "job", data, entries=tuple(entry.id for entry in new))
+                self._ring.add(watched.about, Kind.JOB, data, entries=tuple(entry.id for entry in new))
                 # What the record has forgotten need not be remembered here: it does not come again.
                 watched.told = frozenset(entry.id for entry in timeline)
