@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Type
 from urllib.parse import quote
 from uuid import UUID
 
-from windlass import isolation, managing, payload
+from windlass import isolation, managing, payload, visibility
 from windlass.blocking import Portal
+from windlass.bulk import Bulk
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds, to_datetime
+from windlass.conditions import asked
 from windlass.connections import Connections
 from windlass.enqueueing import submit, submit_many
 from windlass.errors import (
@@ -29,7 +31,7 @@ from windlass.filters import JobFilters, check_filter
 from windlass.fleet import WorkerInfo, worker_info
 from windlass.job import Job, JobPage
 from windlass.lane import Lane
-from windlass.model import FOREVER, BodyFormat, Count, JobRecord, NewJob, State, Stats, TopicStats
+from windlass.model import FOREVER, BodyFormat, Count, JobFilter, JobRecord, NewJob, State, Stats, TopicStats
 from windlass.names import check_topic, check_wire_topic, shorten, suggest
 from windlass.options import (
     EnqueueOptions,
@@ -40,7 +42,7 @@ from windlass.options import (
     make_template,
 )
 from windlass.registry import Registry
-from windlass.security import context_in_force, system_only, tenant_in_question
+from windlass.security import context_in_force, row_filter, system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
 from windlass.stores import Store, StoreLimits, create_store
 from windlass.stores.protocol import MAX_ENQUEUE_BATCH
@@ -48,6 +50,7 @@ from windlass.task import Task, TaskDecorator, encode_each
 from windlass.transaction import refuse_inside
 
 if TYPE_CHECKING:
+    from windlass.access.access import Access
     from windlass.background import WorkerThread
     from windlass.blocking_twins import BlockingWindlass
     from windlass.context import Context
@@ -86,6 +89,8 @@ class Windlass:
         self.unopenable: str | None = None  # why this process may not open it, see ``isolation``
         self._connections = self._connections_to(self.settings.url)
         self.lane = Lane(self, self._connections)
+        self._access: Access | None = None
+        self._bulk: Bulk | None = None
 
     def __repr__(self) -> str:
         return f"<Windlass with {len(self.registry)} tasks>"  # the URL may hold a password
@@ -122,18 +127,19 @@ class Windlass:
     @contextmanager
     def on_store(self, url: str, *, clock: Clock | None = None) -> Iterator[Self]:
         """Use another store for a while: how tests run an app's tasks on ``memory://``."""
-        before = (self.clock, self._connections, self.portal, self.url, self.lane)
+        before = (self.clock, self._connections, self.portal, self.url, self.lane, self._access)
         self.clock = clock or SystemClock()
         self.url = url
         self._connections = self._connections_to(url)
         self.portal = Portal(self)
         self.lane = Lane(self, self._connections, by_hand=self.lane.by_hand)
+        self._access = None  # what it knows is of the other store
         try:
             yield self
         finally:
             self.portal.close()
             self.lane.abandon()
-            self.clock, self._connections, self.portal, self.url, self.lane = before
+            self.clock, self._connections, self.portal, self.url, self.lane, self._access = before
 
     def _connections_to(self, url: str) -> Connections:
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
@@ -157,6 +163,18 @@ class Windlass:
         """The store, for what cannot be part of a handler's transaction."""
         refuse_inside(self, verb)
         return self.store
+
+    @property
+    def access(self) -> Access:
+        """Who may do what: keys, superusers, tokens, rules, and the audit log.
+
+        Reads the rules and the settings about tokens at first use; ``ConfigurationError`` if they are wrong.
+        """
+        if self._access is None:
+            from windlass.access.access import Access
+
+            self._access = Access(self)
+        return self._access
 
     @property
     def sync(self) -> BlockingWindlass:
@@ -334,14 +352,14 @@ class Windlass:
         **filters: Unpack[JobFilters],
     ) -> JobPage[Job[Any]]:
         """Jobs that match, newest first, without their bodies; at most 200 a page."""
-        where = check_filter(filters, uuids=self.settings.tenant_uuids)
+        where = self._where(filters)
         limit = min(check_integer("limit", limit, 1, LARGEST_OFFSET), LARGEST_PAGE)
         check_integer("offset", offset, 0, LARGEST_OFFSET)
         if cursor is not None:
             check_integer("cursor", cursor, 0, 2**63 - 1)
         store = self.store
         page = await store.list_jobs(where, limit=limit, cursor=cursor, offset=offset)
-        if where.text is None:
+        if asked(where) is None:
             count = await store.count(where)
         else:  # a search is counted by what it has found: counting would be the same search again
             count = Count(offset + len(page.items), page.cursor is None and cursor is None)
@@ -358,7 +376,7 @@ class Windlass:
 
     async def count(self, **filters: Unpack[JobFilters]) -> Count:
         """How many jobs match, exact up to 10,000."""
-        return await self.store.count(check_filter(filters, uuids=self.settings.tenant_uuids))
+        return await self.store.count(self._where(filters))
 
     async def result(self, job_id: UUID | str, timeout: float | timedelta | None = None) -> Any:
         """Wait for a job to finish and answer what its handler returned. See ``Job.result``."""
@@ -368,6 +386,8 @@ class Windlass:
         connection = self._connections.current()
         lane = self.lane.holder(wanted)
         store = lane or connection.store
+        if row_filter() is not None:
+            await managing.get(store, wanted, tenant)  # not to wait for what cannot be seen
         results = connection.waiter(store, self.settings.poll_interval)
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -384,7 +404,7 @@ class Windlass:
     async def stats(self, window: float | timedelta = 3600, *, tenant: str | None = None) -> Stats:
         """Counts as of now; times and throughput over the last ``window`` seconds."""
         seconds = check_seconds("window", window, 1)
-        return await self.store.stats(window_seconds=min(seconds, 366 * DAY), tenant=self._tenant(tenant))
+        return await visibility.stats(self.store, min(seconds, 366 * DAY), self._tenant(tenant))
 
     def changes(self) -> AbstractAsyncContextManager[Wakeups]:
         """Hints that jobs came or ended, for whoever shows a queue live: ``wait(seconds)`` until one comes.
@@ -426,7 +446,18 @@ class Windlass:
 
     async def _act_on_all(self, verb: str, filters: JobFilters) -> int:
         store = self._outside(f"{verb}_all")
-        return await managing.act_on_all(store, verb, filters, uuids=self.settings.tenant_uuids)
+        uuids = self.settings.tenant_uuids
+        return await managing.act_on_all(store, verb, filters, now=self.clock.now(), uuids=uuids)
+
+    def _where(self, filters: JobFilters) -> JobFilter:
+        return check_filter(filters, now=self.clock.now(), uuids=self.settings.tenant_uuids)
+
+    @property
+    def bulk(self) -> Bulk:
+        """Verbs on everything that matches, in the background: previews, progress, stopping."""
+        if self._bulk is None:
+            self._bulk = Bulk(self)
+        return self._bulk
 
     def _tenant(self, given: str | None = None) -> str | None:
         """Whose jobs a call is about: those of the security context in force, or of the given tenant."""
@@ -434,7 +465,7 @@ class Windlass:
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         """Every topic that has jobs or is paused, by name; of a tenant those that have jobs of it."""
-        return await self.store.topics(tenant=self._tenant(tenant))
+        return await visibility.topics(self.store, self._tenant(tenant))
 
     async def pause(self, topic: str, seconds: float | timedelta | None = None) -> None:
         """Let no worker take jobs of this topic, for some time or until ``resume``."""

@@ -4,13 +4,16 @@
 
     WindlassError
     ├── InvalidInput (ValueError)      bad topic, payload, time or option; nothing was written
+    │   ├── InvalidFilter              a filter that cannot be read; it says at which character
     │   ├── InvalidPayload             the payload is not storable JSON or does not fit the task
     │   └── LimitExceeded              a configured maximum would be passed
     ├── Backpressure                   the lane of non-durable tasks is full; nothing was enqueued
     ├── HandlerNotFound                no task of that name, and unknown tasks are refused
     ├── JobNotFound (LookupError)      no such job, or not one this caller may see
     ├── WrongState                     the job is not in a state that allows this
-    ├── NotPermitted (PermissionError) about all tenants, asked by code that acts for one
+    ├── NotAuthenticated               no key, token or session, or not a good one
+    ├── NotPermitted (PermissionError) not for this caller, or about all tenants and asked for one
+    ├── TooManyAttempts                too many failed logins; try again later
     ├── JobFailed                      raised by ``job.result()``: the job is in ``failed``
     ├── JobCancelled                   raised by ``job.result()``: the job is in ``cancelled``
     ├── ResultTimeout (TimeoutError)   ``job.result(timeout=…)`` ran out; the job goes on
@@ -56,6 +59,31 @@ class InvalidInput(WindlassError, ValueError):
     code = "invalid_input"
 
 
+class InvalidFilter(InvalidInput):
+    """A filter written as text cannot be read. ``position`` and ``length`` say where, in characters."""
+
+    code = "invalid_filter"
+
+    def __init__(self, reason: str, query: str, position: int, length: int = 1) -> None:
+        self.reason = reason
+        self.query = query
+        self.position = position
+        self.length = max(1, length)
+        super().__init__(f"{reason}\n{self.pointer}")
+
+    @property
+    def pointer(self) -> str:
+        """Two lines: the text, and carets under what is meant."""
+        start = max(0, self.position - 60)
+        shown = self.query[start : self.position + 60]
+        before = "…" if start else ""
+        after = "…" if self.position + 60 < len(self.query) else ""
+        # What moves the cursor of a terminal would move the carets away from what they are under.
+        line = "".join(character if character.isprintable() else " " for character in shown)
+        carets = "^" * min(self.length, max(1, len(shown) - (self.position - start)))
+        return f"  {before}{line}{after}\n  {' ' * (self.position - start + len(before))}{carets}"
+
+
 class InvalidPayload(InvalidInput):
     """The payload is not storable JSON, or does not fit the task's signature."""
 
@@ -90,10 +118,28 @@ class WrongState(WindlassError):
     code = "wrong_state"
 
 
+class NotAuthenticated(WindlassError):
+    """The caller did not prove who it is. It is never said what was wrong with what it showed."""
+
+    code = "not_authenticated"
+
+
 class NotPermitted(WindlassError, PermissionError):
-    """What was asked is about all tenants, and the caller acts for one (see ``acting_as``)."""
+    """The caller may not do this: a rule or a scope is against it, or it is about all tenants and the caller
+    acts for one (see ``acting_as``).
+    """
 
     code = "not_permitted"
+
+
+class TooManyAttempts(WindlassError):
+    """Too many logins have failed, for this name or from this address. Wait ``retry_after`` seconds."""
+
+    code = "too_many_attempts"
+
+    def __init__(self, retry_after: float) -> None:
+        self.retry_after = retry_after
+        super().__init__(f"too many logins have failed; try again in {max(1, round(retry_after))} s")
 
 
 class JobFailed(WindlassError):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 from uuid import UUID
 
 from windlass.errors import InvalidInput, JobNotFound, WrongState
 from windlass.filters import check_filter
-from windlass.model import JobRecord, State, Verdict
+from windlass.model import JobFilter, JobRecord, State, Verdict
 from windlass.names import shorten
+from windlass.security import row_filter
 from windlass.stores.protocol import MAX_BATCH, Store
+from windlass.visibility import in_view
+
+VERBS: Final = ("requeue", "cancel", "delete")
 
 _ALLOWED: Final = {
     "requeue": ("requeued", (State.FAILED, State.CANCELLED)),
@@ -33,15 +37,17 @@ def check_job_id(value: Any) -> UUID:
 
 
 async def get(store: Store, job_id: UUID, tenant: str | None) -> JobRecord:
-    """One job of this tenant (None = any) with its bodies, or ``JobNotFound``."""
+    """One job of this tenant (None = any) with its bodies, or ``JobNotFound``, as for one out of view."""
     record = await store.get(job_id, tenant=tenant)
-    if record is None:
+    if record is None or not await in_view(store, record):
         raise not_found(job_id)
     return record
 
 
 async def act(store: Store, verb: str, job_id: UUID, tenant: str | None) -> bool:
     """``requeue``, ``cancel`` or ``delete`` one job; False when a running one was only asked to stop."""
+    if row_filter() is not None:
+        await get(store, job_id, tenant)  # what cannot be seen cannot be changed
     (verdict,) = await _verb(store, verb)([job_id], tenant=tenant)
     match verdict:
         case Verdict.DONE:
@@ -64,34 +70,57 @@ async def act(store: Store, verb: str, job_id: UUID, tenant: str | None) -> bool
             )
 
 
-async def act_on_all(store: Store, verb: str, filters: Mapping[str, Any], *, uuids: bool) -> int:
-    """The same for everything that matches; how many jobs it took effect on.
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some of the jobs a verb was meant for: how many were found, and on how many it took effect."""
+
+    found: int
+    done: int
+
+
+async def act_on_all(store: Store, verb: str, filters: Mapping[str, Any], *, now: int, uuids: bool) -> int:
+    """The same for everything that matches; how many jobs it took effect on."""
+    number = 0
+    async for batch in act_in_batches(store, verb, narrowed_to(verb, filters, now=now, uuids=uuids)):
+        number += batch.done
+    return number
+
+
+async def act_in_batches(store: Store, verb: str, meant: Sequence[JobFilter]) -> AsyncGenerator[Batch, None]:
+    """The same for what ``narrowed_to`` made of a filter, batch by batch, so that it can be stopped.
 
     Pages go from new to old by job number, which no verb changes, so no job is met twice and jobs that come
     in meanwhile are not touched.
     """
-    where = check_filter(filters, uuids=uuids)
-    if all(value is None for value in filters.values()):  # the tenant in force is nobody's choice
+    for narrowed in meant:
+        cursor: int | None = None
+        while True:
+            page = await store.list_jobs(narrowed, limit=MAX_BATCH, cursor=cursor)
+            if page.items:
+                job_ids = [record.id for record in page.items]
+                verdicts = await _verb(store, verb)(job_ids, tenant=narrowed.tenant)
+                done = sum(verdict in {Verdict.DONE, Verdict.REQUESTED} for verdict in verdicts)
+                yield Batch(len(job_ids), done)
+            elif page.cursor is not None:  # a search that found nothing yet is a sign of life, too
+                yield Batch(0, 0)
+            if page.cursor is None:
+                break
+            cursor = page.cursor
+
+
+def narrowed_to(verb: str, filters: Mapping[str, Any], *, now: int, uuids: bool) -> list[JobFilter]:
+    """What a verb on everything that matches walks through. No filter at all is refused."""
+    where = check_filter(filters, now=now, uuids=uuids)
+    # The tenant in force is nobody's choice, and an empty text says nothing.
+    said = [value for name, value in filters.items() if name != "where" or (value or "").strip()]
+    if all(value is None for value in said):
         raise InvalidInput(
             f"{verb}_all without a filter means every job; say which ones, for example state='failed'"
         )
     # Without a state only those are walked that the verb can act on: a million completed jobs are not read
     # to requeue ten failed ones.
     states = (where.state,) if where.state is not None else _ALLOWED[verb][1]
-    number = 0
-    for state in states:
-        narrowed = replace(where, state=state)
-        cursor: int | None = None
-        while True:
-            page = await store.list_jobs(narrowed, limit=MAX_BATCH, cursor=cursor)
-            if page.items:
-                job_ids = [record.id for record in page.items]
-                verdicts = await _verb(store, verb)(job_ids, tenant=where.tenant)
-                number += sum(verdict in {Verdict.DONE, Verdict.REQUESTED} for verdict in verdicts)
-            if page.cursor is None:
-                break
-            cursor = page.cursor
-    return number
+    return [replace(where, state=state) for state in states]
 
 
 def not_found(job_id: UUID) -> JobNotFound:

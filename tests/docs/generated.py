@@ -6,15 +6,20 @@ between ``<!-- generated: name -->`` and ``<!-- end -->``.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
+import msgspec
 
 from tests.docs.pages import ROOT
 from windlass.cli.root import windlass as root
+from windlass.server import openapi
+from windlass.server.problems import PROBLEMS
+from windlass.server.routes import ROUTES
 from windlass.settings import SETTINGS, Kind, Setting
 
 COMMON = 3
@@ -118,9 +123,52 @@ def _value_of(option: click.Option) -> str:
     return option.metavar or ("NUMBER" if isinstance(option.type, click.IntRange) else "TEXT")
 
 
+def route_list() -> str:
+    """Every route: what it is for, who may, what goes in and comes out."""
+    parts = []
+    for route in ROUTES:
+        path = openapi.shown_path(route.path)
+        parts.append(f"### `{route.method} {path}`\n\n{route.summary}.\n{openapi.ACCESS[route.permission]}")
+        if route.aliases:
+            others = ", ".join(f"`{openapi.shown_path(alias)}`" for alias in route.aliases)
+            parts.append(f"Also {others}.")
+        names = [f"`{field.encode_name}`" for field in msgspec.structs.fields(route.query)]
+        if names:
+            parts.append(f"Parameters: {', '.join(names)}.")
+        if route.body is not None:
+            names = [f"`{field.encode_name}`" for field in msgspec.structs.fields(route.body)]
+            parts.append(f"Body: {', '.join(names)}.")
+        for name, meaning in route.parameters.items():
+            parts.append(f"Header `{name}`: {meaning}")
+        statuses = ", ".join(
+            f"{status} `{kind.__name__}`" if kind is not None else str(status)
+            for status, kind in sorted(route.answers.items())
+        )
+        own = ", ".join(f"`{kind.code}`" for kind in route.problems)
+        parts.append(f"Answers: {statuses}{f'; problems of its own: {own}' if own else ''}.")
+    return "\n\n".join(parts)
+
+
+def problem_list() -> str:
+    lines = ["| status | code | meaning |", "|---|---|---|"]
+    kinds = sorted(PROBLEMS.values(), key=lambda kind: (kind.status, kind.code))
+    lines.extend(f"| {kind.status} | `{kind.code}` | {kind.meaning} |" for kind in kinds)
+    return "\n".join(lines)
+
+
+OPENAPI = ROOT / "docs/reference/openapi.json"
+
+
+def openapi_text() -> str:
+    """The OpenAPI document as it is committed: one line for each value, so that changes can be read."""
+    return json.dumps(openapi.document(ROUTES), indent=1, ensure_ascii=False) + "\n"
+
+
 PARTS: dict[str, tuple[Path, Callable[[], str]]] = {
     "settings": (ROOT / "docs/reference/settings.md", settings_table),
     "commands": (ROOT / "docs/reference/cli.md", command_list),
+    "routes": (ROOT / "docs/reference/http-api.md", route_list),
+    "problems": (ROOT / "docs/reference/http-problems.md", problem_list),
 }
 
 
@@ -137,6 +185,7 @@ def renewed(name: str) -> tuple[str, str]:
 def main() -> None:
     for name, (page, _) in PARTS.items():
         page.write_text(renewed(name)[1], "utf-8")
+    OPENAPI.write_text(openapi_text(), "utf-8")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,10 @@ class CallerKind(StrEnum):
     """a JSON Web Token"""
     SESSION = "session"
     """somebody who logged in, with a cookie"""
+    CLI = "cli"
+    """somebody on the command line, who has the store itself"""
+    SYSTEM = "system"
+    """the program's own code"""
 
 
 class Scope(StrEnum):

@@ -45,6 +45,10 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "workers": Entry(
         "windlass.cli.workers:workers", "Look and manage", "List the workers, and how they are doing."
     ),
+    "keys": Entry("windlass.cli.keys:keys", "Let others in", "Make, list and revoke API keys."),
+    "superusers": Entry(
+        "windlass.cli.superusers:superusers", "Let others in", "Make, list and remove those who may log in."
+    ),
     "bench": Entry(
         "windlass.cli.bench.command:bench",
         "Operate",

@@ -115,10 +115,10 @@ async def _serve(app: Windlass, listener: socket.socket, *, with_worker: bool) -
 
 async def _first_superuser(app: Windlass) -> None:
     """The only time the password is shown: on the terminal, and in no log."""
-    made = await app.access.ensure_superuser()
-    if made is not None:
+    password = await app.access.ensure_superuser()
+    if password is not None:
         click.echo("The first superuser was made. This is the only time its password is shown:", err=True)
-        click.echo(f"  name      {made.name}\n  password  {made.password}", err=True)
+        click.echo(f"  name      admin\n  password  {password}", err=True)
 
 
 def _warn(app: Windlass, host: str) -> None:

@@ -110,6 +110,7 @@ class Api:
         """End what waits or streams, and close the app where we opened it."""
         self.closing.set()
         self._loop = None
+        await self.app.bulk.close()
         if self._opened_by_us:
             self._opened_by_us = False
             await self.app.close()

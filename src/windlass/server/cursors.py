@@ -25,7 +25,7 @@ class Cursors:
         self._secret = secret
 
     def seal(self, number: int) -> str:
-        """A number as a text for clients. The seal is what the scramble is keyed by, so both fit or neither."""
+        """A number as a text for clients. The scramble is keyed by the seal: both fit, or neither."""
         plain = number.to_bytes(_NUMBER_BYTES, "big")
         seal = self._digest(b"seal", plain)[:_SEAL_BYTES]
         return base64.urlsafe_b64encode(seal + self._scramble(seal, plain)).decode("ascii").rstrip("=")

@@ -7,7 +7,7 @@ payload does.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, cast
 
 LOOK_SECONDS: Final = 0.25
 """How late a request may be ended."""
@@ -23,9 +23,8 @@ class Deadlines:
 
     def begin(self, seconds: float) -> asyncio.Task[Any]:
         """Let the current task run for so long from here on."""
-        task = asyncio.current_task()
-        assert task is not None
-        loop = task.get_loop()
+        loop = asyncio.get_running_loop()
+        task = cast("asyncio.Task[Any]", asyncio.current_task(loop))  # whatever awaits this is in one
         self._until[task] = loop.time() + seconds
         if self._look is None:
             self._look = loop.call_later(LOOK_SECONDS, self._end_late_ones, loop)

@@ -12,12 +12,11 @@ from uuid import UUID
 from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
 from windlass.clock import to_datetime
-from windlass.errors import HandlerNotFound, InvalidInput, NotPermitted
+from windlass.errors import HandlerNotFound, InvalidInput
 from windlass.job import Job
 from windlass.names import shorten, suggest
 from windlass.options import MAX_PRIORITY, EnqueueOptions
 from windlass.retry import Retry
-from windlass.server.gate import refusal
 from windlass.server.problems import (
     BACKPRESSURE,
     HANDLER_NOT_FOUND,
@@ -231,12 +230,9 @@ def target_of(
             "enqueue it from the program that is to run it",
             pointer=f"{pointer}/{'topic' if named is None else 'task'}",
         )
-    try:
-        request.api.gate.access.check_enqueue(
-            request.caller, topic=topic, task=None if task is None else task.name, body=given
-        )
-    except NotPermitted as error:
-        raise refusal(request.caller, error) from None
+    request.api.gate.access.check_enqueue(
+        request.caller, topic=topic, task=None if task is None else task.name, body=given, job=options
+    )
     return name
 
 

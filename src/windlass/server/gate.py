@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from windlass.access.caller import ANONYMOUS, Caller, CallerKind
+from windlass.access import audit
+from windlass.access.caller import ANONYMOUS, Caller
 from windlass.app import Windlass
-from windlass.errors import NotPermitted
 from windlass.security import SecurityContext
-from windlass.server.problems import CSRF_FAILED, NOT_AUTHENTICATED, NOT_PERMITTED, Problem
+from windlass.server.problems import CSRF_FAILED, NOT_AUTHENTICATED, Problem
 from windlass.server.route import Permission
 
 if TYPE_CHECKING:
@@ -36,39 +36,37 @@ class Gate:
     async def caller(self, headers: Mapping[bytes, bytes], *, changing: bool) -> Caller:
         """Who asks. Showing nothing is allowed, showing something wrong is not."""
         authorization = headers.get(b"authorization")
-        cookie = None if authorization is not None else session_cookie(headers)
-        if authorization is None and cookie is None:
-            return ANONYMOUS
-        bearer = None
         if authorization is not None:
-            scheme, _, given = authorization.decode("latin-1").partition(" ")
-            bearer = given.strip()
-            if scheme.lower() != "bearer" or not bearer:
+            scheme, _, bearer = authorization.decode("latin-1").partition(" ")
+            if scheme.lower() != "bearer":
                 raise Problem(
                     NOT_AUTHENTICATED, "the Authorization header is no bearer token; send Bearer and a key"
                 )
-        caller = await self.access.authenticate(bearer=bearer, cookie=cookie)
-        if caller.kind is CallerKind.SESSION and changing:
-            self._refuse_forged(caller, headers)
+            return await self.access.authenticate(bearer=bearer.strip())
+        cookie = session_cookie(headers) if b"cookie" in headers else None
+        if cookie is None:
+            return ANONYMOUS
+        caller = await self.access.authenticate(cookie=cookie)
+        if changing:
+            await self._refuse_forged(cookie, headers)
         return caller
 
     def context(self, caller: Caller, permission: Permission, method: str) -> SecurityContext | None:
-        """On whose behalf the request acts, when it may; ``Problem`` otherwise."""
-        try:
-            match permission:
-                case Permission.READ:
-                    return self.access.visible(caller, changing=False, method=method)
-                case Permission.MANAGE:
-                    return self.access.visible(caller, changing=True, method=method)
-                case Permission.PUBLIC | Permission.ENQUEUE | Permission.SESSION:
-                    return caller.context()
-                case Permission.SUPERUSER:
-                    if caller.superuser:
-                        return None
-                    raise NotPermitted(f"this is for superusers, and {caller.name} is none")
-            assert_never(permission)
-        except NotPermitted as error:
-            raise refusal(caller, error) from None
+        """On whose behalf the request acts; ``NotAuthenticated`` or ``NotPermitted`` when it may not."""
+        access = self.access
+        match permission:
+            case Permission.READ:
+                return access.visible(caller, changing=False, method=method)
+            case Permission.MANAGE:
+                return access.visible(caller, changing=True, method=method)
+            case Permission.SUPERUSER:
+                access.check_superuser(caller, "do this", changing=method not in {"GET", "HEAD"})
+                return None
+            case Permission.PUBLIC | Permission.SESSION:
+                return None  # about no job
+            case Permission.ENQUEUE:
+                return caller.context()
+        assert_never(permission)
 
     def prepare(self) -> None:
         """Read the rules: one that makes no sense is told at the start, and not to the first who asks."""
@@ -79,22 +77,22 @@ class Gate:
         request: Request[Any, Any],
         action: str,
         *,
-        target: str | None = None,
+        target: str = "",
         details: Mapping[str, Any] | None = None,
     ) -> None:
         """Write a line of the audit log: who did what."""
-        await self.access.record(
-            request.caller, action, target=target, details=details, address=request.address
-        )
+        line = audit.by(request.caller, action, target, details=details, address=request.address)
+        await self.access.audit.record(line)
 
-    def _refuse_forged(self, caller: Caller, headers: Mapping[bytes, bytes]) -> None:
+    async def _refuse_forged(self, cookie: str, headers: Mapping[bytes, bytes]) -> None:
         """A browser sends cookies along with what other sites make it send."""
-        token = headers.get(CSRF_HEADER, b"").decode("latin-1")
-        if not self.access.csrf_token_fits(caller, token) or not same_origin(headers):
+        token = headers.get(CSRF_HEADER)
+        known = token is not None and await self.access.is_csrf(cookie, token.decode("latin-1"))
+        if not known or not same_origin(headers):
             raise Problem(
                 CSRF_FAILED,
-                "a session's request that changes something needs the header X-CSRF-Token, as given by "
-                "GET /api/jobs/session, and has to come from a page of this server",
+                "a session's request that changes something needs the header X-CSRF-Token, as "
+                "GET /api/jobs/session tells it, and has to come from a page of this server",
             )
 
 
@@ -116,12 +114,3 @@ def same_origin(headers: Mapping[bytes, bytes]) -> bool:
         return True
     _, _, host = origin.decode("latin-1").partition("://")
     return host == headers.get(b"host", b"").decode("latin-1")
-
-
-def refusal(caller: Caller, error: NotPermitted) -> Problem:
-    """Who showed nothing may show something; who did may not."""
-    if caller.kind is CallerKind.ANONYMOUS:
-        return Problem(
-            NOT_AUTHENTICATED, "this needs a key, a token or a session; send Authorization: Bearer"
-        )
-    return Problem(NOT_PERMITTED, str(error))

@@ -13,7 +13,7 @@ from windlass.errors import JobCancelled, JobFailed, ResultTimeout
 from windlass.filters import MAX_SEARCH_LENGTH, JobFilters
 from windlass.job import Job
 from windlass.model import State
-from windlass.server.problems import JOB_NOT_FOUND, WRONG_STATE, refused
+from windlass.server.problems import JOB_NOT_FOUND, WRONG_STATE, Problem, refused
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 from windlass.server.shapes import ErrorShape, JobDetail, JobSummary, Viewer
@@ -45,8 +45,17 @@ class JobsFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     created_before: Moment | None = None
     text: SearchText | None = None
 
-    def filters(self, request: Request[Any, Any], place: str = "parameter") -> JobFilters:
-        """The same under the names of the Python API, without what was not given."""
+    def filters(self, request: Request[Any, Any], pointer: str | None = None) -> JobFilters:
+        """The same under the names of the Python API, without what was not given.
+
+        ``pointer``: where in the body it is; None is the query.
+        """
+
+        def wrong(name: str, detail: str) -> Problem:
+            if pointer is None:
+                return refused(detail, parameter=name)
+            return refused(detail, pointer=f"{pointer}/{name}")
+
         given: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("where", "topic", "task", "tenant", "key", "correlation_id", "text")
@@ -55,12 +64,12 @@ class JobsFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for ours, theirs in (("task", "handler_id"), ("state", "status")):
             value, other = getattr(self, ours), getattr(self, theirs)
             if value is not None and other is not None:
-                raise refused(f"{ours} and {theirs} are the same; give one of them", **{place: theirs})
+                raise wrong(theirs, f"{ours} and {theirs} are the same; give one of them")
             given[ours] = other if value is None else value
         if given["state"] is not None:
             given["state"] = STATE_WORDS.get(given["state"].lower(), given["state"].lower())
         if given["tenant"] is not None and request.context is not None:
-            raise refused("tenant can be chosen by superusers only; leave it out", **{place: "tenant"})
+            raise wrong("tenant", "tenant can be chosen by superusers only; leave it out")
         chosen = {name: value for name, value in given.items() if value is not None}
         return cast("JobFilters", chosen)  # the app checks every value
 
@@ -178,7 +187,7 @@ async def delete(request: Request[Nothing, None]) -> Answer:
 
 async def _changed(request: Request[Any, Any], action: str, *, requested: bool = False) -> Answer:
     job_id = request.path["id"]
-    await request.api.gate.record(request, action, target=str(job_id))
+    await request.api.gate.record(request, f"job.{action}", target=str(job_id))
     return Answer(Changed(id=job_id, action=action, requested=requested), 202 if requested else 200)
 
 

@@ -36,7 +36,7 @@ _WORDS: Final = {
     202: "Accepted",
     204: "Done",
 }
-_ACCESS: Final = {
+ACCESS: Final = {
     Permission.PUBLIC: "Open to anybody.",
     Permission.ENQUEUE: "For whom `enqueue_rule` allows it; keys and tokens need the scope `enqueue`.",
     Permission.READ: "For whom `manage_rule` allows it, about the jobs it lets them see; "
@@ -57,9 +57,8 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     for route in routes:
         operation = _operation(route, by_type, components)
         for path in route.paths:
-            shown = _parameter.sub(r"{\1}", path)
             own = operation if path == route.path else _alias(operation, path)
-            paths.setdefault(shown, {})[route.method.lower()] = own
+            paths.setdefault(shown_path(path), {})[route.method.lower()] = own
     for kind in types:  # their members are listed as parameters; nobody refers to them
         if any(kind is route.query for route in routes):
             components.pop(kind.__name__, None)
@@ -90,6 +89,11 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
+def shown_path(path: str) -> str:
+    """A path as OpenAPI writes it."""
+    return _parameter.sub(r"{\1}", path)
+
+
 def _types(routes: Iterable[Route]) -> list[type]:
     found: dict[type, None] = {ProblemDocument: None}
     for route in routes:
@@ -103,7 +107,7 @@ def _operation(route: Route, by_type: dict[type, Any], components: dict[str, Any
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
-        "description": _ACCESS[route.permission],
+        "description": ACCESS[route.permission],
         "tags": [route.tag],
         "security": _security(route),
     }

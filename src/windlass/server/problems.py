@@ -7,6 +7,7 @@ its meaning and its status for as long as there is a version 1.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -67,6 +68,13 @@ NOT_FOUND = ProblemType("not_found", 404, "Nothing here", "There is nothing at t
 JOB_NOT_FOUND = ProblemType(
     "job_not_found", 404, "No such job", "There is no such job, or none that this caller may see."
 )
+BULK_NOT_FOUND = ProblemType(
+    "bulk_not_found",
+    404,
+    "No such bulk operation",
+    "There is no such bulk operation, or none that this caller may see.",
+)
+KEY_NOT_FOUND = ProblemType("key_not_found", 404, "No such key", "There is no API key with this id.")
 METHOD_NOT_ALLOWED = ProblemType(
     "method_not_allowed", 405, "Method not allowed", "The path is right, the method is not; see Allow."
 )
@@ -102,13 +110,6 @@ TOO_MANY_ATTEMPTS = ProblemType(
     429,
     "Too many attempts",
     "Too many logins have failed for this name or address; Retry-After says when to try again.",
-)
-TOO_MANY = ProblemType(
-    "too_many",
-    429,
-    "Too many at once",
-    "As many bulk operations are running as are allowed at a time.",
-    _retry_after(5),
 )
 HEADERS_TOO_LARGE = ProblemType(
     "headers_too_large", 431, "The headers are too large", "The headers are larger than 32,768 bytes."
@@ -158,7 +159,9 @@ _BY_ERROR: Final[Mapping[type[Exception], ProblemType]] = {
     errors.HandlerNotFound: HANDLER_NOT_FOUND,
     errors.JobNotFound: JOB_NOT_FOUND,
     errors.WrongState: WRONG_STATE,
+    errors.NotAuthenticated: NOT_AUTHENTICATED,
     errors.NotPermitted: NOT_PERMITTED,
+    errors.TooManyAttempts: TOO_MANY_ATTEMPTS,
     errors.NotOpen: NOT_OPEN,
     errors.StoreUnavailable: STORE_UNAVAILABLE,
 }
@@ -263,7 +266,15 @@ def problem_of(error: Exception) -> Problem:
         parts = [InvalidPart(detail=str(error), parameter="where")]
     elif isinstance(error, errors.InvalidPayload):
         parts = [InvalidPart(detail=str(error), pointer="#/payload")]
-    return Problem(kind, _UNTOLD.get(kind) or str(error), errors=parts, position=position, length=length)
+    wait = getattr(error, "retry_after", None)
+    return Problem(
+        kind,
+        _UNTOLD.get(kind) or str(error),
+        errors=parts,
+        headers=() if wait is None else _retry_after(max(1, math.ceil(wait))),
+        position=position,
+        length=length,
+    )
 
 
 def refused(detail: str, *, pointer: str | None = None, parameter: str | None = None) -> Problem:

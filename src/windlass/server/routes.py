@@ -7,11 +7,15 @@ from typing import Final
 import msgspec
 
 from windlass.server import (
+    audit,
+    bulk,
     enqueueing,
     health,
     jobs,
+    keys,
     metrics,
     openapi,
+    session,
     statistics,
     tasks,
     topics,
@@ -36,9 +40,13 @@ ROUTES: Final[tuple[Route, ...]] = (
     *jobs.ROUTES,
     *statistics.ROUTES,
     *events.ROUTES,
+    *bulk.ROUTES,
     *topics.ROUTES,
     *tasks.ROUTES,
     *workers.ROUTES,
+    *keys.ROUTES,
+    *audit.ROUTES,
+    *session.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,
     Route(

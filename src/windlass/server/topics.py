@@ -72,14 +72,14 @@ async def list_topics(request: Request[TopicsQuery, None]) -> Answer:
 async def pause(request: Request[Nothing, PauseBody]) -> Answer:
     topic, seconds = request.path["topic"], request.body.seconds
     await request.app.pause(topic, seconds)
-    await request.api.gate.record(request, "pause", target=topic, details={"seconds": seconds})
+    await request.api.gate.record(request, "topic.pause", target=topic, details={"seconds": seconds})
     return Answer(TopicChanged(topic, "pause"))
 
 
 async def resume(request: Request[Nothing, None]) -> Answer:
     topic = request.path["topic"]
     await request.app.resume(topic)
-    await request.api.gate.record(request, "resume", target=topic)
+    await request.api.gate.record(request, "topic.resume", target=topic)
     return Answer(TopicChanged(topic, "resume"))
 
 
@@ -98,7 +98,7 @@ async def kick(request: Request[Nothing, KickBody]) -> Answer:
         cursor = page.cursor
         if cursor is None:
             break
-    await request.api.gate.record(request, "kick", target=topic, details={"kicked": kicked})
+    await request.api.gate.record(request, "topic.kick", target=topic, details={"kicked": kicked})
     return Answer(Kicked(topic, kicked))
 
 

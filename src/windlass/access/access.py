@@ -1,0 +1,286 @@
+"""Who is asking, and may they: what every door that lets strangers in has to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from windlass.access import audit, paging
+from windlass.access.attempts import Attempts
+from windlass.access.audit import Audit, AuditLine
+from windlass.access.caller import ANONYMOUS, Caller, CallerKind, Scope
+from windlass.access.keys import PREFIX, ApiKey, Keys, NewApiKey
+from windlass.access.rules import RuleRequest, decide, read_rule, row_filter
+from windlass.access.sessions import Session, Sessions
+from windlass.access.superusers import Superuser, Superusers
+from windlass.access.tokens import Tokens
+from windlass.conditions import ALWAYS, NEVER, Condition
+from windlass.errors import HandlerNotFound, InvalidInput, NotAuthenticated, NotPermitted
+from windlass.names import shorten, suggest
+from windlass.security import SecurityContext, system_only
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+
+NOT_VALID: Final = "the key, token or session is not valid; it may be wrong, expired or revoked"
+"""Whatever was wrong with it: who tries keys must not learn which of them exist."""
+NOT_LOGGED_IN: Final = "the name or the password is wrong"
+SYSTEM: Final = Caller(CallerKind.SYSTEM, "system", superuser=True)
+"""Code of the program itself, for the audit log."""
+
+
+class Access:
+    """Keys, tokens, sessions, rules and the audit log of one app. ``app.access`` has it."""
+
+    def __init__(self, app: Windlass) -> None:
+        settings = app.settings
+        self._app = app
+        self._enqueue_rule = read_rule("enqueue_rule", settings.enqueue_rule, with_body=True)
+        self._manage_rule = read_rule("manage_rule", settings.manage_rule)
+        self._keys = Keys(app)
+        self._superusers = Superusers(app)
+        self._sessions = Sessions(app, self._superusers)
+        self._attempts = Attempts(app.clock)
+        some = settings.jwt_secret is not None or settings.jwt_jwks_url is not None
+        self._tokens = Tokens(settings, app.clock) if some else None
+        self.audit = Audit(app)
+
+    # -- who is it --------------------------------------------------------------------------------------
+
+    async def authenticate(self, *, bearer: str | None = None, cookie: str | None = None) -> Caller:
+        """Who showed this: an API key or a token, or else the value of the session's cookie.
+
+        ``NotAuthenticated`` when something was shown and proves nothing; somebody who showed nothing is
+        anonymous.
+        """
+        if bearer is not None:
+            caller = await self._bearer(bearer)
+        elif cookie is not None:
+            caller = await self._sessions.caller(cookie)
+        else:
+            return ANONYMOUS
+        if caller is None:
+            raise NotAuthenticated(NOT_VALID)
+        return caller
+
+    async def _bearer(self, text: str) -> Caller | None:
+        if text.startswith(PREFIX):
+            return await self._keys.caller(text)
+        return None if self._tokens is None else await self._tokens.caller(text)
+
+    async def log_in(self, name: str, password: str, *, address: str | None = None) -> Session:
+        """A session for a superuser. ``TooManyAttempts`` after a few failures, for a while."""
+        self._attempts.begin(name[:200], address)
+        account = await self._superusers.log_in(name, password)
+        line = AuditLine("login", name, CallerKind.SESSION, address=address)
+        if account is None:
+            await self.audit.record(AuditLine("login.failed", name, CallerKind.ANONYMOUS, address=address))
+            raise NotAuthenticated(NOT_LOGGED_IN)
+        self._attempts.succeeded(name[:200], address)
+        session = await self._sessions.begin(account)
+        await self.audit.record(line)
+        return session
+
+    async def log_out(self, caller: Caller, *, everywhere: bool = False, address: str | None = None) -> None:
+        """Say so in the audit log; the door forgets the cookie. ``everywhere`` ends all its sessions."""
+        if everywhere and caller.kind is CallerKind.SESSION and caller.id is not None:
+            await self._superusers.end_sessions(caller.id)
+        action = "logout.everywhere" if everywhere else "logout"
+        await self.audit.record(audit.by(caller, action, address=address))
+
+    async def csrf(self, cookie: str) -> str:
+        """The token that a page sends along with whatever changes something in this session."""
+        return await self._sessions.csrf(cookie)
+
+    async def is_csrf(self, cookie: str, token: str | None) -> bool:
+        """Whether it is that token."""
+        return token is not None and await self._sessions.is_csrf(cookie, token)
+
+    async def secret(self, purpose: str) -> bytes:
+        """For what a door signs or scrambles: the same in every process on this store, and nowhere else."""
+        return await self._sessions.secret(purpose)
+
+    # -- may they ---------------------------------------------------------------------------------------
+
+    def check_enqueue(
+        self,
+        caller: Caller,
+        *,
+        topic: str,
+        task: str | None,
+        body: Mapping[str, Any],
+        job: Mapping[str, Any] | None = None,
+        method: str = "POST",
+    ) -> SecurityContext | None:
+        """Whether the caller may make this job; on whose behalf it is made.
+
+        ``task`` is the name of a task the app knows, or None. ``job`` has what else a rule can ask of a new
+        job: priority, key, correlation_id. ``NotAuthenticated`` or ``NotPermitted`` where a rule or a scope
+        is against it or the topic is not allowed; ``HandlerNotFound`` where nobody would run it.
+        """
+        self._check_scope(caller, Scope.ENQUEUE)
+        context = caller.context()
+        if context is not None:
+            fields = {
+                "state": "pending",
+                "attempt": 0,
+                "priority": 0,
+                "created": self._app.clock.now(),
+                **(job or {}),
+                "topic": topic,
+                "task": task or "",
+                "tenant": caller.tenant,
+                "user_id": caller.user_id,
+                "service_id": caller.service_id,
+            }
+            if not decide(self._enqueue_rule, RuleRequest(caller.auth, method, body), fields):
+                raise _refusal(caller, f"enqueue to topic {shorten(topic)}", "enqueue_rule")
+            if topic not in self._topics():
+                raise NotPermitted(
+                    f"topic {shorten(topic)} cannot be enqueued to from outside; the operator of this queue "
+                    "can add it to allowed_topics"
+                )
+        if task is None and topic not in self._app.settings.allowed_topics:
+            known = self._app.registry.tasks if context is None else ()
+            raise HandlerNotFound(
+                f"there is no task {shorten(topic)}{suggest(topic, known)}; "
+                "name one of the app's tasks, or a topic of allowed_topics"
+            )
+        return context
+
+    def _topics(self) -> Iterable[str]:
+        settings = self._app.settings
+        return settings.allowed_topics or {task.topic for task in self._app.registry}
+
+    def visible(self, caller: Caller, *, changing: bool, method: str = "GET") -> SecurityContext | None:
+        """On whose behalf the caller sees (or, ``changing``, changes) jobs: None is everybody's.
+
+        What the rule says about jobs is in the context: jobs it does not show do not exist for the caller.
+        """
+        self._check_scope(caller, Scope.MANAGE if changing else Scope.READ)
+        context = caller.context()
+        if context is None:
+            return None
+        shown = self.shown(caller, method=method)
+        if shown == NEVER:
+            verb = "change" if changing else "see"
+            raise _refusal(caller, f"{verb} jobs", "manage_rule")
+        return context if shown == ALWAYS else _narrowed(context, shown)
+
+    def shown(self, caller: Caller, *, method: str = "GET") -> Condition:
+        """What the manage rule leaves of all jobs for this caller, tenants aside."""
+        if caller.superuser:
+            return ALWAYS
+        return row_filter(self._manage_rule, RuleRequest(caller.auth, method))
+
+    def may_see_everything(self, caller: Caller) -> bool:
+        """Whether workers, tenants, keys and the audit log are for its eyes."""
+        return caller.superuser
+
+    def check_superuser(self, caller: Caller, what: str, *, changing: bool) -> None:
+        """For what is about the whole queue."""
+        self._check_scope(caller, Scope.MANAGE if changing else Scope.READ)
+        if not caller.superuser:
+            raise _refusal(caller, what, "superusers only")
+
+    def _check_scope(self, caller: Caller, scope: Scope) -> None:
+        if scope not in caller.scopes:
+            good = ", ".join(sorted(caller.scopes)) or "nothing"
+            raise NotPermitted(f"this needs the scope {scope}; what was shown is good for: {good}")
+
+    # -- keys -------------------------------------------------------------------------------------------
+
+    async def create_key(
+        self,
+        name: str = "",
+        *,
+        tenant: str | None = None,
+        superuser: bool = False,
+        scopes: Iterable[str] | None = None,
+        user_id: str | None = None,
+        service_id: str | None = None,
+        expires: float | timedelta | None = None,
+        by: Caller = SYSTEM,
+        address: str | None = None,
+    ) -> NewApiKey:
+        """Make an API key. Its text is in the answer, and nowhere else ever again.
+
+        Without ``superuser`` it acts for one tenant, the root tenant unless told otherwise, as far as its
+        scopes and the rules allow. ``by`` is for the audit log.
+        """
+        system_only("create_key")
+        made = await self._keys.create(
+            name,
+            tenant=tenant,
+            superuser=superuser,
+            scopes=scopes,
+            user_id=user_id,
+            service_id=service_id,
+            expires=expires,
+        )
+        info = made.info
+        details = {"name": info.name, "superuser": info.superuser, "scopes": sorted(info.scopes)}
+        details["tenant"] = info.tenant
+        await self.audit.record(audit.by(by, "key.create", info.id, details=details, address=address))
+        return made
+
+    async def keys(
+        self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None
+    ) -> tuple[list[ApiKey], str | None]:
+        """The keys, newest first, and the cursor of the next page; revoked and expired ones for a month."""
+        system_only("keys")
+        return await self._keys.listed(limit=limit, cursor=cursor)
+
+    async def revoke_key(self, key_id: str, *, by: Caller = SYSTEM, address: str | None = None) -> ApiKey:
+        """End a key: here at once, in other processes within a second. It cannot be undone."""
+        system_only("revoke_key")
+        revoked = await self._keys.revoke(key_id)
+        if revoked is None:
+            raise InvalidInput(f"there is no key {shorten(key_id)}; `windlass keys list` has those there are")
+        await self.audit.record(audit.by(by, "key.revoke", key_id, address=address))
+        return revoked
+
+    # -- superusers -------------------------------------------------------------------------------------
+
+    async def create_superuser(
+        self, name: str, password: str, *, by: Caller = SYSTEM, address: str | None = None
+    ) -> None:
+        """Make a superuser, or give the one there is another password, which ends all its sessions."""
+        system_only("create_superuser")
+        await self._superusers.create(name, password)
+        await self.audit.record(audit.by(by, "superuser.create", name, address=address))
+
+    async def superusers(
+        self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None
+    ) -> tuple[list[Superuser], str | None]:
+        """Those that are stored, newest first; not the one of the setting ``superuser``."""
+        system_only("superusers")
+        return await self._superusers.listed(limit=limit, cursor=cursor)
+
+    async def remove_superuser(self, name: str, *, by: Caller = SYSTEM, address: str | None = None) -> None:
+        """Forget a superuser, which ends its sessions."""
+        system_only("remove_superuser")
+        if not await self._superusers.remove(name):
+            raise InvalidInput(f"there is no superuser {shorten(name)}")
+        await self.audit.record(audit.by(by, "superuser.remove", name, address=address))
+
+    async def ensure_superuser(self) -> str | None:
+        """Where nobody could log in: make ``admin``; its password, to be shown once. Otherwise None."""
+        system_only("ensure_superuser")
+        password = await self._superusers.ensure()
+        if password is not None:
+            await self.audit.record(audit.by(SYSTEM, "superuser.create", "admin"))
+        return password
+
+
+def _refusal(caller: Caller, what: str, why: str) -> NotAuthenticated | NotPermitted:
+    """Somebody who showed nothing may try again with something."""
+    if caller.kind is CallerKind.ANONYMOUS:
+        return NotAuthenticated("this needs an API key, a token or a session; none was shown")
+    return NotPermitted(f"{caller.name} may not {what} ({why})")
+
+
+def _narrowed(context: SecurityContext, shown: Condition) -> SecurityContext:
+    return replace(context, only=shown)

@@ -1,0 +1,132 @@
+"""The audit log: who did what to the queue, kept as documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from windlass.access import paging
+from windlass.access.caller import Caller
+from windlass.clock import seconds_to_microseconds, to_datetime
+from windlass.errors import LimitExceeded
+from windlass.ids import new_id
+from windlass.model import ROOT_TENANT, Document, NewDocument
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+
+KIND: Final = "audit"
+MAX_DETAIL_BYTES: Final = 4_000
+MAX_WORDS: Final = 300
+"""Longest actor, target and address; longer ones are cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    """Somebody did something. Holds no payload and no secret."""
+
+    action: str  # such as job.requeue, key.create, login.failed
+    actor: str
+    kind: str  # of the actor: key, token, session, anonymous, cli, system
+    target: str = ""  # what it was done to: a job, a topic, a key
+    tenant: str = ROOT_TENANT
+    details: Mapping[str, Any] = field(default_factory=dict)
+    address: str | None = None
+    at: datetime | None = None  # filled in by the store
+    id: str = ""
+
+
+class _Body(msgspec.Struct, omit_defaults=True):
+    """Fields may be added: lines of another version of Windlass are read as far as they go."""
+
+    action: str
+    actor: str
+    kind: str
+    target: str = ""
+    tenant: str = ROOT_TENANT
+    details: dict[str, Any] = {}
+    address: str | None = None
+
+
+_decoder = msgspec.json.Decoder(_Body)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """Lines, newest first, and where to go on; None at the end."""
+
+    lines: tuple[AuditLine, ...]
+    cursor: str | None
+
+
+def by(
+    caller: Caller,
+    action: str,
+    target: str = "",
+    *,
+    details: Mapping[str, Any] | None = None,
+    address: str | None = None,
+) -> AuditLine:
+    """What a caller did."""
+    return AuditLine(action, caller.name, caller.kind, target, caller.tenant, details or {}, address)
+
+
+class Audit:
+    """Writes lines and reads them back."""
+
+    def __init__(self, app: Windlass) -> None:
+        self._app = app
+
+    async def record(self, *lines: AuditLine) -> None:
+        """Keep these, at most 1,000 at once, for ``audit_retention``."""
+        retention = self._app.settings.audit_retention
+        now = self._app.clock.now()
+        expires_at = None if retention is None else now + seconds_to_microseconds(retention)
+        await self._app.store.write_documents(
+            [NewDocument(KIND, str(new_id()), _encode(line), expires_at) for line in lines]
+        )
+
+    async def lines(self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None) -> AuditPage:
+        """The log, newest first, at most 200 lines a page."""
+        found, further = await paging.page(self._app, KIND, limit=limit, cursor=cursor)
+        return AuditPage(tuple(_decode(document) for document in found), further)
+
+
+def _encode(line: AuditLine) -> bytes:
+    details = msgspec.json.encode(line.details)
+    if len(details) > MAX_DETAIL_BYTES:
+        raise LimitExceeded(
+            f"details of {line.action} have {len(details):,} bytes; the limit is {MAX_DETAIL_BYTES:,}: "
+            "say how many and which filter, not all of it"
+        )
+    address = line.address and line.address[:MAX_WORDS]
+    return msgspec.json.encode(
+        _Body(
+            line.action,
+            line.actor[:MAX_WORDS],
+            line.kind,
+            line.target[:MAX_WORDS],
+            line.tenant,
+            dict(line.details),
+            address,
+        )
+    )
+
+
+def _decode(document: Document) -> AuditLine:
+    body = _decoder.decode(document.body)
+    return AuditLine(
+        body.action,
+        body.actor,
+        body.kind,
+        body.target,
+        body.tenant,
+        body.details,
+        body.address,
+        to_datetime(document.created_at),
+        document.id,
+    )

@@ -1,0 +1,179 @@
+"""Access rules: whether a caller may do something, and which jobs it may see.
+
+One rule has two uses. ``decide`` answers for one job at once. ``row_filter`` puts in everything that is known
+of the request and leaves a condition on jobs, which a store turns into SQL. Both must answer alike; a test
+makes up rules, callers and jobs, and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, assert_never
+
+from windlass.access.expressions import (
+    NUMBERS,
+    TEXTS,
+    Always,
+    Both,
+    Compares,
+    Either,
+    Expression,
+    Literal,
+    Negated,
+    OfJob,
+    OfRequest,
+)
+from windlass.access.rule_parsing import parse
+from windlass.access.rule_values import at, compare, moment, ordered, storable, whole
+from windlass.conditions import (
+    ALWAYS,
+    NEVER,
+    Compare,
+    Comparison,
+    Condition,
+    Field,
+    InState,
+    all_of,
+    any_of,
+    in_state,
+    negate,
+)
+from windlass.model import JobRecord, Shown, State
+
+STATES: Final[tuple[State | Shown, ...]] = (*State, *Shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule as it was read. Without an expression it is for superusers only."""
+
+    name: str
+    text: str
+    expression: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRequest:
+    """What a rule can ask of a request: plain JSON."""
+
+    auth: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    method: str = ""
+    body: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+def read_rule(name: str, text: str, *, with_body: bool = False) -> Rule:
+    """The rule of a setting; ``ConfigurationError`` points at the character that is wrong."""
+    return Rule(name, text, parse(name, text, with_body=with_body) if text.strip() else None)
+
+
+def job_fields(job: JobRecord, now: int) -> dict[str, Any]:
+    """What a rule can ask of a job, for ``decide``. It may be in several states at once."""
+    fields: dict[str, Any] = {name: getattr(job, column) for name, column in (TEXTS | NUMBERS).items()}
+    fields["created"] = job.created_at
+    fields["state"] = [state for state in STATES if in_state(job, state, now)]
+    return fields
+
+
+# -- for one job ----------------------------------------------------------------------------------------
+
+
+def decide(rule: Rule, request: RuleRequest, job: Mapping[str, Any]) -> bool:
+    """Whether the rule lets somebody who is no superuser through. What ``job`` does not have is missing."""
+    return rule.expression is not None and _holds(rule.expression, request, job)
+
+
+def _holds(expression: Expression, request: RuleRequest, job: Mapping[str, Any]) -> bool:
+    match expression:
+        case Always(holds):
+            return holds
+        case Negated(part):
+            return not _holds(part, request, job)
+        case Both(parts):
+            return all(_holds(part, request, job) for part in parts)
+        case Either(parts):
+            return any(_holds(part, request, job) for part in parts)
+        case Compares(left, operator, right):
+            value = _value(right, request)
+            if isinstance(left, OfJob):
+                found = _job_compares(job, left.field, operator.comparison, value)
+            else:
+                found = compare(_value(left, request), operator.comparison, value)
+            return found != operator.negative
+    assert_never(expression)
+
+
+def _job_compares(job: Mapping[str, Any], name: str, comparison: Comparison, value: Any) -> bool:
+    found = job.get(name)
+    if name in TEXTS:
+        if isinstance(value, str) and not storable(value):
+            return False
+        return compare(found or "", comparison, value)
+    if name == "state":
+        states: Collection[str] = [found] if isinstance(found, str) else found or ()
+        return any(compare(str(state), comparison, value) for state in states)
+    if name == "created":
+        value = moment(value)
+        if value is None or found is None or comparison is Comparison.CONTAINS:
+            return False
+        return ordered(found, comparison, value)
+    return found is not None and compare(found, comparison, value)
+
+
+# -- for all jobs ---------------------------------------------------------------------------------------
+
+
+def row_filter(rule: Rule, request: RuleRequest) -> Condition:
+    """Which jobs the rule shows to somebody who is no superuser: a condition on columns."""
+    return NEVER if rule.expression is None else _condition(rule.expression, request)
+
+
+def _condition(expression: Expression, request: RuleRequest) -> Condition:
+    match expression:
+        case Always(holds):
+            return _known(holds)
+        case Negated(part):
+            return negate(_condition(part, request))
+        case Both(parts):
+            return all_of(*(_condition(part, request) for part in parts))
+        case Either(parts):
+            return any_of(*(_condition(part, request) for part in parts))
+        case Compares(left, operator, right):
+            value = _value(right, request)
+            if isinstance(left, OfJob):
+                found = _job_condition(left.field, operator.comparison, value)
+            else:
+                found = _known(compare(_value(left, request), operator.comparison, value))
+            return negate(found) if operator.negative else found
+    assert_never(expression)
+
+
+def _job_condition(name: str, comparison: Comparison, value: Any) -> Condition:
+    if name in TEXTS:
+        text = "" if value is None else value
+        return Compare(TEXTS[name], comparison, text) if isinstance(text, str) and storable(text) else NEVER
+    if name == "state":
+        return any_of(*(InState(state) for state in STATES if compare(str(state), comparison, value)))
+    if comparison is Comparison.CONTAINS:
+        return NEVER
+    if name == "created":
+        value = moment(value)
+        return NEVER if value is None else Compare(Field.CREATED_AT, comparison, value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return NEVER
+    bound = whole(comparison, value)
+    return _known(bound) if isinstance(bound, bool) else Compare(NUMBERS[name], comparison, bound)
+
+
+def _known(holds: bool) -> Condition:
+    return ALWAYS if holds else NEVER
+
+
+def _value(operand: Literal | OfRequest | OfJob, request: RuleRequest) -> Any:
+    match operand:
+        case Literal(value):
+            return value
+        case OfRequest((root, *path)):
+            found = {"auth": request.auth, "body": request.body, "method": request.method}[root]
+            return at(found, tuple(path))
+    raise AssertionError(operand)  # a job's own side is read elsewhere

@@ -1,0 +1,169 @@
+"""Superusers: people who see and manage everything, with a name and a password."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from windlass.access import paging
+from windlass.access.lookups import Lookups
+from windlass.access.passwords import check_password, hash_password, is_password
+from windlass.clock import to_datetime
+from windlass.errors import ConfigurationError, InvalidInput, WrongState
+from windlass.model import NewDocument
+from windlass.names import check_text, shorten
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+
+KIND: Final = "superuser"
+EPOCH_KIND: Final = "session_epoch"
+MAX_NAME: Final = 100
+FIRST_NAME: Final = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Superuser:
+    """Somebody who may do everything. Its password is known to nobody here."""
+
+    name: str
+    created_at: datetime
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a session and a login are checked against."""
+
+    name: str
+    hash: str = field(repr=False)
+    epoch: int  # grows when somebody logs out everywhere
+
+
+class _Body(msgspec.Struct):
+    hash: str
+
+
+class _Epoch(msgspec.Struct):
+    epoch: int
+
+
+_bodies = msgspec.json.Decoder(_Body)
+_epochs = msgspec.json.Decoder(_Epoch)
+
+
+class Superusers:
+    """Those that are stored, and the one of the setting ``superuser``, which is not."""
+
+    def __init__(self, app: Windlass) -> None:
+        self._app = app
+        self._configured = _read_setting(app.settings.superuser)
+        self._configured_hash: str | None = None
+        self._lookups: Lookups[Account] = Lookups(self._load, app.clock)
+
+    # -- managing ---------------------------------------------------------------------------------------
+
+    async def create(self, name: str, password: str) -> None:
+        """Make one, or give the one there is another password, which ends its sessions."""
+        self._refuse_configured(_check_name(name))
+        body = _Body(await hash_password(check_password(password)))
+        await self._app.store.write_documents([NewDocument(KIND, name, msgspec.json.encode(body))])
+        self._lookups.forget(name)
+
+    async def listed(
+        self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None
+    ) -> tuple[list[Superuser], str | None]:
+        found, further = await paging.page(self._app, KIND, limit=limit, cursor=cursor)
+        return [
+            Superuser(document.id, to_datetime(document.created_at), to_datetime(document.updated_at))
+            for document in found
+        ], further
+
+    async def remove(self, name: str) -> bool:
+        self._refuse_configured(_check_name(name))
+        removed = await self._app.store.remove_document(KIND, name)
+        self._lookups.forget(name)
+        return removed
+
+    async def ensure(self) -> str | None:
+        """At the first start: make ``admin``; its password, to be shown once. None when there is somebody."""
+        if self._configured is not None or await self._app.store.documents(KIND, limit=1):
+            return None
+        password = secrets.token_urlsafe(18)
+        body = msgspec.json.encode(_Body(await hash_password(password)))
+        # Several servers may start at once; one of them makes it.
+        [version] = await self._app.store.write_documents([NewDocument(KIND, FIRST_NAME, body, None, 0)])
+        self._lookups.forget(FIRST_NAME)
+        return None if version is None else password
+
+    async def end_sessions(self, name: str) -> None:
+        """Log out everywhere."""
+        epoch = await self._epoch(_check_name(name))
+        body = msgspec.json.encode(_Epoch(epoch + 1))
+        await self._app.store.write_documents([NewDocument(EPOCH_KIND, name, body)])
+        self._lookups.forget(name)
+
+    # -- authenticating ---------------------------------------------------------------------------------
+
+    async def account(self, name: str) -> Account | None:
+        """Believed for a second."""
+        return await self._lookups.get(name) if 0 < len(name) <= MAX_NAME else None
+
+    async def log_in(self, name: str, password: str) -> Account | None:
+        """The account, if this is its password. It takes as long for a name that does not exist."""
+        account = await self.account(name)
+        good = await is_password(None if account is None else account.hash, password)
+        return account if good else None
+
+    async def _load(self, name: str) -> Account | None:
+        if self._configured is not None and self._configured[0] == name:
+            if self._configured_hash is None:
+                self._configured_hash = await hash_password(self._configured[1])
+            # Sessions are bound to the password itself here: a hash differs from process to process.
+            return Account(name, self._configured_hash, await self._epoch(name))
+        document = await self._app.store.document(KIND, name)
+        if document is None:
+            return None
+        return Account(name, _bodies.decode(document.body).hash, await self._epoch(name))
+
+    async def _epoch(self, name: str) -> int:
+        document = await self._app.store.document(EPOCH_KIND, name)
+        return 0 if document is None else _epochs.decode(document.body).epoch
+
+    def proof(self, account: Account) -> str:
+        """What changes with the password and with the epoch; for signing, not for showing."""
+        configured = self._configured
+        secret = configured[1] if configured and configured[0] == account.name else account.hash
+        return f"{account.epoch}:{secret}"
+
+    def _refuse_configured(self, name: str) -> None:
+        if self._configured is not None and self._configured[0] == name:
+            raise WrongState(
+                f"superuser {shorten(name)} is the one of the setting superuser; change it there"
+            )
+
+
+def _check_name(name: Any) -> str:
+    text = check_text("name of a superuser", name, MAX_NAME)
+    if ":" in text or text != text.strip() or not text.isprintable():
+        raise InvalidInput(
+            f"name of a superuser is {shorten(text)}; it may hold no colon and no control characters, and no "
+            "spaces at its ends"
+        )
+    return text
+
+
+def _read_setting(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    name, colon, password = text.partition(":")
+    try:
+        if not colon:
+            raise InvalidInput("there is no colon in it")
+        return _check_name(name), check_password(password)
+    except InvalidInput as error:
+        raise ConfigurationError(f"superuser must be name:password; {error}") from None

@@ -1,0 +1,181 @@
+"""JSON Web Tokens: who is it, according to somebody we trust."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final
+
+import jwt
+
+from windlass.access.caller import ALL_SCOPES, Caller, CallerKind, Scope
+from windlass.access.jwks import PublishedKeys, check_usable
+from windlass.clock import MICROSECONDS, Clock
+from windlass.errors import ConfigurationError, InvalidInput
+from windlass.model import ROOT_TENANT
+from windlass.names import check_tenant, check_text
+from windlass.settings import Settings
+
+MAX_TOKEN_BYTES: Final = 8 * 1024
+MAX_KID_LENGTH: Final = 200
+LEEWAY_SECONDS: Final = 10.0
+"""How far the issuer's clock may be off."""
+BELIEVED_SECONDS: Final = 30.0
+MOST_BELIEVED: Final = 10_000
+"""A token that was verified is not verified again for so long; so many are remembered, by their hash."""
+SECRET_BYTES: Final = {"HS256": 32, "HS384": 48, "HS512": 64}
+"""Algorithms for a shared secret, and how long it must be: as long as the hash."""
+PUBLIC: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Algorithms for public keys."""
+SCOPE_PREFIX: Final = "windlass:"
+SUPERUSER: Final = "superuser"
+
+
+class _Refused(Exception):
+    """A token that proves nothing. Why is for nobody: who forges tokens would learn from it."""
+
+
+class Tokens:
+    """Verifies tokens against one secret, one set of published keys, or both."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        check_usable(settings.jwt_jwks_url)
+        self._secret = None if settings.jwt_secret is None else settings.jwt_secret.encode()
+        self._published = (
+            None if settings.jwt_jwks_url is None else PublishedKeys(settings.jwt_jwks_url, clock)
+        )
+        self._algorithms = self._check_algorithms()
+        self._believed: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<Tokens of {', '.join(sorted(self._algorithms))}>"  # the secret is nobody's business
+
+    def _check_algorithms(self) -> frozenset[str]:
+        """The allow-list. Each is good for one kind of key only, so that none can be used with the other."""
+        usable = [*(SECRET_BYTES if self._secret else ()), *(PUBLIC if self._published else ())]
+        chosen = self._settings.jwt_algorithms or (
+            *(("HS256",) if self._secret is not None else ()),
+            *(("RS256", "ES256", "EdDSA") if self._published is not None else ()),
+        )
+        for name in chosen:
+            if name not in usable and not (name in SECRET_BYTES and self._secret is not None):
+                raise ConfigurationError(
+                    f"jwt_algorithms has {name!r}, which is not for the keys that are configured; "
+                    f"possible are {', '.join(usable)}: HS… with jwt_secret, others with jwt_jwks_url"
+                )
+        for name in chosen:
+            needed = SECRET_BYTES.get(name)
+            if self._secret is not None and needed is not None and len(self._secret) < needed:
+                raise ConfigurationError(
+                    f"jwt_secret has {len(self._secret)} bytes; {name} needs {needed} or more, for example "
+                    'python -c "import secrets; print(secrets.token_urlsafe(48))"'
+                )
+        if self._secret is not None and not any(name in SECRET_BYTES for name in chosen):
+            raise ConfigurationError("jwt_secret is given, but jwt_algorithms has none of HS256 to HS512")
+        return frozenset(chosen)
+
+    async def caller(self, token: str) -> Caller | None:
+        """Whom a token is about; None when it proves nothing."""
+        if len(token) > MAX_TOKEN_BYTES or not token.isascii():
+            return None
+        digest = hashlib.sha256(token.encode()).digest()
+        known = self._believed.get(digest)
+        now = self._now()
+        if known is not None and known[0] > now:
+            return known[1]
+        try:
+            claims = await self._verify(token, now)
+            caller = self._read(claims)
+        except (_Refused, jwt.PyJWTError, InvalidInput, ValueError, TypeError, OverflowError):
+            # ValueError and the like: what libraries say to a forged token is not always their own error.
+            return None
+        self._believed.pop(digest, None)
+        self._believed[digest] = (min(now + BELIEVED_SECONDS, claims["exp"]), caller)
+        while len(self._believed) > MOST_BELIEVED:
+            self._believed.popitem(last=False)
+        return caller
+
+    def _now(self) -> float:
+        return self._clock.now() / MICROSECONDS
+
+    async def _verify(self, token: str, now: float) -> dict[str, Any]:
+        header = jwt.get_unverified_header(token)
+        algorithm = header.get("alg")
+        if algorithm not in self._algorithms or "crit" in header:
+            raise _Refused
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            await self._key(algorithm, header),
+            algorithms=[algorithm],
+            audience=self._settings.jwt_audience,
+            issuer=self._settings.jwt_issuer,
+            # Times are checked below, by the app's clock.
+            options={"require": ["exp"], "verify_exp": False, "verify_nbf": False, "verify_iat": False},
+        )
+        if now >= _time(claims, "exp", 0) + LEEWAY_SECONDS:
+            raise _Refused
+        if max(_time(claims, "nbf", 0), _time(claims, "iat", 0)) > now + LEEWAY_SECONDS:
+            raise _Refused
+        return claims
+
+    async def _key(self, algorithm: str, header: Mapping[str, Any]) -> Any:
+        """The key for this algorithm: never the secret for a public one, nor a public key as a secret."""
+        if algorithm in SECRET_BYTES:
+            if self._secret is None:
+                raise _Refused
+            return self._secret
+        kid = header.get("kid")
+        if self._published is None or not (
+            kid is None or (isinstance(kid, str) and len(kid) <= MAX_KID_LENGTH)
+        ):
+            raise _Refused
+        key = await self._published.find(kid)
+        if key is None or algorithm not in key.algorithms:
+            raise _Refused
+        return key.key
+
+    def _read(self, claims: Mapping[str, Any]) -> Caller:
+        subject = claims.get("sub")
+        if subject is not None:
+            check_text("sub", subject)
+        tenant = ROOT_TENANT
+        if self._settings.jwt_tenant_claim is not None:
+            tenant = check_tenant(
+                claims.get(self._settings.jwt_tenant_claim), uuids=self._settings.tenant_uuids
+            )
+        scopes, superuser = read_scopes(claims.get("scope"))
+        # Ours last: no claim may pass itself off as what was found out here.
+        auth = {**claims, "id": subject, "kind": "token", "tenant": tenant, "user_id": subject}
+        return Caller(
+            CallerKind.TOKEN,
+            f"token of {subject}" if subject else "token",
+            id=subject,
+            tenant=tenant,
+            superuser=superuser,
+            scopes=scopes,
+            user_id=subject,
+            auth=auth | {"service_id": None, "superuser": superuser},
+        )
+
+
+def read_scopes(claim: Any) -> tuple[frozenset[Scope], bool]:
+    """What a token is good for, and whether for everything. One that says nothing of Windlass: all three."""
+    if claim is not None and not isinstance(claim, str):
+        raise _Refused
+    ours = {
+        word.removeprefix(SCOPE_PREFIX) for word in (claim or "").split() if word.startswith(SCOPE_PREFIX)
+    }
+    superuser = SUPERUSER in ours
+    ours.discard(SUPERUSER)
+    return (frozenset(scope for scope in Scope if scope in ours) if ours else ALL_SCOPES), superuser
+
+
+def _time(claims: Mapping[str, Any], name: str, missing: float) -> float:
+    value = claims.get(name, missing)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise _Refused
+    return float(value)

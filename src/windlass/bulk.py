@@ -1,0 +1,290 @@
+"""Verbs on everything a filter matches, in the background.
+
+An operation walks batch by batch on an event loop of this process. How far it is, is kept as a document:
+every process of the queue can show it, and ask it to stop. One whose process died says nothing any more, and
+shows as ``interrupted``; what it had done stays done, and starting it again does the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import msgspec
+
+from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
+from windlass.errors import Backpressure, InvalidInput, WindlassError
+from windlass.managing import VERBS, act_in_batches, narrowed_to
+from windlass.model import Count, Document, JobFilter, NewDocument
+from windlass.names import shorten, suggest
+from windlass.security import SecurityContext
+from windlass.settings import DAY
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+
+KIND: Final = "bulk"
+MAX_RUNNING: Final = 4
+"""Most operations one process runs at a time."""
+BEAT_SECONDS: Final = 1.0
+"""How often progress is written down."""
+SILENT_SECONDS: Final = 15.0
+"""An operation that has written nothing for this long was interrupted."""
+KEPT_SECONDS: Final = 7 * DAY
+
+logger = logging.getLogger(__name__)
+
+
+class _Body(msgspec.Struct, omit_defaults=True):
+    action: str
+    filter: dict[str, str]
+    actor: str
+    tenant: str
+    state: str
+    matched: int
+    matched_exact: bool
+    done: int = 0
+    skipped: int = 0
+    stop_requested: bool = False
+    error: str | None = None
+
+
+_decoder = msgspec.json.Decoder(_Body)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkOperation:
+    """A verb on everything that matched, as far as it is."""
+
+    id: str
+    action: str
+    filter: Mapping[str, str]
+    """what it was meant for, as it was given"""
+    actor: str
+    """who started it"""
+    tenant: str | None
+    """whose jobs it is about; None is all"""
+    state: str
+    """running, done, stopped, failed or interrupted"""
+    matched: int
+    """how many jobs there were at the start that the verb can act on"""
+    matched_exact: bool
+    """False: there were at least so many"""
+    done: int
+    """jobs it took effect on"""
+    skipped: int
+    """jobs that had changed meanwhile, so that it could not"""
+    stop_requested: bool
+    error: str | None
+    started_at: datetime
+    updated_at: datetime
+
+
+class Bulk:
+    """The bulk operations of an app. Made by ``app.bulk``."""
+
+    def __init__(self, app: Windlass) -> None:
+        self._app = app
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._stops: dict[str, asyncio.Event] = {}
+
+    async def matching(self, verb: str, filters: Mapping[str, Any]) -> Count:
+        """How many jobs there are that the verb can act on: exact to 10,000 of each state."""
+        return await self._count(self._meant(verb, filters))
+
+    def _meant(self, verb: str, filters: Mapping[str, Any]) -> list[JobFilter]:
+        app = self._app
+        uuids = app.settings.tenant_uuids
+        return narrowed_to(_check_verb(verb), filters, now=app.clock.now(), uuids=uuids)
+
+    async def _count(self, meant: list[JobFilter]) -> Count:
+        counts = [await self._app.store.count(where) for where in meant]
+        return Count(sum(count.total for count in counts), all(count.exact for count in counts))
+
+    async def start(
+        self,
+        verb: str,
+        filters: Mapping[str, Any],
+        *,
+        actor: str = "",
+        on_end: Callable[[BulkOperation], Awaitable[None]] | None = None,
+    ) -> BulkOperation:
+        """Begin, and go on in the background, for whom the code that calls this acts."""
+        meant = self._meant(verb, filters)  # relative times are told once, not batch by batch
+        matched = await self._count(meant)
+        if len(self._running) >= MAX_RUNNING:
+            raise Backpressure(
+                f"{len(self._running)} bulk operations are running in this process, which is the limit; "
+                "try again when one has ended"
+            )
+        context = SecurityContext.current()
+        body = _Body(
+            action=verb,
+            filter={name: str(value) for name, value in filters.items() if value is not None},
+            actor=actor,
+            tenant="" if context is None else context.tenant,
+            state="running",
+            matched=matched.total,
+            matched_exact=matched.exact,
+        )
+        operation_id = str(uuid4())
+        await self.write(operation_id, body, 0)
+        self._stops[operation_id] = asyncio.Event()
+        # A task has the context of whoever makes it: tenant and row filter hold for all of it.
+        task = asyncio.create_task(
+            self._run(operation_id, body, meant, on_end), name=f"windlass-bulk-{operation_id}"
+        )
+        self._running[operation_id] = task
+        task.add_done_callback(lambda _: self._forget(operation_id))
+        now = await self._app.store.now()
+        return _operation(operation_id, body, now, now, now)
+
+    async def get(self, operation_id: str) -> BulkOperation | None:
+        """One operation, wherever it runs or ran; None when there is none that this code may see."""
+        found = await self._found(operation_id)
+        if found is None:
+            return None
+        document, body = found
+        now = await self._app.store.now()
+        return _operation(operation_id, body, document.created_at, document.updated_at, now)
+
+    async def stop(self, operation_id: str) -> BulkOperation | None:
+        """Ask it to stop after the batch at hand, whichever process runs it."""
+        while True:
+            found = await self._found(operation_id)
+            if found is None:
+                return None
+            document, body = found
+            if body.state != "running" or body.stop_requested:
+                return await self.get(operation_id)
+            body.stop_requested = True
+            # Its own process may have written in between; then it is read again.
+            if await self.write(operation_id, body, document.version) and operation_id in self._stops:
+                self._stops[operation_id].set()
+
+    async def close(self) -> None:
+        """Stop what runs here, and write down that it did."""
+        for stop in self._stops.values():
+            stop.set()
+        if self._running:
+            await asyncio.wait(list(self._running.values()))
+
+    async def _run(
+        self,
+        operation_id: str,
+        body: _Body,
+        meant: list[JobFilter],
+        on_end: Callable[[BulkOperation], Awaitable[None]] | None,
+    ) -> None:
+        progress = _Progress(self, operation_id, body, self._stops[operation_id])
+        try:
+            body.state = "stopped" if await self._walk(progress, meant) else "done"
+        except WindlassError as error:
+            body.state, body.error = "failed", str(error)
+            logger.warning("bulk operation %s failed: %s", operation_id, error)
+        except Exception:
+            body.state, body.error = "failed", "an error of its own; the server's log has more"
+            logger.exception("bulk operation %s failed", operation_id)
+        await progress.write()
+        if on_end is not None:
+            now = await self._app.store.now()
+            await on_end(_operation(operation_id, body, now, now, now))
+
+    async def _walk(self, progress: _Progress, meant: list[JobFilter]) -> bool:
+        """Whether it was stopped before its end."""
+        body = progress.body
+        async with contextlib.aclosing(act_in_batches(self._app.store, body.action, meant)) as batches:
+            async for batch in batches:
+                body.done += batch.done
+                body.skipped += batch.found - batch.done
+                if await progress.should_stop():
+                    return True
+        return False
+
+    def _forget(self, operation_id: str) -> None:
+        self._running.pop(operation_id, None)
+        self._stops.pop(operation_id, None)
+
+    async def _found(self, operation_id: str) -> tuple[Document, _Body] | None:
+        document = await self._app.store.document(KIND, operation_id)
+        if document is None:
+            return None
+        body = _decoder.decode(document.body)
+        context = SecurityContext.current()
+        return None if context is not None and body.tenant != context.tenant else (document, body)
+
+    async def write(self, operation_id: str, body: _Body, only_version: int) -> bool:
+        """Write down how far it is, over this version only; False when there is another."""
+        expires_at = self._app.clock.now() + seconds_to_microseconds(KEPT_SECONDS)
+        new = NewDocument(KIND, operation_id, msgspec.json.encode(body), expires_at, only_version)
+        (version,) = await self._app.store.write_documents([new])
+        return version is not None
+
+    async def wish_to_stop(self, operation_id: str) -> tuple[int, bool]:
+        """The version that is written, and whether somebody asked it to stop."""
+        document = await self._app.store.document(KIND, operation_id)
+        if document is None:  # removed by hand: nobody wants it any more
+            return 0, True
+        return document.version, _decoder.decode(document.body).stop_requested
+
+
+class _Progress:
+    """What one operation has written down of itself."""
+
+    def __init__(self, bulk: Bulk, operation_id: str, body: _Body, stop: asyncio.Event) -> None:
+        self.body = body
+        self._bulk = bulk
+        self._id = operation_id
+        self._stop = stop
+        self._written = asyncio.get_running_loop().time()
+
+    async def should_stop(self) -> bool:
+        """Once in a while, also look whether somebody in another process asked."""
+        now = asyncio.get_running_loop().time()
+        if now - self._written >= BEAT_SECONDS:
+            self._written = now
+            await self.write()
+        return self._stop.is_set()
+
+    async def write(self) -> None:
+        """Write over what is there, but for a wish to stop that came in between."""
+        while True:
+            version, asked = await self._bulk.wish_to_stop(self._id)
+            if asked:
+                self.body.stop_requested = True
+                self._stop.set()
+            if await self._bulk.write(self._id, self.body, version):
+                return
+
+
+def _operation(operation_id: str, body: _Body, started_at: int, updated_at: int, now: int) -> BulkOperation:
+    silent = now - updated_at > SILENT_SECONDS * MICROSECONDS
+    return BulkOperation(
+        id=operation_id,
+        action=body.action,
+        filter=body.filter,
+        actor=body.actor,
+        tenant=body.tenant or None,
+        state="interrupted" if body.state == "running" and silent else body.state,
+        matched=body.matched,
+        matched_exact=body.matched_exact,
+        done=body.done,
+        skipped=body.skipped,
+        stop_requested=body.stop_requested,
+        error=body.error,
+        started_at=to_datetime(started_at),
+        updated_at=to_datetime(updated_at),
+    )
+
+
+def _check_verb(verb: Any) -> str:
+    if verb not in VERBS:
+        hint = suggest(verb, VERBS) if isinstance(verb, str) else ""
+        raise InvalidInput(f"action is {shorten(verb)}{hint}; the actions are {', '.join(VERBS)}")
+    return str(verb)

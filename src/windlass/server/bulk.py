@@ -1,0 +1,146 @@
+"""Verbs on everything a filter matches: a preview first, then an operation in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from windlass.bulk import BulkOperation
+from windlass.security import acting_as
+from windlass.server.jobs import JobsFilter
+from windlass.server.problems import BACKPRESSURE, BULK_NOT_FOUND, Problem
+from windlass.server.request import Request
+from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
+
+
+class BulkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to do, to which jobs. A filter is needed: all jobs are nobody's wish."""
+
+    action: Literal["requeue", "cancel", "delete"]
+    filter: JobsFilter
+    preview: bool = False
+
+
+class BulkPreview(Struct, frozen=True):
+    """How many jobs it would be; ``exact`` is false when there are at least so many."""
+
+    action: str
+    matched: int
+    exact: bool
+
+
+class BulkShape(Struct, frozen=True, kw_only=True):
+    """An operation: ``running``, ``done``, ``stopped``, ``failed``, or ``interrupted`` with its server."""
+
+    id: str
+    action: str
+    filter: dict[str, str]
+    actor: str
+    state: str
+    matched: int
+    matched_exact: bool
+    done: int
+    skipped: int
+    stop_requested: bool
+    error: str | None
+    started_at: datetime
+    updated_at: datetime
+
+
+async def act(request: Request[Nothing, BulkBody]) -> Answer:
+    body, bulk = request.body, request.app.bulk
+    filters = body.filter.filters(request, "#/filter")
+    if body.preview:
+        matched = await bulk.matching(body.action, filters)
+        return Answer(BulkPreview(body.action, matched.total, matched.exact))
+    operation = await bulk.start(body.action, filters, actor=request.caller.name, on_end=_recorder(request))
+    await _record(request, "bulk.start", operation)
+    location = f"{request.root}{ROOT}/bulk/{operation.id}".encode()
+    return Answer(_shape(operation), 202, ((b"location", location),))
+
+
+async def show(request: Request[Nothing, None]) -> Answer:
+    return Answer(_shape(await _own(request)))
+
+
+async def stop(request: Request[Nothing, None]) -> Answer:
+    operation = await _own(request)
+    stopped = await request.app.bulk.stop(operation.id) or operation
+    await _record(request, "bulk.stop", stopped)
+    return Answer(_shape(stopped), 202)
+
+
+async def _own(request: Request[Any, Any]) -> BulkOperation:
+    """An operation of the caller's own; superusers see all of them."""
+    operation_id = str(request.path["operation"])
+    operation = await request.app.bulk.get(operation_id)
+    if operation is None or not (request.caller.superuser or operation.actor == request.caller.name):
+        raise Problem(BULK_NOT_FOUND, f"there is no bulk operation {operation_id}; they are kept for a week")
+    return operation
+
+
+def _recorder(request: Request[Any, Any]) -> Callable[[BulkOperation], Awaitable[None]]:
+    async def ended(operation: BulkOperation) -> None:
+        with acting_as(None):
+            await _record(request, "bulk.end", operation)
+
+    return ended
+
+
+async def _record(request: Request[Any, Any], action: str, operation: BulkOperation) -> None:
+    details = {
+        "action": operation.action,
+        "filter": dict(operation.filter),
+        "state": operation.state,
+        "matched": operation.matched,
+        "done": operation.done,
+    }
+    await request.api.gate.record(request, action, target=operation.id, details=details)
+
+
+def _shape(operation: BulkOperation) -> BulkShape:
+    fields = {name: getattr(operation, name) for name in BulkShape.__struct_fields__}
+    return BulkShape(**{**fields, "filter": dict(operation.filter)})
+
+
+_OPERATION: Final = f"{ROOT}/bulk/{{operation:uuid}}"
+
+ROUTES: Final = (
+    Route(
+        method="POST",
+        path=f"{ROOT}/bulk",
+        name="start_bulk",
+        summary="Requeue, cancel or delete everything that matches, or count it first",
+        permission=Permission.MANAGE,
+        handler=act,
+        body=BulkBody,
+        answers={200: BulkPreview, 202: BulkShape},
+        problems=(BACKPRESSURE,),
+        tag="bulk",
+    ),
+    Route(
+        method="GET",
+        path=_OPERATION,
+        name="get_bulk",
+        summary="How far a bulk operation is",
+        permission=Permission.READ,
+        handler=show,
+        answers={200: BulkShape},
+        problems=(BULK_NOT_FOUND,),
+        tag="bulk",
+    ),
+    Route(
+        method="POST",
+        path=f"{_OPERATION}/stop",
+        name="stop_bulk",
+        summary="Stop a bulk operation after the batch at hand",
+        permission=Permission.MANAGE,
+        handler=stop,
+        answers={202: BulkShape},
+        problems=(BULK_NOT_FOUND,),
+        tag="bulk",
+    ),
+)

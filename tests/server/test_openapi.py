@@ -1,0 +1,64 @@
+"""The OpenAPI document: made from the route table, committed, valid."""
+
+from __future__ import annotations
+
+import re
+
+from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
+
+from tests.docs.generated import OPENAPI, openapi_text
+from tests.docs.pages import ROOT
+from windlass.server import openapi
+from windlass.server.problems import PROBLEMS
+from windlass.server.route import Permission
+from windlass.server.routes import ROUTES
+
+
+def test_the_committed_document_is_the_one_that_is_served() -> None:
+    """Clients are generated from it: run python -m tests.docs.generated."""
+    assert OPENAPI.read_text("utf-8") == openapi_text()
+
+
+def test_it_is_openapi_3_1() -> None:
+    """It validates against the meta-schema of OpenAPI 3.1."""
+    OPENAPI_31_VALIDATOR.validate(openapi.document(ROUTES))
+
+
+def test_every_reference_in_it_leads_somewhere() -> None:
+    """Nothing refers to a schema that is not there, and none is there for nothing."""
+    text = openapi_text()
+    referred = set(re.findall(r"#/components/schemas/(\w+)", text))
+    assert referred == set(openapi.document(ROUTES)["components"]["schemas"])
+
+
+def test_names_and_paths_are_taken_once() -> None:
+    """Of two routes for one method and path the first would hide the second."""
+    document = openapi.document(ROUTES)
+    named = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
+    assert len(named) == len(set(named)) == sum(len(route.paths) for route in ROUTES)
+
+
+def test_every_operation_lists_its_problems() -> None:
+    """Whoever may be refused is told so in the document, with the media type of problems."""
+    for route in ROUTES:
+        kinds = {kind.code for kind in openapi.problems_of(route)}
+        assert "invalid_input" in kinds
+        if route.permission is not Permission.PUBLIC:
+            assert {"not_authenticated", "not_permitted"} <= kinds
+        assert kinds <= set(PROBLEMS)
+
+
+def test_get_changes_nothing_and_everything_else_needs_a_caller() -> None:
+    """What changes something is no GET, and is never public; a session may be begun by anybody."""
+    for route in ROUTES:
+        if route.changes:
+            assert route.permission is not Permission.PUBLIC, route.name
+        if route.permission in {Permission.MANAGE, Permission.ENQUEUE}:
+            assert route.method != "GET", route.name
+
+
+def test_every_problem_is_explained() -> None:
+    """The page of problems has each code with its status."""
+    page = (ROOT / "docs/reference/http-problems.md").read_text("utf-8")
+    for kind in PROBLEMS.values():
+        assert f"| {kind.status} | `{kind.code}` |" in page
