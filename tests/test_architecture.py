@@ -23,6 +23,7 @@ HALL = {
     "lane", "lane_thread", "managing", "mismatch", "options", "orders", "registry", "results", "returns",
     "settings", "shapes", "signature", "steps", "succession", "transaction", "task", "verification",
     "visibility",
+    "watching",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}
