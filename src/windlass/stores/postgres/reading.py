@@ -35,7 +35,7 @@ async def list_jobs(
     database: Database, where: JobFilter, *, limit: int, cursor: int | None, offset: int
 ) -> Page:
     async with database.transaction(where.tenant) as connection:
-        now = await _pin(database, connection)
+        now = await pin(database, connection)
         if where.text:
             found = await _search(database, connection, where, now, limit, cursor, offset)
         else:
@@ -52,7 +52,7 @@ async def list_jobs(
 
 async def count(database: Database, where: JobFilter) -> Count:
     async with database.transaction(where.tenant) as connection:
-        now = await _pin(database, connection)
+        now = await pin(database, connection)
         if where.text:
             found = await _search(database, connection, where, now, COUNT_LIMIT, None, 0)
             return Count(len(found.numbers), exact=found.cursor is None)
@@ -87,6 +87,6 @@ async def _search(
     return await search(database, connection, selection, text, limit=limit, cursor=cursor, offset=offset)
 
 
-async def _pin(database: Database, connection: Any) -> int:
+async def pin(database: Database, connection: Any) -> int:
     """Settings for this transaction, and its time."""
     return int(await connection.fetchval(database.qualify(_sql["pin"]), database.now))

@@ -65,20 +65,20 @@ def cancel_requests(connection: sqlite3.Connection, leases: Sequence[Lease], now
 def list_jobs(
     connection: sqlite3.Connection, where: JobFilter, *, limit: int, cursor: int | None, offset: int, now: int
 ) -> Page:
-    conditions, values = _conditions(connection, where, now)
+    conditions, values = conditions_of(connection, where, now)
     if cursor is not None:
         conditions += " AND j.number < ?"
         values.append(cursor)
     if where.text:
         return _search(connection, conditions, values, where, limit=limit, offset=offset)
-    parts = {"columns": _sql["columns"], "hint": _hint(where), "conditions": conditions}
+    parts = {"columns": _sql["columns"], "hint": hint_for(where), "conditions": conditions}
     # One more than asked for, to know whether there is a next page.
     rows = find(connection, _sql["page"], where.tenant, (*values, limit + 1, offset), **parts).fetchall()
     items = tuple(record(row) for row in rows[:limit])
     return Page(items, cursor=items[-1].number if len(rows) > limit else None)
 
 
-def _hint(where: JobFilter) -> str:
+def hint_for(where: JobFilter) -> str:
     """What leaves few jobs is looked for first, whatever else they have to be.
 
     A tenant may have a million of them, and running ones are mostly old: walking from the newest would find
@@ -106,7 +106,7 @@ def _search(
     needle = text.encode()
     items: list[JobRecord] = []
     last: tuple[Any, ...] | None = None
-    parts = {"columns": _sql["columns"], "hint": _hint(where), "conditions": conditions}
+    parts = {"columns": _sql["columns"], "hint": hint_for(where), "conditions": conditions}
     rows = find(connection, _sql["scan"], where.tenant, values, **parts)
     for position, row in enumerate(rows):
         errors = (row[24], row[COLUMN_COUNT + 2])
@@ -129,13 +129,13 @@ def count(connection: sqlite3.Connection, where: JobFilter, now: int) -> Count:
     if where.text:
         page = list_jobs(connection, where, limit=COUNT_LIMIT, cursor=None, offset=0, now=now)
         return Count(len(page.items), exact=page.cursor is None)
-    conditions, values = _conditions(connection, where, now)
-    parts = {"hint": _hint(where), "conditions": conditions}
+    conditions, values = conditions_of(connection, where, now)
+    parts = {"hint": hint_for(where), "conditions": conditions}
     [total] = find(connection, _sql["count"], where.tenant, (*values, COUNT_LIMIT + 1), **parts).fetchone()
     return Count(min(total, COUNT_LIMIT), exact=total <= COUNT_LIMIT)
 
 
-def _conditions(connection: sqlite3.Connection, where: JobFilter, now: int) -> tuple[str, list[object]]:
+def conditions_of(connection: sqlite3.Connection, where: JobFilter, now: int) -> tuple[str, list[object]]:
     """A filter as SQL, its tenant aside. Every value is a parameter; only fixed text is put together."""
     parts: list[str] = ["1"]
     values: list[object] = []

@@ -1,0 +1,226 @@
+"""From what a store has counted to what operators are told, the same on every store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+from uuid import UUID
+
+from windlass import fingerprints
+from windlass.clock import MICROSECONDS
+from windlass.findings import FailureGroup, Failures, LaneActivity, LaneDurations, LaneStats, RepeatGroup
+from windlass.model import ROOT_TENANT, Distribution, JobRecord, MinuteStats
+from windlass.stores.histogram import fill, summarise
+from windlass.stores.protocol import MAX_LANE_SERIES, MAX_LANES, MAX_LOOKED_AT, TREND_PARTS
+
+
+def between_others(tenant: str | None) -> bool:
+    """Whether the jobs in question may lie far between those of others, and have an index of their own."""
+    return tenant not in (None, ROOT_TENANT)
+
+
+LaneName = tuple[str, str]
+"""Topic and task."""
+
+
+class Happened(NamedTuple):
+    """What happened in a lane, or in one minute of it; times in microseconds."""
+
+    enqueued: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    retried: int = 0
+    runs: int = 0
+    run_us: int = 0
+    waits: int = 0
+    wait_us: int = 0
+
+    @property
+    def events(self) -> int:
+        return self.enqueued + self.completed + self.failed + self.cancelled + self.retried
+
+    def activity(self) -> LaneActivity:
+        return LaneActivity(
+            enqueued=self.enqueued,
+            completed=self.completed,
+            failed=self.failed,
+            cancelled=self.cancelled,
+            retried=self.retried,
+            runs=self.runs,
+            run_seconds=self.run_us / MICROSECONDS,
+            waits=self.waits,
+            wait_seconds=self.wait_us / MICROSECONDS,
+        )
+
+    def minute(self, minute: int) -> MinuteStats:
+        return MinuteStats(minute, *self[:5])
+
+
+NOTHING = Happened()
+
+
+def told_lanes(
+    counts: Mapping[LaneName, LaneStats], happened: Mapping[LaneName, Happened] | None
+) -> list[LaneStats]:
+    """The lanes to tell of, by name. ``happened`` is None when a tenant asks."""
+    lanes = dict(counts)
+    if happened is not None:
+        for name in happened:
+            if name not in lanes:
+                lanes[name] = LaneStats(*name)
+        lanes = {
+            name: replace(lane, activity=happened.get(name, NOTHING).activity())
+            for name, lane in lanes.items()
+        }
+    return sorted(_busiest(lanes.values())[:MAX_LANES], key=_name)
+
+
+def with_series(lanes: Iterable[LaneStats]) -> list[LaneName]:
+    """Whose minutes are to be told one by one."""
+    busy = [lane for lane in lanes if lane.activity is not None and lane.activity.events]
+    return [_name(lane) for lane in _busiest(busy)[:MAX_LANE_SERIES]]
+
+
+def add_series(
+    lanes: Sequence[LaneStats], minutes: Mapping[LaneName, Mapping[int, Happened]]
+) -> list[LaneStats]:
+    """The same lanes with what happened in each minute."""
+    told = []
+    for lane in lanes:
+        of_lane = minutes.get(_name(lane))
+        if of_lane is not None and lane.activity is not None:
+            series = tuple(
+                of_lane[minute].minute(minute) for minute in sorted(of_lane) if of_lane[minute].events
+            )
+            lane = replace(lane, activity=replace(lane.activity, series=series))  # noqa: PLW2901
+        told.append(lane)
+    return told
+
+
+def _busiest(lanes: Iterable[LaneStats]) -> list[LaneStats]:
+    def rank(lane: LaneStats) -> tuple[int, int, LaneName]:
+        events = 0 if lane.activity is None else lane.activity.events
+        return -events, -(lane.pending + lane.running), _name(lane)
+
+    return sorted(lanes, key=rank)
+
+
+def _name(lane: LaneStats) -> LaneName:
+    return lane.topic, lane.task
+
+
+def summarise_lanes(times: Mapping[LaneName, tuple[list[int], list[int]]]) -> list[LaneDurations]:
+    """Run times and wait times of each lane, in microseconds."""
+    return [
+        LaneDurations(*name, _distribution(runs), _distribution(waits))
+        for name, (runs, waits) in sorted(times.items())
+    ]
+
+
+def _distribution(times: Iterable[int]) -> Distribution:
+    filled = list(fill(max(0, time) for time in times))
+    return summarise({bucket: n for bucket, n, _ in filled}, sum(total for _, _, total in filled))
+
+
+# -- failures -----------------------------------------------------------------------------------------------
+
+
+class Failed(NamedTuple):
+    """Failed jobs of one lane with the very same summary, in one part of the window."""
+
+    topic: str
+    task: str
+    summary: str
+    part: int | None  # None: before the window
+    jobs: int
+    first: int  # finished_at
+    last: int
+    number: int  # of the newest
+    newest: UUID
+
+
+def trend_part(finished_at: int, now: int, window_us: int) -> int | None:
+    """In which part of the window something happened; SQL says the same with whole numbers."""
+    since = now - window_us
+    return (
+        None
+        if finished_at < since
+        else min((finished_at - since) * TREND_PARTS // window_us, TREND_PARTS - 1)
+    )
+
+
+def failed_ones(records: Iterable[JobRecord], now: int, window_us: int) -> list[Failed]:
+    """Jobs one by one, as they come out of a search."""
+    return [
+        Failed(
+            record.topic,
+            record.task,
+            record.error_summary or "",
+            trend_part(record.finished_at or now, now, window_us),
+            1,
+            record.finished_at or now,
+            record.finished_at or now,
+            record.number,
+            record.id,
+        )
+        for record in records
+    ]
+
+
+def failures(found: Iterable[Failed], limit: int, *, complete: bool) -> Failures:
+    """By fingerprint: what differs only in numbers and the like is one error."""
+    groups: dict[tuple[str, str, str], list[Failed]] = {}
+    for failed in found:
+        groups.setdefault((failed.topic, failed.task, _pattern(failed.summary)), []).append(failed)
+    ranked = sorted(
+        groups.items(),
+        key=lambda group: (-sum(one.jobs for one in group[1]), -max(one.number for one in group[1])),
+    )
+    return Failures(
+        groups=tuple(_group(*name, ones) for name, ones in ranked[:limit]),
+        jobs=sum(one.jobs for ones in groups.values() for one in ones),
+        found=len(groups),
+        complete=complete,
+    )
+
+
+_pattern = lru_cache(MAX_LOOKED_AT)(fingerprints.pattern)
+"""Whoever looks at failures looks again soon, and mostly at the same ones."""
+
+
+def _group(topic: str, task: str, pattern: str, ones: Sequence[Failed]) -> FailureGroup:
+    newest = max(ones, key=lambda one: one.number)
+    trend = [0] * TREND_PARTS
+    for one in ones:
+        if one.part is not None:
+            trend[one.part] += one.jobs
+    return FailureGroup(
+        fingerprint=fingerprints.fingerprint(topic, task, pattern),
+        topic=topic,
+        task=task,
+        pattern=pattern,
+        sample=newest.summary,
+        count=sum(one.jobs for one in ones),
+        first_failed_at=min(one.first for one in ones),
+        last_failed_at=max(one.last for one in ones),
+        newest=newest.newest,
+        trend=tuple(trend),
+    )
+
+
+# -- repeats ------------------------------------------------------------------------------------------------
+
+
+class Alike(NamedTuple):
+    """A group of jobs that look alike, and the number of the newest."""
+
+    number: int
+    group: RepeatGroup
+
+
+def largest(groups: Iterable[Alike], limit: int) -> tuple[RepeatGroup, ...]:
+    ranked = sorted(groups, key=lambda alike: (-alike.group.count, -alike.number))
+    return tuple(alike.group for alike in ranked[:limit])

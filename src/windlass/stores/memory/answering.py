@@ -1,0 +1,136 @@
+"""What operators ask of a ``Book``: lanes, durations, failures, repeats, running jobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from heapq import nsmallest
+from itertools import islice
+from operator import add
+
+from windlass.clock import Clock, seconds_to_microseconds
+from windlass.findings import Failures, LaneDurations, LaneStats, RepeatGroup, Repeats
+from windlass.model import JobFilter, JobRecord, State
+from windlass.stores.grouping import (
+    NOTHING,
+    Alike,
+    Happened,
+    LaneName,
+    add_series,
+    between_others,
+    failed_ones,
+    failures,
+    largest,
+    summarise_lanes,
+    told_lanes,
+    with_series,
+)
+from windlass.stores.memory.book import Book
+from windlass.stores.memory.job import Job
+from windlass.stores.memory.reading import Scan
+from windlass.stores.protocol import COMPARED_PAYLOAD_BYTES, MAX_LOOKED_AT
+
+
+def lanes(book: Book, window_seconds: float, tenant: str | None, now: int) -> list[LaneStats]:
+    counts: dict[LaneName, Counter[State]] = {}
+    due: Counter[LaneName] = Counter()
+    for job in _newest(book, tenant):
+        name = (job.topic, job.task)
+        counts.setdefault(name, Counter())[job.state] += 1
+        due[name] += job.state is State.PENDING and job.run_at <= now
+    told = {
+        name: LaneStats(
+            *name,
+            pending=of_lane[State.PENDING],
+            due=due[name],
+            running=of_lane[State.RUNNING],
+            completed=of_lane[State.COMPLETED],
+            failed=of_lane[State.FAILED],
+            cancelled=of_lane[State.CANCELLED],
+        )
+        for name, of_lane in counts.items()
+    }
+    if tenant is not None:
+        return told_lanes(told, None)
+    minutes = book.metrics.lanes(now, seconds_to_microseconds(window_seconds))
+    found = told_lanes(told, {name: _sum(of_lane.values()) for name, of_lane in minutes.items()})
+    return add_series(found, {name: minutes[name] for name in with_series(found)})
+
+
+def _sum(parts: Iterable[Happened]) -> Happened:
+    total = NOTHING
+    for part in parts:
+        total = Happened._make(map(add, total, part))
+    return total
+
+
+def durations(book: Book, tenant: str | None) -> list[LaneDurations]:
+    newest = _newest(book, tenant)
+    if between_others(tenant):
+        newest = islice(newest, MAX_LOOKED_AT)
+    completed = islice((job for job in newest if job.state is State.COMPLETED), MAX_LOOKED_AT)
+    times: dict[LaneName, tuple[list[int], list[int]]] = {}
+    for job in completed:
+        if job.started_at is not None and job.finished_at is not None:
+            runs, waits = times.setdefault((job.topic, job.task), ([], []))
+            runs.append(job.finished_at - job.started_at)
+            waits.append(job.started_at - job.run_at)
+    return summarise_lanes(times)
+
+
+def find_failures(
+    book: Book, where: JobFilter, clock: Clock, *, window_seconds: float, limit: int
+) -> Failures:
+    scan = Scan(book, replace(where, state=State.FAILED), clock)
+    jobs = list(islice(scan, MAX_LOOKED_AT + 1))
+    complete = len(jobs) <= MAX_LOOKED_AT and not scan.ran_out
+    records = [job.listed() for job in jobs[:MAX_LOOKED_AT]]
+    ones = failed_ones(records, clock.now(), seconds_to_microseconds(window_seconds))
+    return failures(ones, limit, complete=complete)
+
+
+def repeats(book: Book, limit: int, tenant: str | None) -> Repeats:
+    newest = list(islice(_newest(book, tenant), MAX_LOOKED_AT + 1))
+    keys_complete = payloads_complete = len(newest) <= MAX_LOOKED_AT
+    pending = [job for job in newest[:MAX_LOOKED_AT] if job.state is State.PENDING]
+    if not between_others(tenant):
+        waiting = (job for job in _newest(book, tenant) if job.state is State.PENDING)
+        pending = list(islice(waiting, MAX_LOOKED_AT + 1))
+        payloads_complete = len(pending) <= MAX_LOOKED_AT
+    keyed: dict[object, list[Job]] = {}
+    for job in newest[:MAX_LOOKED_AT]:
+        if job.key_name is not None:
+            keyed.setdefault(job.key_name, []).append(job)
+    alike: dict[object, list[Job]] = {}
+    for job in pending[:MAX_LOOKED_AT]:
+        if len(job.payload) <= COMPARED_PAYLOAD_BYTES:
+            name = (job.tenant, job.topic, job.task, job.format, job.payload)
+            alike.setdefault(name, []).append(job)
+    return Repeats(
+        by_key=largest(_groups(keyed.values(), keyed=True), limit),
+        by_payload=largest(_groups(alike.values(), keyed=False), limit),
+        keys_complete=keys_complete,
+        payloads_complete=payloads_complete,
+    )
+
+
+def _groups(groups: Iterable[list[Job]], *, keyed: bool) -> Iterator[Alike]:
+    """``groups`` have their newest job first."""
+    for jobs in groups:
+        newest = jobs[0]
+        if len(jobs) > 1:
+            key = newest.key if keyed else None
+            yield Alike(
+                newest.number,
+                RepeatGroup(newest.tenant, newest.topic, newest.task, key, len(jobs), newest.id, jobs[-1].id),
+            )
+
+
+def longest_running(book: Book, limit: int, tenant: str | None) -> list[JobRecord]:
+    running = (job for job in book.leases if tenant in (None, job.tenant))
+    return [job.listed() for job in nsmallest(limit, running, key=lambda job: (job.claimed_at, job.number))]
+
+
+def _newest(book: Book, tenant: str | None) -> Iterator[Job]:
+    return (job for job in book.newest_first() if tenant in (None, job.tenant))
