@@ -13,8 +13,8 @@ import windlass
 PACKAGE = Path(windlass.__file__).parent
 
 FOUNDATIONS = {
-    "__about__", "carried", "clock", "conditions", "errors", "findings", "fingerprints", "ids", "model", "names", "outcome",
-    "payload", "retry", "security", "urls",
+    "__about__", "carried", "clock", "conditions", "errors", "findings", "fingerprints", "ids", "model",
+    "names", "outcome", "payload", "retry", "security", "urls",
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.protocol"}
 HALL = {

@@ -11,13 +11,18 @@ answer alike, so the meaning is kept simple:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, TypeAlias, assert_never
+from typing import Any, Final, Protocol, TypeAlias, assert_never
 
 from windlass import payload
-from windlass.model import BodyFormat, JobRecord, Shown, State
+from windlass.errors import InvalidInput
+from windlass.model import AttemptRecord, BodyFormat, JobFilter, Shown, State
+from windlass.names import check_text, shorten
+
+MAX_VALUE_LENGTH: Final = 1000
+"""Longest text to compare with, or to look for."""
 
 
 class Field(StrEnum):
@@ -82,6 +87,16 @@ class Compare:
     comparison: Comparison
     value: str | int | None
 
+    def __post_init__(self) -> None:
+        """Refuse what stores could not compare alike: another kind, or a text that not all can take."""
+        if self.value is None:
+            return
+        if isinstance(self.value, bool) or not isinstance(self.value, str if self.field.is_text else int):
+            kind = "a text" if self.field.is_text else "a whole number"
+            raise InvalidInput(f"{self.field} is compared with {shorten(self.value)}; it must be {kind}")
+        if isinstance(self.value, str) and self.value:
+            check_text(self.field, self.value, MAX_VALUE_LENGTH)
+
 
 @dataclass(frozen=True, slots=True)
 class InState:
@@ -106,6 +121,9 @@ class HoldsText:
     text: str
     in_payload: bool = True
 
+    def __post_init__(self) -> None:
+        check_text("text", self.text, MAX_VALUE_LENGTH)
+
 
 @dataclass(frozen=True, slots=True)
 class Not:
@@ -126,10 +144,34 @@ class AnyOf:
     parts: tuple[Condition, ...]
 
 
-Condition: TypeAlias = Compare | InState | ComparePayload | HoldsText | Not | AllOf | AnyOf
+Leaf: TypeAlias = Compare | InState | ComparePayload | HoldsText
+Condition: TypeAlias = Leaf | Not | AllOf | AnyOf
 
 ALWAYS: Final = AllOf(())
 NEVER: Final = AnyOf(())
+
+
+class Judged(Protocol):
+    """What conditions look at in a job, beside the columns that :class:`Field` names."""
+
+    @property
+    def state(self) -> State: ...
+    @property
+    def blocked(self) -> int: ...
+    @property
+    def run_at(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def started_at(self) -> int | None: ...
+    @property
+    def error_summary(self) -> str | None: ...
+    @property
+    def format(self) -> BodyFormat: ...
+    @property
+    def payload(self) -> bytes | None: ...
+    @property
+    def attempts(self) -> tuple[AttemptRecord, ...]: ...
 
 
 def all_of(*parts: Condition) -> Condition:
@@ -161,7 +203,7 @@ def negate(part: Condition) -> Condition:
     return part.part if isinstance(part, Not) else Not(part)
 
 
-def leaves(condition: Condition) -> Iterator[Compare | InState | ComparePayload | HoldsText]:
+def leaves(condition: Condition) -> Iterator[Leaf]:
     """What it asks of a job, whatever it makes of the answers."""
     match condition:
         case Not(part):
@@ -178,27 +220,73 @@ def of_columns(condition: Condition) -> bool:
     return all(isinstance(leaf, Compare | InState) for leaf in leaves(condition))
 
 
-def holds(condition: Condition, job: JobRecord, now: int) -> bool:
-    """Whether it is true of this job. What looks into bodies and errors needs a record that has them."""
+def necessary(condition: Condition, *known: type[Leaf]) -> Condition:
+    """What holds of every job that it holds of, and asks for nothing but leaves of these kinds.
+
+    Whoever cannot see the rest leaves out with this what is no match whatever the rest says.
+    """
+    return _approximate(condition, known, ALWAYS)
+
+
+def _approximate(condition: Condition, known: tuple[type[Leaf], ...], unknown: Condition) -> Condition:
     match condition:
-        case Compare(field, comparison, value):
-            return _compare_column(getattr(job, field), comparison, value, text=field.is_text)
-        case InState(state):
-            return in_state(job, state, now)
-        case ComparePayload(path, comparison, value):
-            return _compare_payload(job, path, comparison, value)
-        case HoldsText(text, in_payload):
-            return _holds_text(job, text, in_payload=in_payload)
         case Not(part):
-            return not holds(part, job, now)
+            return negate(_approximate(part, known, negate(unknown)))
         case AllOf(parts):
-            return all(holds(part, job, now) for part in parts)
+            return all_of(*(_approximate(part, known, unknown) for part in parts))
         case AnyOf(parts):
-            return any(holds(part, job, now) for part in parts)
-    assert_never(condition)
+            return any_of(*(_approximate(part, known, unknown) for part in parts))
+        case _:
+            return condition if isinstance(condition, known) else unknown
 
 
-def in_state(job: JobRecord, state: State | Shown, now: int) -> bool:
+def asked(where: JobFilter) -> Condition | None:
+    """What a filter asks beyond its fields that indexes serve; None when that is nothing."""
+    text = ALWAYS if where.text is None else HoldsText(where.text)
+    condition = all_of(where.condition or ALWAYS, text)
+    return None if condition == ALWAYS else condition
+
+
+def beyond(condition: Condition, *known: type[Leaf]) -> Condition:
+    """What is left to ask of a job that ``necessary`` holds of: the parts that ask for other leaves."""
+    parts = condition.parts if isinstance(condition, AllOf) else (condition,)
+    return all_of(
+        *(part for part in parts if not all(isinstance(leaf, known) for leaf in leaves(part))),
+    )
+
+
+def decide(condition: Condition, tell: Callable[[Leaf], bool]) -> bool:
+    """Whether it is true, of a job of which ``tell`` knows the leaves."""
+    match condition:
+        case Not(part):
+            return not decide(part, tell)
+        case AllOf(parts):
+            return all(decide(part, tell) for part in parts)
+        case AnyOf(parts):
+            return any(decide(part, tell) for part in parts)
+        case _:
+            return tell(condition)
+
+
+def holds(condition: Condition, job: Judged, now: int) -> bool:
+    """Whether it is true of this job. What looks into bodies and errors needs a record that has them."""
+
+    def tell(leaf: Leaf) -> bool:
+        match leaf:
+            case Compare(field, comparison, value):
+                return _compare_column(getattr(job, field), comparison, value, text=field.is_text)
+            case InState(state):
+                return in_state(job, state, now)
+            case ComparePayload():
+                return compare_payload(leaf, job.format, job.payload)
+            case HoldsText(text, in_payload):
+                return _holds_text(job, text, in_payload=in_payload)
+        assert_never(leaf)
+
+    return decide(condition, tell)
+
+
+def in_state(job: Judged, state: State | Shown, now: int) -> bool:
     """Whether a job is in a state to filter by. ``retrying`` and ``delayed`` may both be true of one."""
     match state:
         case Shown.DELAYED:
@@ -223,8 +311,10 @@ def _compare_column(found: Any, comparison: Comparison, value: Any, *, text: boo
     return _ordered(found, comparison, value)
 
 
-def _compare_payload(job: JobRecord, path: Path, comparison: Comparison, value: Value) -> bool:
-    found = _at(job, path)
+def compare_payload(asked_for: ComparePayload, body_format: BodyFormat, body: bytes | None) -> bool:
+    """Whether it is true of a job with this body."""
+    comparison, value = asked_for.comparison, asked_for.value
+    found = _at(body_format, body, asked_for.path)
     if comparison is Comparison.EQUAL and value is None:
         return found is None
     if isinstance(found, str) and isinstance(value, str):
@@ -238,10 +328,10 @@ def _compare_payload(job: JobRecord, path: Path, comparison: Comparison, value: 
     return False
 
 
-def _at(job: JobRecord, path: Path) -> Any:
-    if job.payload is None or job.format is not BodyFormat.JSON:
+def _at(body_format: BodyFormat, body: bytes | None, path: Path) -> Any:
+    if body is None or body_format is not BodyFormat.JSON:
         return None
-    found = payload.decode(job.payload)
+    found = payload.decode(body)
     for part in path:
         if isinstance(found, dict) and isinstance(part, str):
             found = found.get(part)
@@ -269,7 +359,7 @@ def _ordered(found: Any, comparison: Comparison, value: Any) -> bool:
     assert_never(comparison)
 
 
-def _holds_text(job: JobRecord, text: str, *, in_payload: bool) -> bool:
+def _holds_text(job: Judged, text: str, *, in_payload: bool) -> bool:
     if in_payload and job.payload is not None and text.encode() in job.payload:
         return True
     if text in (job.error_summary or ""):

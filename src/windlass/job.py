@@ -360,7 +360,7 @@ class JobPage(Generic[T]):
     total_exact: bool  # False: there are at least ``total``
     limit: int
     offset: int
-    partial: bool = False  # a text search ran out of time; ``cursor`` continues it
+    partial: bool = False  # a search ran out of time; ``cursor`` continues it
     searched_back_to: datetime | None = None  # how far a partial search came
 
     def __iter__(self) -> Iterator[T]:

@@ -16,6 +16,7 @@ from uuid import UUID
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from windlass.conditions import Condition
     from windlass.outcome import Outcome
 
 ROOT_TENANT: Final = "root"
@@ -341,6 +342,7 @@ class JobFilter:
     created_after: int | None = None  # inclusive
     created_before: int | None = None  # exclusive
     text: str | None = None  # a substring of the payload or of an error, scanned newest first
+    condition: Condition | None = None  # anything else, scanned newest first, see ``conditions``
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +351,7 @@ class Page:
 
     items: tuple[JobRecord, ...]
     cursor: int | None = None
-    partial: bool = False  # a text search ran out of its second; cursor continues it
+    partial: bool = False  # a search ran out of its second; cursor continues it
     searched_back_to: int | None = None  # created_at of the oldest job looked at, when partial
 
 

@@ -56,7 +56,7 @@ MAX_ENQUEUE_BATCH = 10_000
 COUNT_LIMIT = 10_000
 """Counting stops here and says so."""
 SEARCH_SECONDS = 1.0
-"""How long a text filter may scan before it returns a partial page."""
+"""How long a text or a condition may be looked for before a partial page is returned."""
 KEPT_ERRORS_FIRST = 10
 KEPT_ERRORS_LAST = 10
 """Of a job's errors the first and the last ten are kept."""
@@ -309,10 +309,13 @@ class Store(Protocol):
     async def list_jobs(
         self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0
     ) -> Page:
-        """Matching jobs, newest (highest number) first, without bodies."""
+        """Matching jobs, newest (highest number) first, without bodies.
+
+        A text or a condition is looked for during ``SEARCH_SECONDS``, then the page is partial.
+        """
 
     async def count(self, where: JobFilter) -> Count:
-        """How many match, exact up to ``COUNT_LIMIT``."""
+        """How many match, exact up to ``COUNT_LIMIT``, and as far as ``SEARCH_SECONDS`` reach."""
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
         """Counts, times and series; cheap at a million rows."""

@@ -63,6 +63,7 @@ class Job:
 
     state: State = State.PENDING
     attempt: int = 0
+    blocked: int = 0
     suspect: bool = False  # an earlier grant ended with a lost worker: to be granted alone
     granted_alone: bool = False  # it was the only job of the claim it runs under
     fence: int = 0
@@ -176,6 +177,7 @@ class Job:
             correlation_id=self.correlation_id,
             user_id=self.user_id,
             service_id=self.service_id,
+            blocked=self.blocked,
             cancel_requested=self.cancel_requested,
             error_summary=self.error_summary,
             progress=shown_progress(self.state, self.progress, self.finished_at),

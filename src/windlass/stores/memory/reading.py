@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from windlass.clock import Clock, seconds_to_microseconds
-from windlass.model import Count, Distribution, JobFilter, Page, Shown, State, Stats, TopicStats
+from windlass.conditions import NEVER, asked, holds, in_state
+from windlass.model import Count, Distribution, JobFilter, Page, State, Stats, TopicStats
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.job import Job
 from windlass.stores.protocol import COUNT_LIMIT, SEARCH_SECONDS
@@ -15,12 +16,17 @@ _LOOK_AT_CLOCK_EVERY = 256
 
 
 class Scan:
-    """The matching jobs, newest first. A text search stops by itself when its time is up."""
+    """The matching jobs, newest first. A search stops by itself when its time is up."""
 
     def __init__(self, book: Book, where: JobFilter, clock: Clock, before: int | None = None) -> None:
         # Others' jobs are passed over before anything else: how far a search came must not tell of them.
-        self._jobs = (job for job in book.newest_first(before) if where.tenant in (None, job.tenant))
+        self._jobs: Iterator[Job] = (
+            job for job in book.newest_first(before) if where.tenant in (None, job.tenant)
+        )
         self._where = where
+        self._asked = asked(where)
+        if self._asked == NEVER:
+            self._jobs = iter(())
         self._clock = clock
         self.last_seen: Job | None = None
         self.ran_out = False
@@ -30,10 +36,10 @@ class Scan:
         give_up_at = self._clock.monotonic() + SEARCH_SECONDS
         for seen, job in enumerate(self._jobs, 1):
             self.last_seen = job
-            if _matches(job, self._where, now):
+            if _matches(job, self._where, now) and (self._asked is None or holds(self._asked, job, now)):
                 yield job
             if (
-                self._where.text is not None
+                self._asked is not None
                 and seen % _LOOK_AT_CLOCK_EVERY == 0
                 and self._clock.monotonic() > give_up_at
             ):
@@ -67,7 +73,7 @@ def count(scan: Scan) -> Count:
 
 
 def _matches(job: Job, where: JobFilter, now: int) -> bool:
-    """Of jobs of the right tenant."""
+    """The fields of a filter, of jobs of the right tenant."""
     return (
         where.topic in (None, job.topic)
         and where.task in (None, job.task)
@@ -75,29 +81,8 @@ def _matches(job: Job, where: JobFilter, now: int) -> bool:
         and where.correlation_id in (None, job.correlation_id)
         and (where.created_after is None or job.created_at >= where.created_after)
         and (where.created_before is None or job.created_at < where.created_before)
-        and (where.state is None or _in_state(job, where.state, now))
-        and (where.text is None or _holds_text(job, where.text))
+        and (where.state is None or in_state(job, where.state, now))
     )
-
-
-def _in_state(job: Job, state: State | Shown, now: int) -> bool:
-    match state:
-        case Shown.DELAYED:
-            return job.state is State.PENDING and job.run_at > now
-        case Shown.RETRYING:
-            return job.state is State.PENDING and job.attempt > 0
-        case Shown.CLAIMED:
-            return job.state is State.RUNNING and job.started_at is None
-        case Shown.BLOCKED:
-            return False
-        case _:
-            return job.state is state
-
-
-def _holds_text(job: Job, text: str) -> bool:
-    if text.encode() in job.payload or text in (job.error_summary or ""):
-        return True
-    return any(text in f"{record.error.code}: {record.error.message}" for record in job.attempts)
 
 
 def topics(book: Book, tenant: str | None, now: int) -> tuple[TopicStats, ...]:

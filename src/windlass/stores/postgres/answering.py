@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from windlass.clock import seconds_to_microseconds
+from windlass.conditions import asked
 from windlass.findings import Failures, LaneDurations, LaneStats, RepeatGroup, Repeats
 from windlass.model import JobFilter, JobRecord, State
 from windlass.stores.grouping import (
@@ -111,7 +112,7 @@ async def find_failures(
 ) -> Failures:
     where = replace(where, state=State.FAILED)
     window = seconds_to_microseconds(window_seconds)
-    if where.text:  # bodies have to be read: what is found is grouped job by job
+    if asked(where) is not None:  # it may take a search: what is found is grouped job by job
         page = await reading.list_jobs(database, where, limit=MAX_LOOKED_AT, cursor=None, offset=0)
         async with _asking(database, where.tenant) as asking:
             now = asking.now

@@ -1,4 +1,4 @@
-"""Get, list and count. Lists never touch bodies, unless a text is searched."""
+"""Get, list and count. Lists never touch bodies, unless a condition looks into them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from windlass.conditions import asked
 from windlass.model import Count, JobFilter, JobRecord, Page, Shown, State
 from windlass.stores.postgres.database import Database, Statements
 from windlass.stores.postgres.recording import STATES, full_record, record
-from windlass.stores.postgres.searching import MOST_PER_BATCH, Found, search
+from windlass.stores.postgres.searching import Found, Search
 from windlass.stores.postgres.selecting import Selecting
 from windlass.stores.protocol import COUNT_LIMIT
 from windlass.stores.queries import Queries
@@ -36,8 +37,9 @@ async def list_jobs(
 ) -> Page:
     async with database.transaction(where.tenant) as connection:
         now = await pin(database, connection)
-        if where.text:
-            found = await _search(database, connection, where, now, limit, cursor, offset)
+        if (condition := asked(where)) is not None:
+            search = Search(database, connection, where, condition, now)
+            found = await search.find(limit=limit, cursor=cursor, offset=offset)
         else:
             # One more than asked for, to know whether there is a next page.
             selecting = Selecting(database, connection, where, now)
@@ -53,8 +55,9 @@ async def list_jobs(
 async def count(database: Database, where: JobFilter) -> Count:
     async with database.transaction(where.tenant) as connection:
         now = await pin(database, connection)
-        if where.text:
-            found = await _search(database, connection, where, now, COUNT_LIMIT, None, 0)
+        if (condition := asked(where)) is not None:
+            search = Search(database, connection, where, condition, now)
+            found = await search.find(limit=COUNT_LIMIT, cursor=None, offset=0)
             return Count(len(found.numbers), exact=found.cursor is None)
         if _is_counted(where):
             statement = database.qualify(_sql["totals"])
@@ -71,20 +74,6 @@ def _is_counted(where: JobFilter) -> bool:
     """Whether counters are kept of exactly this."""
     finer = (where.key, where.correlation_id, where.created_after, where.created_before)
     return finer == (None,) * 4 and not isinstance(where.state, Shown)
-
-
-async def _search(
-    database: Database,
-    connection: Any,
-    where: JobFilter,
-    now: int,
-    limit: int,
-    cursor: int | None,
-    offset: int,
-) -> Found:
-    selection = await Selecting(database, connection, where, now).select(MOST_PER_BATCH)
-    text = where.text or ""
-    return await search(database, connection, selection, text, limit=limit, cursor=cursor, offset=offset)
 
 
 async def pin(database: Database, connection: Any) -> int:

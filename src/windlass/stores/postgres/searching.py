@@ -1,13 +1,34 @@
-"""Looking for a text in payloads and errors, newest first, for at most a second."""
+"""Looking for jobs that meet a condition, newest first, for at most a second."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
+from windlass.conditions import (
+    ALWAYS,
+    NEVER,
+    Compare,
+    ComparePayload,
+    Condition,
+    HoldsText,
+    InState,
+    Leaf,
+    beyond,
+    compare_payload,
+    decide,
+    leaves,
+    necessary,
+)
+from windlass.model import BodyFormat, JobFilter
+from windlass.stores.compiling import to_sql
+from windlass.stores.postgres.compiling import WordsOfAll
 from windlass.stores.postgres.database import Database
-from windlass.stores.postgres.selecting import Selection
+from windlass.stores.postgres.recording import FORMATS
+from windlass.stores.postgres.selecting import Seen, Selecting
 from windlass.stores.protocol import SEARCH_SECONDS
 from windlass.stores.queries import Queries
 
@@ -15,14 +36,22 @@ _sql = Queries("windlass.stores.postgres.sql", "read.sql")
 
 FIRST_BATCH: Final = 100
 MOST_PER_BATCH: Final = 2000
-"""Jobs looked into by one statement."""
+"""Jobs whose bodies are looked into by one statement."""
+MOST_COLUMNS: Final = 20_000
+"""Jobs of which a statement tells the columns only."""
 BATCH_SECONDS: Final = 0.1
 """A statement should not take longer: the time is looked at between them."""
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""Payloads brought here at once. A larger one comes alone."""
+
+
+_COLUMNS: Final = (Compare, InState)
+_TOLD_BY_SERVER: Final = (*_COLUMNS, HoldsText)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The numbers of jobs that hold the text; the rest as in ``Page``."""
+    """The numbers of jobs that meet the condition; the rest as in ``Page``."""
 
     numbers: list[int]
     cursor: int | None = None
@@ -30,35 +59,129 @@ class Found:
     searched_back_to: int | None = None
 
 
-async def search(
-    database: Database,
-    connection: Any,
-    selection: Selection,
-    text: str,
-    *,
-    limit: int,
-    cursor: int | None,
-    offset: int,
-) -> Found:
-    """Batch after batch, by number. Only numbers and times leave the server."""
-    deadline = time.monotonic() + SEARCH_SECONDS
-    statement = database.qualify(_sql["look_into"])
-    found: list[int] = []
-    batch = FIRST_BATCH
-    while True:
-        began = time.monotonic()
-        numbers = await selection.numbers(batch, cursor)
-        rows = await connection.fetch(statement, numbers, text, text.encode())
-        found += sorted((number for number, _, holds in rows if holds), reverse=True)
-        # One more than the page holds: only then is there something further.
-        if len(found) > offset + limit:
-            page = found[offset : offset + limit]
-            return Found(page, cursor=page[-1] if page else None)
-        if len(numbers) < batch:
-            return Found(found[offset:])
-        cursor = numbers[-1]
-        ended = time.monotonic()
-        if ended > deadline:
-            created_at = next(created_at for number, created_at, _ in rows if number == cursor)
-            return Found(found[offset:], cursor=cursor, partial=True, searched_back_to=created_at)
-        batch = min(batch * 2, MOST_PER_BATCH) if ended - began < BATCH_SECONDS else max(batch // 2, 1)
+class _Closer(NamedTuple):
+    """What is known of a job before its payload has come."""
+
+    told: list[bool]
+    size: int
+
+
+class Search:
+    """One condition, told in up to three looks, each at what the one before left.
+
+    Columns with the numbers themselves, texts by the server, values inside of payloads by Python.
+    """
+
+    def __init__(
+        self, database: Database, connection: Any, where: JobFilter, condition: Condition, now: int
+    ) -> None:
+        self._database = database
+        self._connection = connection
+        self._where = where
+        self._now = now
+        self._possible = necessary(condition, *_COLUMNS)
+        self._after_texts = necessary(condition, *_TOLD_BY_SERVER)
+        self._rest = beyond(condition, *_TOLD_BY_SERVER)
+        # What the rest asks beside payloads is told with their sizes.
+        self._told = [leaf for leaf in leaves(self._rest) if isinstance(leaf, _TOLD_BY_SERVER)]
+        self._columns_only = beyond(condition, *_COLUMNS) == ALWAYS
+
+    async def find(self, *, limit: int, cursor: int | None, offset: int) -> Found:
+        """Batch after batch, by number."""
+        deadline = time.monotonic() + SEARCH_SECONDS
+        if NEVER in (self._possible, self._after_texts):
+            return Found([])
+        selecting = Selecting(
+            self._database, self._connection, self._where, self._now, possible=self._possible
+        )
+        selection = await selecting.select(MOST_PER_BATCH)
+        found: list[int] = []
+        batch = FIRST_BATCH
+        most = MOST_COLUMNS if self._columns_only else MOST_PER_BATCH
+        while True:
+            began = time.monotonic()
+            seen = await selection.seen(batch, cursor)
+            last = await self._look_at(seen, found, deadline)
+            # One more than the page holds: only then is there something further.
+            if len(found) > offset + limit:
+                page = found[offset : offset + limit]
+                return Found(page, cursor=page[-1] if page else None)
+            if last is None or (last is seen[-1] and len(seen) < batch):
+                return Found(found[offset:])
+            cursor = last.number
+            ended = time.monotonic()
+            if ended > deadline:
+                page = found[offset:]
+                return Found(page, cursor=cursor, partial=True, searched_back_to=last.created_at)
+            batch = min(batch * 2, most) if ended - began < BATCH_SECONDS else max(batch // 2, 1)
+
+    async def _look_at(self, seen: list[Seen], found: list[int], deadline: float) -> Seen | None:
+        """Add those that meet the condition; the last one that was looked at, None when there is none."""
+        possible = [job.number for job in seen if job.possible]
+        if self._columns_only or not possible:
+            found += possible
+            return seen[-1] if seen else None
+        closer = await self._look_closer(possible)
+        if self._rest == ALWAYS:
+            found += closer
+            return seen[-1]
+        for portion in _portions(closer):
+            found += await self._decide(portion)
+            if time.monotonic() > deadline:  # in the middle of a batch of large bodies
+                last = next(reversed(portion))
+                return next(job for job in seen if job.number == last)
+        return seen[-1]
+
+    async def _look_closer(self, numbers: list[int]) -> dict[int, _Closer]:
+        """Those that texts do not rule out, in falling order."""
+        values: list[object] = [numbers]
+
+        def add(value: object, kind: str) -> str:
+            values.append(value)
+            return f"${len(values)}::{kind}"
+
+        words = WordsOfAll(add, self._now)
+        verdict = to_sql(self._after_texts, words)
+        told = ", ".join(to_sql(leaf, words) for leaf in self._told)
+        statement = self._statement("look_into", verdict=verdict, told=told)
+        rows = await self._connection.fetch(statement, *values)
+        left = {number: _Closer(told, size) for number, possible, told, size in rows if possible}
+        return dict(sorted(left.items(), reverse=True))
+
+    async def _decide(self, jobs: dict[int, _Closer]) -> list[int]:
+        """Those that meet the condition, payloads and all."""
+        found = []
+        for number, format_, payload, raw in await self._connection.fetch(
+            self._statement("with_bodies"), list(jobs)
+        ):
+            body_format, body = FORMATS[format_], raw if payload is None else payload.encode()
+            told = dict(zip(self._told, jobs[number].told, strict=True))
+            if decide(self._rest, partial(_tell, told, body_format, body)):
+                found.append(number)
+        return sorted(found, reverse=True)
+
+    def _statement(self, name: str, **parts: str) -> str:
+        # Not with ``qualify``, which remembers: there are as many statements as there are conditions.
+        text = _sql[name].replace("{found}", _sql["found"]).replace("{looked_at}", _sql["looked_at"])
+        text = text.replace("{bodies}", _sql["bodies"])
+        for part, words in parts.items():
+            text = text.replace(f"{{{part}}}", words)
+        return text.replace("{schema}", self._database.schema)
+
+
+def _tell(told: Mapping[Any, bool], body_format: BodyFormat, body: bytes, leaf: Leaf) -> bool:
+    return compare_payload(leaf, body_format, body) if isinstance(leaf, ComparePayload) else told[leaf]
+
+
+def _portions(jobs: dict[int, _Closer]) -> Iterator[dict[int, _Closer]]:
+    """One after another, none with more bytes than come at once."""
+    portion: dict[int, _Closer] = {}
+    total = 0
+    for number, closer in jobs.items():
+        if portion and total + closer.size > MOST_BYTES:
+            yield portion
+            portion, total = {}, 0
+        portion[number] = closer
+        total += closer.size
+    if portion:
+        yield portion

@@ -7,9 +7,12 @@ Which of them serve is decided by the filter and by counters, never by the stati
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, cast
 
+from windlass.conditions import Condition
 from windlass.model import FINAL_STATES, ROOT_TENANT, JobFilter, Shown, State
+from windlass.stores.compiling import to_sql
+from windlass.stores.postgres.compiling import Words
 from windlass.stores.postgres.database import Database
 from windlass.stores.postgres.narrowing import Narrowing
 from windlass.stores.queries import Queries
@@ -24,17 +27,6 @@ FEW_LANES: Final = 4
 """So many lanes are always the better way."""
 NO_CURSOR: Final = 2**63 - 1
 
-_CONDITIONS: Final = {
-    State.PENDING: "j.state < 2",
-    State.RUNNING: "j.state = 2",
-    State.COMPLETED: "j.state = 3",
-    State.FAILED: "j.state = 4",
-    State.CANCELLED: "j.state = 5",
-    Shown.DELAYED: "j.state = 0 AND j.blocked = 0 AND j.run_at > {now}",
-    Shown.RETRYING: "j.attempt > 0 AND j.state < 2",
-    Shown.BLOCKED: "j.blocked > 0 AND j.state = 0",
-    Shown.CLAIMED: "j.state = 2 AND j.started_at IS NULL",
-}
 _COLUMNS: Final = {
     # field of the filter: column, comparison, type
     "topic": ("j.topic", "=", "text"),
@@ -50,6 +42,14 @@ _INDEXED: Final = (Shown.RETRYING, Shown.BLOCKED)  # by number, in an index of t
 _BAD: Final = {State.FAILED: "4", State.CANCELLED: "5"}
 
 
+class Seen(NamedTuple):
+    """A job of the filter's fields; ``possible`` says whether its columns rule the condition out."""
+
+    number: int
+    created_at: int
+    possible: bool
+
+
 class Selection:
     """Statements that find the numbers of matching jobs."""
 
@@ -57,15 +57,23 @@ class Selection:
         self._connection = connection
         self._values = values  # from $3 on
         offset = f"${len(values) + 3}::bigint"
-        numbers = _read_sql["numbers"].replace("{offset}", offset).replace("{sources}", sources)
-        self._numbers = database.qualify(numbers)
-        self._count = database.qualify(_read_sql["count"].replace("{sources}", sources))
+        # Not with ``qualify``, which remembers: there are as many statements as there are conditions.
+        sources = sources.replace("{schema}", database.schema)
+        self._numbers = _read_sql["numbers"].replace("{offset}", offset).replace("{sources}", sources)
+        self._count = _read_sql["count"].replace("{sources}", sources)
 
     async def numbers(self, limit: int, cursor: int | None, offset: int = 0) -> list[int]:
         """The newest below the cursor, in falling order."""
+        return [row[0] for row in await self._rows(limit, cursor, offset)]
+
+    async def seen(self, limit: int, cursor: int | None) -> list[Seen]:
+        """The same with what a search wants to know of each."""
+        return [Seen(*row) for row in await self._rows(limit, cursor, 0)]
+
+    async def _rows(self, limit: int, cursor: int | None, offset: int) -> list[Any]:
         below = NO_CURSOR if cursor is None else cursor
-        rows = await self._connection.fetch(self._numbers, limit + offset, below, *self._values, offset)
-        return [row[0] for row in rows]
+        values = (limit + offset, below, *self._values, offset)
+        return cast("list[Any]", await self._connection.fetch(self._numbers, *values))
 
     async def count(self, limit: int) -> int:
         """How many there are, but not more than this."""
@@ -86,11 +94,21 @@ class _Crowd:
 class Selecting:
     """One filter on its way to SQL. Every value is a parameter; only fixed text is put together."""
 
-    def __init__(self, database: Database, connection: Any, where: JobFilter, now: int) -> None:
+    def __init__(
+        self,
+        database: Database,
+        connection: Any,
+        where: JobFilter,
+        now: int,
+        *,
+        possible: Condition | None = None,
+    ) -> None:
+        """``possible``: a condition on columns, for a search."""
         self._database = database
         self._connection = connection
         self._where = where
         self._now = now
+        self._possible = possible
         self._wanted = 0
         self._values: list[object] = []
         self._placeholders: dict[str, str] = {}
@@ -98,6 +116,7 @@ class Selecting:
         self._all: _Crowd | None = None
         self._of_tenant: _Crowd | None = None
         self._lanes: list[Any] | None = None
+        self._also: dict[str, str] = {}  # by table
 
     async def select(self, wanted: int) -> Selection:
         """Where to look for jobs, when each lane has to yield up to ``wanted``."""
@@ -143,8 +162,7 @@ class Selecting:
         await self._narrow("jobs")
         extra: list[str] = []
         if state is not None:
-            now = self._add(self._now, "bigint") if state is Shown.DELAYED else ""
-            extra.append(_CONDITIONS[state].replace("{now}", now))
+            extra.append(self._words("jobs").state(state))
         if (column := self._keyed()) is not None:
             return [self._by_column("jobs", column, extra)]
         ways: list[tuple[int, str]] = []
@@ -201,7 +219,7 @@ class Selecting:
     async def _finished(self) -> list[str]:
         state = self._where.state
         await self._narrow("finished")
-        extra = [] if state is None else [_CONDITIONS[state]]
+        extra = [] if state is None else [self._words("finished").state(state)]
         if (column := self._keyed()) is not None:
             return [self._by_column("finished", column, extra)]
         ways: list[tuple[int, str]] = []
@@ -267,9 +285,22 @@ class Selecting:
             if field not in covered and getattr(self._where, field) is not None
         ]
         text = _sql[name].replace("{and}", "".join(f" AND {part}" for part in (*conditions, *extra)))
+        text = text.replace("{also}", self._verdict(names.get("table", "jobs")))
         for placeholder, value in (("above", self._above), ("below", self._below), *names.items()):
             text = text.replace(f"{{{placeholder}}}", value)
         return text
+
+    def _verdict(self, table: str) -> str:
+        """What is told of each job of this table beside its number."""
+        if self._possible is None:
+            return ""
+        if table not in self._also:
+            told = to_sql(self._possible, self._words(table))
+            self._also[table] = f", j.created_at, {told} AS possible"
+        return self._also[table]
+
+    def _words(self, table: str) -> Words:
+        return Words(self._add, self._now, finished=table == "finished")
 
     def _arrays(self, lanes: list[Any]) -> dict[str, str]:
         return {

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from windlass.clock import seconds_to_microseconds
+from windlass.conditions import asked
 from windlass.findings import Failures, LaneDurations, LaneStats, RepeatGroup, Repeats
 from windlass.model import JobFilter, JobRecord, State
 from windlass.stores.grouping import (
@@ -36,6 +37,7 @@ from windlass.stores.queries import Queries
 from windlass.stores.sqlite import reading
 from windlass.stores.sqlite.recording import record
 from windlass.stores.sqlite.scoping import find
+from windlass.stores.sqlite.selecting import conditions_of, hint
 from windlass.stores.sqlite.transaction import Code
 
 _sql = Queries("windlass.stores.sqlite.sql", "answer.sql")
@@ -93,11 +95,11 @@ def find_failures(
 ) -> Failures:
     where = replace(where, state=State.FAILED)
     window = seconds_to_microseconds(window_seconds)
-    if where.text:  # bodies have to be read: what is found is grouped job by job
+    if asked(where) is not None:  # it may take a search: what is found is grouped job by job
         page = reading.list_jobs(connection, where, limit=MAX_LOOKED_AT, cursor=None, offset=0, now=now)
         return failures(failed_ones(page.items, now, window), limit, complete=page.cursor is None)
-    conditions, values = reading.conditions_of(connection, where, now)
-    parts = {"hint": reading.hint_for(where), "conditions": conditions}
+    conditions, values = conditions_of(connection, where, now)
+    parts = {"hint": hint(where), "conditions": conditions}
     since = now - window
     rows = find(
         connection,

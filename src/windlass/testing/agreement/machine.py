@@ -32,6 +32,7 @@ from windlass.model import (
 from windlass.outcome import Outcome
 from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.testing.agreement import strategies as say
+from windlass.testing.agreement.conditions import since
 from windlass.testing.agreement.differing import difference
 from windlass.testing.agreement.translation import Translator
 from windlass.testing.clock import FrozenClock
@@ -358,6 +359,8 @@ class StoresAgree(RuleBasedStateMachine):
             for name in ("created_after", "created_before")
             if name in where
         }
+        if "condition" in where:
+            times["condition"] = since(where["condition"], self.started_at)
         return JobFilter(**(where | times))
 
     # -- always -------------------------------------------------------------------------------------------

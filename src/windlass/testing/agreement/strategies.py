@@ -22,6 +22,7 @@ from windlass.model import (
     WorkerRecord,
 )
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
+from windlass.testing.agreement.conditions import conditions
 
 topics = st.sampled_from(["a", "b", "c"])
 tasks = st.sampled_from(["", "", "x", "y", "a"])  # "a" is a topic, too: keys of both meet
@@ -32,7 +33,15 @@ keys = st.sampled_from([None, None, None, "k", "m"])
 delays = st.sampled_from([0.0, 0.0, 0.0, 1.0, 30.0, 60.0, 3600.0])
 lease_lengths = st.sampled_from([5.0, 30.0, 60.0])
 run_times = st.sampled_from([None, 0.0, 0.25, 7.5])
-payloads = st.sampled_from([b"{}", b'"hit"', b'{"name":"\xc3\xa9"}'])
+payloads = st.sampled_from(
+    [
+        b"{}",
+        b'"hit"',
+        b'{"name":"\xc3\xa9"}',
+        b'{"n":1,"list":["hit",{"name":"1"}]}',
+        b'{"n":1.5,"list":[null]}',
+    ]
+)
 texts = st.sampled_from(["hit", "é", "boom", "worker_lost", "job_canceled: ", "expired", "nowhere"])
 windows = st.sampled_from([60.0, 3600.0, 72 * 3600.0])
 limits = st.sampled_from([1, 2, 1000])
@@ -133,6 +142,7 @@ filters: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "created_after": st.sampled_from([0.0, 30.0, 60.0, 90.0]),
         "created_before": st.sampled_from([30.0, 60.0, 90.0, 3600.0]),
         "text": texts,
+        "condition": conditions,
     },
 )
 """Of ``JobFilter``; times are seconds since the machine was started."""

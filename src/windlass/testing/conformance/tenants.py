@@ -10,6 +10,7 @@ import itertools
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from windlass.conditions import Compare, ComparePayload, Comparison, Field
 from windlass.findings import LaneStats
 from windlass.ids import new_id
 from windlass.model import (
@@ -143,6 +144,8 @@ async def test_lists_and_counts_are_of_one_tenant(store: Store) -> None:
         {"correlation_id": topic},
         {"key": "k"},
         {"text": "needle"},
+        {"condition": Compare(Field.USER_ID, Comparison.EQUAL, "")},
+        {"condition": ComparePayload((), Comparison.EQUAL, "needle")},
     )
     everything = await _listed(store, topic=topic)
     for narrowing in narrowings:

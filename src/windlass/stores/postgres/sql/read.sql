@@ -41,7 +41,7 @@ SELECT {schema}.now_us($1::bigint), set_config('enable_seqscan', 'off', true),
 -- name: numbers
 -- The jobs of a page. What is shown of them is asked for separately: a sort in the same statement, which the
 -- settings make look infinitely expensive, would hide the price of everything beside it.
-SELECT number FROM ({sources}) AS found ORDER BY number DESC LIMIT $1::bigint - {offset} OFFSET {offset}
+SELECT found.* FROM ({sources}) AS found ORDER BY number DESC LIMIT $1::bigint - {offset} OFFSET {offset}
 
 -- name: count
 SELECT count(*) FROM (SELECT FROM ({sources}) AS found LIMIT $1) AS counted
@@ -74,34 +74,59 @@ FROM {schema}.packed_jobs j
 WHERE j.number = ANY ($1)
 
 -- name: look_into
--- Which of these jobs hold the text. Bodies do not leave the server.
-SELECT j.number, j.created_at, coalesce(
-           strpos(j.payload, $2::text) > 0 OR position($3::bytea IN j.raw) > 0 OR strpos(j.error_summary, $2) > 0
-           OR CASE WHEN j.body_apart THEN (
-               SELECT coalesce(strpos(b.payload, $2) > 0, position($3 IN b.raw) > 0)
-               FROM {schema}.bodies b WHERE b.id = j.id AND b.tenant = j.tenant
-           ) END
-           -- Most jobs never had an error. Not EXISTS (…): that might read all attempts there are, to have them
-           -- at hand.
-           OR CASE WHEN j.error_summary IS NOT NULL THEN (
-               SELECT bool_or(strpos((e.error ->> 'code') || ': ' || (e.error ->> 'message'), $2) > 0)
-               FROM {schema}.attempts a, LATERAL (
-                   -- A NUL can be spelled in JSON, but not be part of a text.
-                   SELECT CASE WHEN strpos(a.error, '\u0000') = 0 THEN a.error ELSE
-                       regexp_replace(a.error, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')
-                   END::json AS error OFFSET 0
-               ) AS e
-               WHERE a.id = j.id
-           ) END,
-           false
-       )
-FROM (
-        SELECT a.id, a.tenant, a.number, a.created_at, a.payload, a.raw, a.error_summary, a.body_apart
-        FROM unnest($1::bigint[]) AS c(number)
-            JOIN LATERAL (
-                SELECT * FROM {schema}.unpacked_jobs u WHERE u.number >= c.number ORDER BY u.number LIMIT 1
-            ) AS a ON a.number = c.number
-        UNION ALL
-        SELECT a.id, a.tenant, a.number, a.created_at, a.payload, a.raw, a.error_summary, a.body_apart
-        FROM {schema}.packed_jobs a WHERE a.number = ANY ($1)
-    ) AS j
+-- Which of these jobs may meet a condition about texts, what else is to be told of them, and how large their bodies are.
+-- Those do not leave the server.
+SELECT j.number, {verdict}, ARRAY[{told}]::boolean[],
+       coalesce(octet_length(b.payload), octet_length(b.raw), octet_length(j.payload), octet_length(j.raw), 0)
+FROM {found} AS j {bodies}
+
+-- name: with_bodies
+-- For conditions that only Python can decide.
+SELECT j.number, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.raw)
+FROM {found} AS j {bodies}
+
+-- name: bodies
+-- Part of the two above, as is the next one.
+LEFT JOIN LATERAL (
+    SELECT * FROM {schema}.bodies o WHERE o.id = j.id AND o.tenant = j.tenant AND j.body_apart OFFSET 0
+) AS b ON true
+
+-- name: found
+-- The jobs of these numbers. Each is looked up as in ``records``.
+(
+    SELECT a.*
+    FROM unnest($1::bigint[]) AS c(number)
+        JOIN LATERAL (
+            SELECT {looked_at} FROM {schema}.unpacked_jobs u WHERE u.number >= c.number ORDER BY u.number LIMIT 1
+        ) AS a ON a.number = c.number
+    UNION ALL
+    SELECT {looked_at} FROM {schema}.packed_jobs u WHERE u.number = ANY ($1)
+)
+
+-- name: looked_at
+u.id, u.number, u.tenant, u.topic, u.task, u.state, u.priority, u.attempt, u.max_attempts, u.created_at, u.run_at,
+u.claimed_at, u.started_at, u.finished_at, u.leased_until, u.fence, u.worker, u.timeout_us, u.key, u.correlation_id,
+u.user_id, u.service_id, u.blocked, u.cancel_requested, u.error_summary, u.format, u.body_apart, u.payload, u.raw
+
+-- name: in_payload
+-- Part of a condition, as are the next two: where a text may be.
+CASE WHEN j.body_apart THEN (
+    SELECT coalesce(strpos(b.payload, {text}) > 0, position({bytes} IN b.raw) > 0)
+    FROM {schema}.bodies b WHERE b.id = j.id AND b.tenant = j.tenant
+) ELSE coalesce(strpos(j.payload, {text}) > 0, position({bytes} IN j.raw) > 0) END
+
+-- name: in_summary
+strpos(j.error_summary, {text}) > 0
+
+-- name: in_attempts
+-- Most jobs never had an error. Not EXISTS (…): that might read all attempts there are, to have them at hand.
+CASE WHEN j.error_summary IS NOT NULL THEN (
+    SELECT bool_or(strpos((e.error ->> 'code') || ': ' || (e.error ->> 'message'), {text}) > 0)
+    FROM {schema}.attempts a, LATERAL (
+        -- A NUL can be spelled in JSON, but not be part of a text.
+        SELECT CASE WHEN strpos(a.error, '\u0000') = 0 THEN a.error ELSE
+            regexp_replace(a.error, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')
+        END::json AS error OFFSET 0
+    ) AS e
+    WHERE a.id = j.id
+) END

@@ -1,25 +1,26 @@
 -- Where the numbers of matching jobs come from, newest first. selecting.py puts these together: $1 is how many are
--- wanted, {above} and {below} are the numbers between which to look, {and} further conditions.
+-- wanted, {above} and {below} are the numbers between which to look, {and} further conditions. {also} is what a search
+-- wants to know of each: a condition is read like a column, so that it is the reader who decides how long to go on.
 --
 -- Statistics may be old or wrong, and a list must not fall from a millisecond to a second with them. So each of
 -- these can be read in order from one index only: rows are compared as whole rows, as that index keeps them.
 
 -- name: by_number
-SELECT j.number FROM {schema}.{table} j
+SELECT j.number{also} FROM {schema}.{table} j
 WHERE j.number > {above} AND j.number < {below} {and}
 ORDER BY j.number DESC LIMIT $1::bigint
 
 -- name: by_column
 -- An index of (column, number). Some of them leave out rows without a value.
-SELECT j.number FROM {schema}.{table} j
+SELECT j.number{also} FROM {schema}.{table} j
 WHERE j.{column} IS NOT NULL
     AND (j.{column}, j.number) > ({value}, {above}) AND (j.{column}, j.number) < ({value}, {below}) {and}
 ORDER BY j.{column} DESC, j.number DESC LIMIT $1::bigint
 
 -- name: by_lane
 -- An index of (topic, task, number), lane by lane.
-SELECT f.number FROM unnest({topics}, {tasks}) AS l(topic, task), LATERAL (
-    SELECT j.number FROM {schema}.{table} j
+SELECT f.* FROM unnest({topics}, {tasks}) AS l(topic, task), LATERAL (
+    SELECT j.number{also} FROM {schema}.{table} j
     WHERE (j.topic, j.task, j.number) > (l.topic, l.task, {above})
         AND (j.topic, j.task, j.number) < (l.topic, l.task, {below}) {and}
     ORDER BY j.topic DESC, j.task DESC, j.number DESC LIMIT $1::bigint
@@ -27,8 +28,8 @@ SELECT f.number FROM unnest({topics}, {tasks}) AS l(topic, task), LATERAL (
 
 -- name: by_level
 -- Ready jobs are kept by lane and priority, for those who claim.
-SELECT f.number FROM unnest({topics}, {tasks}, {urgencies}) AS l(topic, task, urgency), LATERAL (
-    SELECT j.number FROM {schema}.jobs j
+SELECT f.* FROM unnest({topics}, {tasks}, {urgencies}) AS l(topic, task, urgency), LATERAL (
+    SELECT j.number{also} FROM {schema}.jobs j
     WHERE j.state = 1 AND (j.topic, j.task, (-j.priority), j.number) > (l.topic, l.task, l.urgency, {above})
         AND (j.topic, j.task, (-j.priority), j.number) < (l.topic, l.task, l.urgency, {below}) {and}
     ORDER BY j.topic DESC, j.task DESC, (-j.priority) DESC, j.number DESC LIMIT $1::bigint
@@ -36,7 +37,7 @@ SELECT f.number FROM unnest({topics}, {tasks}, {urgencies}) AS l(topic, task, ur
 
 -- name: running
 -- Few, and mostly old: all of them are looked at. OFFSET 0 keeps the order by number out of the choice of an index.
-SELECT j.number FROM (
+SELECT j.number{also} FROM (
     SELECT * FROM {schema}.jobs WHERE state = 2 AND leased_until >= 0 OFFSET 0
 ) AS j
 WHERE j.number > {above} AND j.number < {below} {and}
@@ -44,7 +45,7 @@ ORDER BY j.number DESC LIMIT $1::bigint
 
 -- name: packed
 -- Running, too. Those that are there now will be gone in a moment, so there is no order to find them by.
-SELECT j.number FROM (SELECT * FROM {schema}.packed_jobs OFFSET 0) AS j
+SELECT j.number{also} FROM (SELECT * FROM {schema}.packed_jobs OFFSET 0) AS j
 WHERE j.number > {above} AND j.number < {below} {and}
 ORDER BY j.number DESC LIMIT $1::bigint
 

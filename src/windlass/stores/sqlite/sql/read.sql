@@ -28,16 +28,40 @@ FROM windlass_jobs j {hint} LEFT JOIN windlass_progress p ON p.number = j.number
 WHERE {tenant} AND {conditions}
 ORDER BY j.number DESC LIMIT ? OFFSET ?
 
--- name: scan
--- Bodies are read one row at a time and dropped; only matching rows are kept.
-SELECT {columns}, b.format, b.payload,
-       (SELECT group_concat(json_extract(error, '$.code') || ': ' || json_extract(error, '$.message'), char(31))
-        FROM windlass_attempts a WHERE a.number = j.number)
-FROM windlass_jobs j {hint}
-JOIN windlass_bodies b ON b.number = j.number
-LEFT JOIN windlass_progress p ON p.number = j.number
-WHERE {tenant} AND {conditions}
+-- name: look
+-- What becomes of a condition is read like a column, not left to WHERE: so the reader gets to see the time, however
+-- long nothing matches.
+WITH j AS (SELECT * FROM windlass_jobs j {hint} WHERE {tenant} AND {conditions})
+SELECT j.number, j.created_at, {verdict} FROM j ORDER BY j.number DESC
+
+-- name: look_into
+-- The same with bodies and what else is to be told, for conditions that only Python can decide. They are read one row at a time and dropped.
+WITH j AS (SELECT * FROM windlass_jobs j {hint} WHERE {tenant} AND {conditions})
+SELECT j.number, j.created_at, {verdict}, b.format, b.payload, {told}
+FROM j JOIN windlass_bodies b ON b.number = j.number
 ORDER BY j.number DESC
+
+-- name: in_payload
+-- Part of a condition, as are the next two: where a text may be.
+instr((SELECT b.payload FROM windlass_bodies b WHERE b.number = j.number), {text}) > 0
+
+-- name: in_summary
+instr(coalesce(j.error_summary, ''), {text}) > 0
+
+-- name: in_attempts
+-- Most jobs never had an error.
+j.error_summary IS NOT NULL AND EXISTS (
+    SELECT 1 FROM windlass_attempts a
+    WHERE a.number = j.number
+        AND instr(json_extract(a.error, '$.code') || ': ' || json_extract(a.error, '$.message'), {text}) > 0
+)
+
+-- name: found
+-- Jobs by the numbers that were found, among those of the right tenant.
+SELECT {columns}
+FROM json_each(?) AS n
+CROSS JOIN windlass_jobs j ON j.number = n.value
+LEFT JOIN windlass_progress p ON p.number = j.number
 
 -- name: count
 SELECT count(*) FROM (SELECT 1 FROM windlass_jobs j {hint} WHERE {tenant} AND {conditions} LIMIT ?)

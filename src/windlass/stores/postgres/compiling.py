@@ -1,0 +1,70 @@
+"""Conditions in PostgreSQL's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from windlass.conditions import Field
+from windlass.model import Shown, State
+from windlass.stores.compiling import Dialect
+from windlass.stores.queries import Queries
+
+_sql = Queries("windlass.stores.postgres.sql", "read.sql")
+
+_STATES: Final = {
+    State.PENDING: "j.state < 2",
+    State.RUNNING: "j.state = 2",
+    State.COMPLETED: "j.state = 3",
+    State.FAILED: "j.state = 4",
+    State.CANCELLED: "j.state = 5",
+    Shown.DELAYED: "j.state = 0 AND j.blocked = 0 AND j.run_at > {now}",
+    Shown.RETRYING: "j.attempt > 0 AND j.state < 2",
+    Shown.BLOCKED: "j.blocked > 0 AND j.state = 0",
+    Shown.CLAIMED: "j.state = 2 AND j.started_at IS NULL",
+}
+
+
+class Words(Dialect):
+    """Of statements on unfinished or finished jobs: tables leave out columns that mean nothing there."""
+
+    collation = ' COLLATE "C"'
+
+    def __init__(self, add: Callable[[object, str], str], now: int, *, finished: bool = False) -> None:
+        """``add`` takes a value and its type, and answers the parameter it became."""
+        self._add = add
+        self._now = now
+        self._finished = finished
+
+    def column(self, field: Field) -> str:
+        unfinished_lacks = field is Field.FINISHED_AT and not self._finished
+        return "NULL::bigint" if unfinished_lacks else super().column(field)
+
+    def text(self, value: str) -> str:
+        return self._add(value, "text")
+
+    def number(self, value: int) -> str:
+        return self._add(value, "bigint")
+
+    def contains(self, column: str, value: str) -> str:
+        return f"strpos({column}, {value}) > 0"
+
+    def state(self, state: State | Shown) -> str:
+        if self._finished and isinstance(state, Shown):
+            return "false"
+        condition = _STATES[state]
+        return condition.replace("{now}", self.number(self._now)) if "{now}" in condition else condition
+
+    def holds_text(self, text: str, *, in_payload: bool) -> str:
+        parts = [_sql["in_summary"], _sql["in_attempts"]]
+        wanted = self.text(text)
+        if in_payload:
+            parts.insert(0, _sql["in_payload"].replace("{bytes}", self._add(text.encode(), "bytea")))
+        return f"coalesce({' OR '.join(parts)}, false)".replace("{text}", wanted)
+
+
+class WordsOfAll(Words):
+    """Of statements on the views of all jobs, which have every column."""
+
+    def column(self, field: Field) -> str:
+        return f"j.{field}"

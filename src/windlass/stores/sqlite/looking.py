@@ -1,0 +1,119 @@
+"""Looking for jobs that meet a condition, newest first, for at most a second."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final
+
+from windlass.conditions import (
+    ALWAYS,
+    NEVER,
+    Compare,
+    ComparePayload,
+    Condition,
+    HoldsText,
+    InState,
+    Leaf,
+    beyond,
+    compare_payload,
+    decide,
+    leaves,
+    necessary,
+)
+from windlass.model import Count, JobFilter, JobRecord, Page
+from windlass.stores.compiling import to_sql
+from windlass.stores.protocol import COUNT_LIMIT, SEARCH_SECONDS
+from windlass.stores.queries import Queries
+from windlass.stores.sqlite.compiling import Values
+from windlass.stores.sqlite.enqueueing import FORMATS
+from windlass.stores.sqlite.recording import record
+from windlass.stores.sqlite.scoping import find
+from windlass.stores.sqlite.selecting import conditions_of, hint
+
+_sql = Queries("windlass.stores.sqlite.sql", "read.sql")
+
+_TOLD_BY_SQLITE: Final = (Compare, InState, HoldsText)
+
+
+class Looking:
+    """One walk through the jobs of a filter's fields.
+
+    SQLite says what it can of a condition; what is inside of payloads is told by Python.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, where: JobFilter, condition: Condition, now: int
+    ) -> None:
+        self._connection = connection
+        self._where = where
+        self._now = now
+        self._possible = necessary(condition, *_TOLD_BY_SQLITE)
+        self._rest = beyond(condition, *_TOLD_BY_SQLITE)
+        # What the rest asks beside payloads comes with each row.
+        self._told = [leaf for leaf in leaves(self._rest) if isinstance(leaf, _TOLD_BY_SQLITE)]
+        self._last: tuple[Any, ...] | None = None  # number and time of the last job that was looked at
+        self._ran_out = False
+
+    def page(self, *, limit: int, cursor: int | None, offset: int) -> Page:
+        # One more than asked for, to know whether there is a next page.
+        found = list(islice(self._matching(cursor), offset, offset + limit + 1))
+        items = self._records(found[:limit])
+        if len(found) > limit:
+            return Page(items, cursor=items[-1].number if items else None)
+        if self._ran_out and self._last is not None:
+            return Page(items, cursor=self._last[0], partial=True, searched_back_to=self._last[1])
+        return Page(items)
+
+    def count(self) -> Count:
+        total = sum(1 for _ in islice(self._matching(None), COUNT_LIMIT + 1))
+        return Count(min(total, COUNT_LIMIT), exact=total <= COUNT_LIMIT and not self._ran_out)
+
+    def _matching(self, cursor: int | None) -> Iterator[int]:
+        """Their numbers, falling, until the time is up."""
+        deadline = time.monotonic() + SEARCH_SECONDS
+        if self._possible == NEVER:
+            return
+        rows = self._rows(cursor)
+        try:
+            for row in rows:
+                if row[2] and (self._rest == ALWAYS or self._holds(row)):
+                    yield row[0]
+                if time.monotonic() > deadline:
+                    self._last = row
+                    self._ran_out = True
+                    return
+        finally:
+            rows.close()  # or the connection would go on reading an old state of the file
+
+    def _rows(self, cursor: int | None) -> sqlite3.Cursor:
+        conditions, filtering = conditions_of(self._connection, self._where, self._now)
+        if cursor is not None:
+            conditions += " AND j.number < ?"
+            filtering.append(cursor)
+        values = Values(self._now)
+        parts = {"hint": hint(self._where), "conditions": conditions}
+        parts["verdict"] = to_sql(self._possible, values)
+        if self._rest != ALWAYS:
+            parts["told"] = ", ".join([to_sql(leaf, values) for leaf in self._told] or ["NULL"])
+        statement = _sql["look" if self._rest == ALWAYS else "look_into"]
+        return find(self._connection, statement, self._where.tenant, (*filtering, *values.all), **parts)
+
+    def _holds(self, row: tuple[Any, ...]) -> bool:
+        told = dict(zip(self._told, row[5:], strict=False))
+
+        def tell(leaf: Leaf) -> bool:
+            if isinstance(leaf, ComparePayload):
+                return compare_payload(leaf, FORMATS[row[3]], row[4])
+            return bool(told[leaf])
+
+        return decide(self._rest, tell)
+
+    def _records(self, numbers: list[int]) -> tuple[JobRecord, ...]:
+        """Read afresh: few of those that were looked at are shown. In the same snapshot, so all are there."""
+        statement = _sql["found"].format(columns=_sql["columns"])
+        rows = self._connection.execute(statement, (json.dumps(numbers),))
+        return tuple(record(row) for row in rows)
