@@ -37,6 +37,7 @@ _varying = re.compile(
 )
 # The names of workers hold hosts, processes and chance; this is what stores/endings.py says of them.
 _worker = re.compile(r"(?<=\bworker )\S+")
+_ends = re.compile(rf'[{LEFT_OUT}"\\]')
 _gaps = re.compile(r"\s*[\x00-\x1f\x7f]\s*|\s{2,}")
 
 
@@ -58,7 +59,9 @@ def fingerprint(topic: str, task: str, pattern: str) -> str:
 
 
 def literals(pattern: str) -> tuple[str, ...]:
-    """What all errors of this pattern have in common, longest first: texts to look for."""
-    parts = {part.strip() for part in pattern.split(LEFT_OUT)}
+    """What all errors of this pattern have in common, longest first: texts to look for, without quotes and
+    backslashes, so that they can be quoted as they are.
+    """
+    parts = {part.strip() for part in _ends.split(pattern)}
     kept = [part for part in parts if len(part) >= SHORTEST_LITERAL]
     return tuple(sorted(kept, key=lambda part: (-len(part), part))[:MOST_LITERALS])

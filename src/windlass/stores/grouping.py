@@ -10,7 +10,15 @@ from uuid import UUID
 
 from windlass import fingerprints
 from windlass.clock import MICROSECONDS
-from windlass.findings import FailureGroup, Failures, LaneActivity, LaneDurations, LaneStats, RepeatGroup
+from windlass.findings import (
+    FailureGroup,
+    Failures,
+    LaneActivity,
+    LaneDurations,
+    LaneStats,
+    RepeatGroup,
+    Repeats,
+)
 from windlass.model import ROOT_TENANT, Distribution, JobRecord, MinuteStats
 from windlass.stores.histogram import fill, summarise
 from windlass.stores.protocol import MAX_LANE_SERIES, MAX_LANES, MAX_LOOKED_AT, TREND_PARTS
@@ -221,6 +229,24 @@ class Alike(NamedTuple):
     group: RepeatGroup
 
 
-def largest(groups: Iterable[Alike], limit: int) -> tuple[RepeatGroup, ...]:
+def found_repeats(
+    by_key: Iterable[Alike],
+    by_payload: Iterable[Alike],
+    limit: int,
+    *,
+    tenant: str | None,
+    jobs: int,
+    pending: int,
+) -> Repeats:
+    """The largest groups; there are so many jobs of this tenant, and so many pending ones."""
+    return Repeats(
+        by_key=_largest(by_key, limit),
+        by_payload=_largest(by_payload, limit),
+        keys_complete=jobs <= MAX_LOOKED_AT,
+        payloads_complete=(jobs if between_others(tenant) else pending) <= MAX_LOOKED_AT,
+    )
+
+
+def _largest(groups: Iterable[Alike], limit: int) -> tuple[RepeatGroup, ...]:
     ranked = sorted(groups, key=lambda alike: (-alike.group.count, -alike.number))
     return tuple(alike.group for alike in ranked[:limit])

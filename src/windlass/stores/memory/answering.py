@@ -21,7 +21,7 @@ from windlass.stores.grouping import (
     between_others,
     failed_ones,
     failures,
-    largest,
+    found_repeats,
     summarise_lanes,
     told_lanes,
     with_series,
@@ -91,27 +91,26 @@ def find_failures(
 
 
 def repeats(book: Book, limit: int, tenant: str | None) -> Repeats:
-    newest = list(islice(_newest(book, tenant), MAX_LOOKED_AT + 1))
-    keys_complete = payloads_complete = len(newest) <= MAX_LOOKED_AT
-    pending = [job for job in newest[:MAX_LOOKED_AT] if job.state is State.PENDING]
-    if not between_others(tenant):
-        waiting = (job for job in _newest(book, tenant) if job.state is State.PENDING)
-        pending = list(islice(waiting, MAX_LOOKED_AT + 1))
-        payloads_complete = len(pending) <= MAX_LOOKED_AT
+    jobs = list(_newest(book, tenant))
+    pending = [job for job in jobs if job.state is State.PENDING]
+    newest = jobs[:MAX_LOOKED_AT]
+    waiting = [job for job in newest if job.state is State.PENDING] if between_others(tenant) else pending
     keyed: dict[object, list[Job]] = {}
-    for job in newest[:MAX_LOOKED_AT]:
+    for job in newest:
         if job.key_name is not None:
             keyed.setdefault(job.key_name, []).append(job)
     alike: dict[object, list[Job]] = {}
-    for job in pending[:MAX_LOOKED_AT]:
+    for job in waiting[:MAX_LOOKED_AT]:
         if len(job.payload) <= COMPARED_PAYLOAD_BYTES:
             name = (job.tenant, job.topic, job.task, job.format, job.payload)
             alike.setdefault(name, []).append(job)
-    return Repeats(
-        by_key=largest(_groups(keyed.values(), keyed=True), limit),
-        by_payload=largest(_groups(alike.values(), keyed=False), limit),
-        keys_complete=keys_complete,
-        payloads_complete=payloads_complete,
+    return found_repeats(
+        _groups(keyed.values(), keyed=True),
+        _groups(alike.values(), keyed=False),
+        limit,
+        tenant=tenant,
+        jobs=len(jobs),
+        pending=len(pending),
     )
 
 

@@ -20,7 +20,7 @@ from windlass.stores.grouping import (
     between_others,
     failed_ones,
     failures,
-    largest,
+    found_repeats,
     summarise_lanes,
     told_lanes,
     with_series,
@@ -140,15 +140,16 @@ async def repeats(database: Database, limit: int, tenant: str | None) -> Repeats
             MAX_LOOKED_AT,
             COMPARED_PAYLOAD_BYTES,
         )
-        [[jobs]] = await look("looked_at", MAX_LOOKED_AT + 1)
-        pending = jobs
-        if of_all:
-            [[pending]] = await look("pending_looked_at", MAX_LOOKED_AT + 1)
-    return Repeats(
-        by_key=largest(map(_alike, keyed), limit),
-        by_payload=largest(map(_alike, alike), limit),
-        keys_complete=jobs <= MAX_LOOKED_AT,
-        payloads_complete=pending <= MAX_LOOKED_AT,
+        [counts] = await asking.fetch("lane_counts", asking.now, tenant)
+    _, _, waiting, ready, *others = counts
+    pending = sum(waiting) + sum(ready)
+    return found_repeats(
+        map(_alike, keyed),
+        map(_alike, alike),
+        limit,
+        tenant=tenant,
+        jobs=pending + sum(map(sum, others)),
+        pending=pending,
     )
 
 

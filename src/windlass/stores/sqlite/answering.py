@@ -22,7 +22,7 @@ from windlass.stores.grouping import (
     between_others,
     failed_ones,
     failures,
-    largest,
+    found_repeats,
     summarise_lanes,
     told_lanes,
     with_series,
@@ -41,6 +41,7 @@ from windlass.stores.sqlite.selecting import conditions_of, hint
 from windlass.stores.sqlite.transaction import Code
 
 _sql = Queries("windlass.stores.sqlite.sql", "answer.sql")
+_BY_TENANT = {"index": "windlass_jobs_tenant"}
 _read_sql = Queries("windlass.stores.sqlite.sql", "read.sql")
 
 
@@ -81,9 +82,11 @@ def _lane_counts(connection: sqlite3.Connection, now: int, tenant: str | None) -
 
 
 def durations(connection: sqlite3.Connection, tenant: str | None) -> list[LaneDurations]:
-    statement = _sql["durations_of_tenant" if between_others(tenant) else "durations"]
+    statement, parts = _sql["durations"], {}
+    if between_others(tenant):
+        statement, parts = _sql["durations_of_tenant"], _BY_TENANT
     times: defaultdict[LaneName, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for topic, task, run_time, wait_time in find(connection, statement, tenant, (MAX_LOOKED_AT,)):
+    for topic, task, run_time, wait_time in find(connection, statement, tenant, (MAX_LOOKED_AT,), **parts):
         runs, waits = times[topic, task]
         runs.append(run_time)
         waits.append(wait_time)
@@ -105,32 +108,27 @@ def find_failures(
         connection,
         _sql["failures"],
         where.tenant,
-        (*values, MAX_LOOKED_AT, since, since, TREND_PARTS, window, TREND_PARTS - 1),
+        (*values, MAX_LOOKED_AT + 1, MAX_LOOKED_AT, since, since, TREND_PARTS, window, TREND_PARTS - 1),
         **parts,
-    )
-    found = [Failed._make((*row[:-1], UUID(bytes=row[-1]))) for row in rows]
-    more = False
-    if sum(one.jobs for one in found) == MAX_LOOKED_AT:
-        [more] = find(
-            connection, _sql["more_failures"], where.tenant, (*values, MAX_LOOKED_AT), **parts
-        ).fetchone()
-    return failures(found, limit, complete=not more)
+    ).fetchall()
+    found = [Failed._make((*row[:-2], UUID(bytes=row[-2]))) for row in rows]
+    return failures(found, limit, complete=not any(row[-1] for row in rows))
 
 
 def repeats(connection: sqlite3.Connection, limit: int, tenant: str | None) -> Repeats:
-    of_all = not between_others(tenant)
-    payloads = _sql["repeated_payloads" if of_all else "repeated_payloads_of_tenant"]
+    statement, parts = _sql["repeated_payloads"], {}
+    if between_others(tenant):
+        statement, parts = _sql["repeated_payloads_of_tenant"], _BY_TENANT
     keyed = find(connection, _sql["repeated_keys"], tenant, (MAX_LOOKED_AT,)).fetchall()
-    alike = find(connection, payloads, tenant, (MAX_LOOKED_AT, COMPARED_PAYLOAD_BYTES)).fetchall()
-    [more_jobs] = find(connection, _sql["more_jobs"], tenant, (MAX_LOOKED_AT,)).fetchone()
-    more_pending = more_jobs
-    if of_all:
-        [more_pending] = find(connection, _sql["more_pending"], tenant, (MAX_LOOKED_AT,)).fetchone()
-    return Repeats(
-        by_key=largest(map(_alike, keyed), limit),
-        by_payload=largest(map(_alike, alike), limit),
-        keys_complete=not more_jobs,
-        payloads_complete=not more_pending,
+    alike = find(connection, statement, tenant, (MAX_LOOKED_AT, COMPARED_PAYLOAD_BYTES), **parts).fetchall()
+    counts = find(connection, _sql["lane_counts"], tenant).fetchall()
+    return found_repeats(
+        map(_alike, keyed),
+        map(_alike, alike),
+        limit,
+        tenant=tenant,
+        jobs=sum(n for _, _, _, n in counts),
+        pending=sum(n for _, _, state, n in counts if state in (Code.WAITING, Code.READY)),
     )
 
 

@@ -52,16 +52,13 @@ FROM (
 GROUP BY topic, task
 
 -- name: newest
--- The newest jobs, wherever they are. Not a statement by itself.
+-- The newest jobs, packed ones aside: those have no keys, and neither wait nor are finished. Not a statement by itself.
 SELECT number, id, tenant, topic, task, key FROM (
     (SELECT j.number, j.id, j.tenant, j.topic, j.task, j.key FROM {schema}.jobs j
      WHERE $1::text IS NULL OR j.tenant = $1 ORDER BY j.number DESC LIMIT $2::bigint)
     UNION ALL
     (SELECT j.number, j.id, j.tenant, j.topic, j.task, j.key FROM {schema}.finished j
      WHERE $1 IS NULL OR j.tenant = $1 ORDER BY j.number DESC LIMIT $2)
-    UNION ALL
-    (SELECT j.number, j.id, j.tenant, j.topic, j.task, j.key FROM {schema}.packed_jobs j
-     WHERE $1 IS NULL OR j.tenant = $1)
 ) AS n
 ORDER BY number DESC LIMIT $2
 
@@ -77,8 +74,6 @@ SELECT number, id, tenant, topic, task, key FROM (
      WHERE j.tenant <> 'root' AND (j.tenant, j.number) > ($1, 0::bigint)
          AND (j.tenant, j.number) < ($1, 9223372036854775807)
      ORDER BY j.tenant DESC, j.number DESC LIMIT $2)
-    UNION ALL
-    (SELECT j.number, j.id, j.tenant, j.topic, j.task, j.key FROM {schema}.packed_jobs j WHERE j.tenant = $1)
 ) AS n
 ORDER BY number DESC LIMIT $2
 
@@ -139,15 +134,6 @@ WHERE j.state < 2 AND NOT j.body_apart
     AND (octet_length(j.payload) <= $3::integer OR octet_length(j.raw) <= $3)
 GROUP BY j.tenant, j.topic, j.task, j.format, j.payload, j.raw
 HAVING count(*) > 1
-
--- name: looked_at
-SELECT count(*) FROM ({newest}) AS n
-
--- name: pending_looked_at
-SELECT count(*) FROM (
-    SELECT FROM {schema}.jobs j WHERE j.state < 2 AND ($1::text IS NULL OR j.tenant = $1)
-    ORDER BY j.number DESC LIMIT $2::bigint
-) AS pending
 
 -- name: longest_running
 -- Of finished jobs nobody looks at a single one: they have no lease, says the view.

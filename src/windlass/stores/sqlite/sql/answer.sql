@@ -30,9 +30,10 @@ SELECT topic, task, finished_at - started_at, started_at - run_at FROM (
 WHERE started_at IS NOT NULL
 
 -- name: durations_of_tenant
--- Its newest jobs, whatever became of them: its completed ones may be far between those of others.
+-- Its newest jobs, whatever became of them: its completed ones may be far between those of others. The index is always
+-- that of tenants.
 SELECT topic, task, finished_at - started_at, started_at - run_at FROM (
-    SELECT * FROM windlass_jobs INDEXED BY windlass_jobs_tenant
+    SELECT * FROM windlass_jobs INDEXED BY {index}
     WHERE {tenant} ORDER BY number DESC LIMIT ?
 )
 WHERE state = 3 AND started_at IS NOT NULL
@@ -42,18 +43,21 @@ WHERE state = 3 AND started_at IS NOT NULL
 WITH recent AS (
     SELECT j.topic, j.task, j.error_summary, j.finished_at, j.number
     FROM windlass_jobs j {hint} WHERE {tenant} AND {conditions} ORDER BY j.number DESC LIMIT ?
+), looked_at AS (
+    -- One more is asked for than is looked at, to know whether there are more.
+    SELECT count(*) > ? AS more, min(number) AS last FROM recent
 )
-SELECT g.topic, g.task, g.summary, g.part, g.count, g.first, g.last, g.newest, n.id
+SELECT g.topic, g.task, g.summary, g.part, g.count, g.first, g.last, g.newest, n.id, l.more
 FROM (
     SELECT topic, task, coalesce(error_summary, '') AS summary,
            CASE WHEN finished_at >= ? THEN min((finished_at - ?) * ? / ?, ?) END AS part,
            count(*) AS count, min(finished_at) AS first, max(finished_at) AS last, max(number) AS newest
-    FROM recent GROUP BY topic, task, error_summary, part
+    FROM recent CROSS JOIN looked_at
+    WHERE NOT looked_at.more OR number > looked_at.last
+    GROUP BY topic, task, error_summary, part
 ) AS g
 JOIN windlass_jobs n ON n.number = g.newest
-
--- name: more_failures
-SELECT EXISTS (SELECT 1 FROM windlass_jobs j {hint} WHERE {tenant} AND {conditions} LIMIT 1 OFFSET ?)
+CROSS JOIN looked_at AS l
 
 -- name: repeated_keys
 SELECT g.newest, g.count, n.tenant, n.topic, n.task, n.key, n.id, o.id
@@ -89,7 +93,7 @@ SELECT g.newest, g.count, n.tenant, n.topic, n.task, NULL, n.id, o.id
 FROM (
     SELECT max(j.number) AS newest, min(j.number) AS oldest, count(*) AS count
     FROM (
-        SELECT number, tenant, topic, task, state FROM windlass_jobs INDEXED BY windlass_jobs_tenant
+        SELECT number, tenant, topic, task, state FROM windlass_jobs INDEXED BY {index}
         WHERE {tenant} ORDER BY number DESC LIMIT ?
     ) AS j
     JOIN windlass_bodies b ON b.number = j.number
@@ -99,14 +103,6 @@ FROM (
 ) AS g
 JOIN windlass_jobs n ON n.number = g.newest
 JOIN windlass_jobs o ON o.number = g.oldest
-
--- name: more_jobs
-SELECT EXISTS (SELECT 1 FROM windlass_jobs WHERE {tenant} LIMIT 1 OFFSET ?)
-
--- name: more_pending
-SELECT EXISTS (
-    SELECT 1 FROM windlass_jobs INDEXED BY windlass_jobs_pending WHERE {tenant} AND state < 2 LIMIT 1 OFFSET ?
-)
 
 -- name: longest_running
 SELECT {columns}
