@@ -38,6 +38,7 @@ from windlass.options import (
     check_seconds,
     make_template,
 )
+from windlass.questions import Questions
 from windlass.registry import Registry
 from windlass.security import context_in_force, system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
@@ -351,6 +352,11 @@ class Windlass:
         """Counts as of now; times and throughput over the last ``window`` seconds."""
         seconds = check_seconds("window", window, 1)
         return await self.store.stats(window_seconds=min(seconds, 366 * DAY), tenant=self._tenant(tenant))
+
+    @property
+    def questions(self) -> Questions:
+        """The six questions of an operator: what is outstanding, what failed, what is stuck, …"""
+        return Questions(self)
 
     # -- managing ---------------------------------------------------------------------------------------
 
