@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Type
 from urllib.parse import quote
 from uuid import UUID
 
-from windlass import isolation, managing, payload
+from windlass import isolation, managing, payload, visibility
 from windlass.blocking import Portal
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds, to_datetime
+from windlass.conditions import asked
 from windlass.connections import Connections
 from windlass.enqueueing import submit, submit_many
 from windlass.errors import (
@@ -28,7 +29,7 @@ from windlass.filters import JobFilters, check_filter
 from windlass.fleet import WorkerInfo, worker_info
 from windlass.job import Job, JobPage
 from windlass.lane import Lane
-from windlass.model import FOREVER, BodyFormat, Count, JobRecord, NewJob, State, Stats, TopicStats
+from windlass.model import FOREVER, BodyFormat, Count, JobFilter, JobRecord, NewJob, State, Stats, TopicStats
 from windlass.names import check_topic, check_wire_topic, shorten, suggest
 from windlass.options import (
     EnqueueOptions,
@@ -40,7 +41,7 @@ from windlass.options import (
 )
 from windlass.questions import Questions
 from windlass.registry import Registry
-from windlass.security import context_in_force, system_only, tenant_in_question
+from windlass.security import context_in_force, row_filter, system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
 from windlass.stores import Store, StoreLimits, create_store
 from windlass.task import Task, TaskDecorator, encode_each
@@ -301,14 +302,14 @@ class Windlass:
         **filters: Unpack[JobFilters],
     ) -> JobPage[Job[Any]]:
         """Jobs that match, newest first, without their bodies; at most 200 a page."""
-        where = check_filter(filters, uuids=self.settings.tenant_uuids)
+        where = self._where(filters)
         limit = min(check_integer("limit", limit, 1, LARGEST_OFFSET), LARGEST_PAGE)
         check_integer("offset", offset, 0, LARGEST_OFFSET)
         if cursor is not None:
             check_integer("cursor", cursor, 0, 2**63 - 1)
         store = self.store
         page = await store.list_jobs(where, limit=limit, cursor=cursor, offset=offset)
-        if where.text is None:
+        if asked(where) is None:
             count = await store.count(where)
         else:  # a search is counted by what it has found: counting would be the same search again
             count = Count(offset + len(page.items), page.cursor is None and cursor is None)
@@ -325,7 +326,7 @@ class Windlass:
 
     async def count(self, **filters: Unpack[JobFilters]) -> Count:
         """How many jobs match, exact up to 10,000."""
-        return await self.store.count(check_filter(filters, uuids=self.settings.tenant_uuids))
+        return await self.store.count(self._where(filters))
 
     async def result(self, job_id: UUID | str, timeout: float | timedelta | None = None) -> Any:
         """Wait for a job to finish and answer what its handler returned. See ``Job.result``."""
@@ -335,6 +336,8 @@ class Windlass:
         connection = self._connections.current()
         lane = self.lane.holder(wanted)
         store = lane or connection.store
+        if row_filter() is not None:
+            await managing.get(store, wanted, tenant)  # not to wait for what cannot be seen
         results = connection.waiter(store, self.settings.poll_interval)
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -351,7 +354,7 @@ class Windlass:
     async def stats(self, window: float | timedelta = 3600, *, tenant: str | None = None) -> Stats:
         """Counts as of now; times and throughput over the last ``window`` seconds."""
         seconds = check_seconds("window", window, 1)
-        return await self.store.stats(window_seconds=min(seconds, 366 * DAY), tenant=self._tenant(tenant))
+        return await visibility.stats(self.store, min(seconds, 366 * DAY), self._tenant(tenant))
 
     @property
     def questions(self) -> Questions:
@@ -390,7 +393,11 @@ class Windlass:
 
     async def _act_on_all(self, verb: str, filters: JobFilters) -> int:
         store = self._outside(f"{verb}_all")
-        return await managing.act_on_all(store, verb, filters, uuids=self.settings.tenant_uuids)
+        uuids = self.settings.tenant_uuids
+        return await managing.act_on_all(store, verb, filters, now=self.clock.now(), uuids=uuids)
+
+    def _where(self, filters: JobFilters) -> JobFilter:
+        return check_filter(filters, now=self.clock.now(), uuids=self.settings.tenant_uuids)
 
     def _tenant(self, given: str | None = None) -> str | None:
         """Whose jobs a call is about: those of the security context in force, or of the given tenant."""
@@ -398,7 +405,7 @@ class Windlass:
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         """Every topic that has jobs or is paused, by name; of a tenant those that have jobs of it."""
-        return await self.store.topics(tenant=self._tenant(tenant))
+        return await visibility.topics(self.store, self._tenant(tenant))
 
     async def pause(self, topic: str, seconds: float | timedelta | None = None) -> None:
         """Let no worker take jobs of this topic, for some time or until ``resume``."""

@@ -4,6 +4,7 @@
 
     WindlassError
     ├── InvalidInput (ValueError)      bad topic, payload, time or option; nothing was written
+    │   ├── InvalidFilter              a filter that cannot be read; it says at which character
     │   ├── InvalidPayload             the payload is not storable JSON or does not fit the task
     │   └── LimitExceeded              a configured maximum would be passed
     ├── Backpressure                   the lane of non-durable tasks is full; nothing was enqueued
@@ -54,6 +55,31 @@ class InvalidInput(WindlassError, ValueError):
     """The caller's input cannot be accepted. Nothing was written."""
 
     code = "invalid_input"
+
+
+class InvalidFilter(InvalidInput):
+    """A filter written as text cannot be read. ``position`` and ``length`` say where, in characters."""
+
+    code = "invalid_filter"
+
+    def __init__(self, reason: str, query: str, position: int, length: int = 1) -> None:
+        self.reason = reason
+        self.query = query
+        self.position = position
+        self.length = max(1, length)
+        super().__init__(f"{reason}\n{self.pointer}")
+
+    @property
+    def pointer(self) -> str:
+        """Two lines: the text, and carets under what is meant."""
+        start = max(0, self.position - 60)
+        shown = self.query[start : self.position + 60]
+        before = "…" if start else ""
+        after = "…" if self.position + 60 < len(self.query) else ""
+        # What moves the cursor of a terminal would move the carets away from what they are under.
+        line = "".join(character if character.isprintable() else " " for character in shown)
+        carets = "^" * min(self.length, max(1, len(shown) - (self.position - start)))
+        return f"  {before}{line}{after}\n  {' ' * (self.position - start + len(before))}{carets}"
 
 
 class InvalidPayload(InvalidInput):

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, TypedDict
 
+from windlass.conditions import ALWAYS, all_of
 from windlass.errors import InvalidInput
+from windlass.filtering import parse
 from windlass.model import JobFilter, Shown, State
 from windlass.names import check_task_name, check_text, check_wire_topic, shorten, suggest
+from windlass.narrowing import narrowed
 from windlass.options import check_moment
-from windlass.security import tenant_in_question
+from windlass.security import row_filter, tenant_in_question
 
 MAX_SEARCH_LENGTH: Final = 1000
 """Longest text to search for, and longest key to filter by."""
@@ -28,10 +31,15 @@ class JobFilters(TypedDict, total=False):
     created_after: datetime | None
     created_before: datetime | None
     text: str | None
+    where: str | None
 
 
-def check_filter(given: Mapping[str, Any], *, uuids: bool = False) -> JobFilter:
-    """The filter a store understands, every value checked, narrowed to the tenant in force."""
+def check_filter(given: Mapping[str, Any], *, now: int, uuids: bool = False) -> JobFilter:
+    """The filter a store understands, every value checked, narrowed to what the code at hand may see.
+
+    ``now``: what relative times in ``where`` count from.
+    """
+    condition = row_filter() or ALWAYS
     checked: dict[str, Any] = {"tenant": tenant_in_question(given.get("tenant"), uuids=uuids)}
     for name, value in given.items():
         if name not in JobFilters.__annotations__:
@@ -51,11 +59,13 @@ def check_filter(given: Mapping[str, Any], *, uuids: bool = False) -> JobFilter:
                 checked[name] = check_state(value)
             case "tenant":
                 pass  # told above, with the one in force
+            case "where":
+                condition = all_of(parse(value, now=now, uuids=uuids).condition, condition)
             case "created_after" | "created_before":
                 checked[name] = check_moment(name, value)
             case _:
                 checked[name] = check_text(name, value, MAX_SEARCH_LENGTH)
-    return JobFilter(**checked)
+    return narrowed(JobFilter(**checked), condition)
 
 
 def check_state(value: Any) -> State | Shown:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Final
 
 LEFT_OUT: Final = "…"
@@ -37,6 +38,7 @@ _varying = re.compile(
 )
 # The names of workers hold hosts, processes and chance; this is what stores/endings.py says of them.
 _worker = re.compile(r"(?<=\bworker )\S+")
+_digits = str.maketrans("123456789", "000000000")
 _ends = re.compile(rf'[{LEFT_OUT}"\\]')
 _gaps = re.compile(r"\s*[\x00-\x1f\x7f]\s*|\s{2,}")
 
@@ -48,8 +50,13 @@ def pattern(summary: str) -> str:
         code, message = "", summary
     if code == "worker_lost":
         message = _worker.sub(LEFT_OUT, message)
-    message = _varying.sub(LEFT_OUT, message)
-    return f"{code}{colon}{_gaps.sub(f' {LEFT_OUT} ', message)}"[:PATTERN_LENGTH]
+    # Which digit it is does not matter below, and messages that differ in nothing else are looked at once.
+    return f"{code}{colon}{_without_values(message.translate(_digits))}"[:PATTERN_LENGTH]
+
+
+@lru_cache(4096)
+def _without_values(message: str) -> str:
+    return _gaps.sub(f" {LEFT_OUT} ", _varying.sub(LEFT_OUT, message))
 
 
 def fingerprint(topic: str, task: str, pattern: str) -> str:

@@ -11,7 +11,9 @@ from windlass.errors import InvalidInput, JobNotFound, WrongState
 from windlass.filters import check_filter
 from windlass.model import JobRecord, State, Verdict
 from windlass.names import shorten
+from windlass.security import row_filter
 from windlass.stores.protocol import MAX_BATCH, Store
+from windlass.visibility import in_view
 
 _ALLOWED: Final = {
     "requeue": ("requeued", (State.FAILED, State.CANCELLED)),
@@ -33,15 +35,17 @@ def check_job_id(value: Any) -> UUID:
 
 
 async def get(store: Store, job_id: UUID, tenant: str | None) -> JobRecord:
-    """One job of this tenant (None = any) with its bodies, or ``JobNotFound``."""
+    """One job of this tenant (None = any) with its bodies, or ``JobNotFound``, as for one out of view."""
     record = await store.get(job_id, tenant=tenant)
-    if record is None:
+    if record is None or not await in_view(store, record):
         raise not_found(job_id)
     return record
 
 
 async def act(store: Store, verb: str, job_id: UUID, tenant: str | None) -> bool:
     """``requeue``, ``cancel`` or ``delete`` one job; False when a running one was only asked to stop."""
+    if row_filter() is not None:
+        await get(store, job_id, tenant)  # what cannot be seen cannot be changed
     (verdict,) = await _verb(store, verb)([job_id], tenant=tenant)
     match verdict:
         case Verdict.DONE:
@@ -64,14 +68,16 @@ async def act(store: Store, verb: str, job_id: UUID, tenant: str | None) -> bool
             )
 
 
-async def act_on_all(store: Store, verb: str, filters: Mapping[str, Any], *, uuids: bool) -> int:
+async def act_on_all(store: Store, verb: str, filters: Mapping[str, Any], *, now: int, uuids: bool) -> int:
     """The same for everything that matches; how many jobs it took effect on.
 
     Pages go from new to old by job number, which no verb changes, so no job is met twice and jobs that come
     in meanwhile are not touched.
     """
-    where = check_filter(filters, uuids=uuids)
-    if all(value is None for value in filters.values()):  # the tenant in force is nobody's choice
+    where = check_filter(filters, now=now, uuids=uuids)
+    # The tenant in force is nobody's choice, and an empty text says nothing.
+    said = [value for name, value in filters.items() if name != "where" or (value or "").strip()]
+    if all(value is None for value in said):
         raise InvalidInput(
             f"{verb}_all without a filter means every job; say which ones, for example state='failed'"
         )

@@ -409,6 +409,7 @@ class TopicStats:
     failed: int = 0
     cancelled: int = 0
     paused_until: int | None = None  # microseconds; FOREVER when paused without an end
+    exact: bool = True  # False: at least so many, counted under a row filter
 
     @property
     def total(self) -> int:
@@ -443,6 +444,7 @@ class Stats:
     run_time: Distribution
     wait_time: Distribution
     series: tuple[MinuteStats, ...]
+    exact: bool = True  # False: at least so many, counted under a row filter
 
     @property
     def success_rate(self) -> float | None:

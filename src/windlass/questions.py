@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Unpack
 
+from windlass import visibility
 from windlass.answers import (
     DuplicateGroup,
     Duplicates,
@@ -24,18 +26,21 @@ from windlass.answers import (
     Outstanding,
     OutstandingLane,
     StuckJobs,
+    StuckKind,
     StuckThing,
     TaskDurations,
 )
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
-from windlass.errors import InvalidInput
+from windlass.conditions import Compare, Comparison, Field, InState, any_of
+from windlass.errors import InvalidInput, NotPermitted
 from windlass.filters import JobFilters, check_filter
 from windlass.findings import FailureGroup, LaneActivity, LaneStats, RepeatGroup
 from windlass.fingerprints import literals
 from windlass.model import Count, Distribution, JobFilter, State, TopicStats
+from windlass.narrowing import narrowed
 from windlass.options import check_integer, check_seconds
 from windlass.security import tenant_in_question
-from windlass.stores.protocol import MAX_GROUPS
+from windlass.stores.protocol import COUNT_LIMIT, MAX_GROUPS
 from windlass.stuck import Look, find_stuck, lane_name
 from windlass.wording import duration, plural
 
@@ -49,8 +54,6 @@ MOST_LANES: Final = 100
 """Lanes that an answer lists."""
 MOST_RUNNING: Final = 1000
 """Running jobs that are looked at, those claimed longest ago."""
-NAMED: Final = 3
-"""So many examples a sentence gives."""
 
 _plain = re.compile(r"[\w.-]+")
 
@@ -67,8 +70,8 @@ class Questions:
         """What is outstanding: jobs that are due, delayed or running, by task and topic."""
         tenant = self._tenant(tenant)
         store = self._app.store
-        stats = await store.stats(window_seconds=PACE_SECONDS, tenant=tenant)
-        lanes = await store.lanes(window_seconds=PACE_SECONDS, tenant=tenant)
+        stats = await visibility.stats(store, PACE_SECONDS, tenant)
+        lanes = await self._lanes(PACE_SECONDS, tenant)
         paused = _paused(stats.topics)
         unfinished = sorted(
             (lane for lane in lanes if lane.pending or lane.running),
@@ -107,7 +110,7 @@ class Questions:
         """
         seconds = check_seconds("window", window, 1)
         check_integer("limit", limit, 1, MAX_GROUPS)
-        where = check_filter(filters, uuids=self._app.settings.tenant_uuids)
+        where = check_filter(filters, now=self._app.clock.now(), uuids=self._app.settings.tenant_uuids)
         if where.state not in (None, State.FAILED):
             raise InvalidInput(f"state is {where.state}; this question is about failed jobs, leave state out")
         found = await self._app.store.failures(where, window_seconds=seconds, limit=limit)
@@ -124,13 +127,18 @@ class Questions:
         """What is stuck: running jobs that should have ended, due jobs nobody takes, workers in trouble."""
         tenant = self._tenant(tenant)
         store = self._app.store
-        running = await store.longest_running(MOST_RUNNING + 1, tenant=tenant)
+        seen = visibility.left_of(tenant)
+        if seen is None:
+            running = await store.longest_running(MOST_RUNNING + 1, tenant=tenant)
+        else:
+            where = narrowed(seen, InState(State.RUNNING))
+            running = list((await store.list_jobs(where, limit=MOST_RUNNING + 1)).items)
         look = Look(
             now=await store.now(),
             running=running[:MOST_RUNNING],
-            lanes=await store.lanes(window_seconds=60, tenant=tenant),
-            topics=await store.topics(tenant=tenant),
-            usual=await store.durations(tenant=tenant) if running else [],
+            lanes=await self._lanes(60.0, tenant),
+            topics=await visibility.topics(store, tenant),
+            usual=await store.durations(tenant=tenant) if running and seen is None else [],
             workers=await store.workers() if tenant is None else None,
         )
         things = find_stuck(look, self._app.registry)
@@ -148,6 +156,7 @@ class Questions:
         Of the newest 10,000 completed jobs; of all together, of what ran in the last hour.
         """
         tenant = self._tenant(tenant)
+        _refuse_partly("durations", tenant)
         store = self._app.store
         lanes = await store.durations(tenant=tenant)
         lanes.sort(key=lambda lane: (-(lane.run_time.p95 or 0.0), lane.topic, lane.task))
@@ -169,7 +178,9 @@ class Questions:
         The newest 10,000 of each are looked at, and payloads of up to 1,000 bytes.
         """
         check_integer("limit", limit, 1, MAX_GROUPS)
-        found = await self._app.store.repeats(limit=limit, tenant=self._tenant(tenant))
+        tenant = self._tenant(tenant)
+        _refuse_partly("duplicates", tenant)
+        found = await self._app.store.repeats(limit=limit, tenant=tenant)
         same_key = tuple(map(_duplicate_group, found.by_key))
         same_payload = tuple(map(_duplicate_group, found.by_payload))
         return Duplicates(
@@ -207,9 +218,11 @@ class Questions:
     async def _last_hour_of(self, tenant: str) -> LastHour:
         store = self._app.store
         since = await store.now() - seconds_to_microseconds(HOUR)
-        counts: dict[State | None, Count] = {}
-        for state in (None, State.COMPLETED, State.FAILED, State.CANCELLED):
-            counts[state] = await store.count(JobFilter(tenant=tenant, created_after=since, state=state))
+        seen = visibility.left_of(tenant) or JobFilter(tenant=tenant)
+        recent = narrowed(seen, Compare(Field.CREATED_AT, Comparison.AT_LEAST, since))
+        counts: dict[State | None, Count] = {None: await store.count(recent)}
+        for state in (State.COMPLETED, State.FAILED, State.CANCELLED):
+            counts[state] = await store.count(narrowed(recent, InState(state)))
         totals = {
             "enqueued": counts[None].total,
             "completed": counts[State.COMPLETED].total,
@@ -225,8 +238,38 @@ class Questions:
             lanes=(),
         )
 
+    async def _lanes(self, window_seconds: float, tenant: str | None) -> list[LaneStats]:
+        """The lanes; where a row filter leaves some of the jobs only, those of unfinished ones in view."""
+        store = self._app.store
+        seen = visibility.left_of(tenant)
+        if seen is None:
+            return await store.lanes(window_seconds=window_seconds, tenant=tenant)
+        where = narrowed(seen, any_of(InState(State.PENDING), InState(State.RUNNING)))
+        page, now = await store.list_jobs(where, limit=COUNT_LIMIT), await store.now()
+        lanes: dict[tuple[str, str], LaneStats] = {}
+        for job in page.items:
+            lane = lanes.get((job.topic, job.task)) or LaneStats(job.topic, job.task)
+            pending = job.state is State.PENDING
+            due = pending and not job.blocked and job.run_at <= now
+            lanes[job.topic, job.task] = replace(
+                lane,
+                pending=lane.pending + pending,
+                due=lane.due + due,
+                running=lane.running + (not pending),
+            )
+        return list(lanes.values())
+
     def _tenant(self, given: str | None) -> str | None:
         return tenant_in_question(given, uuids=self._app.settings.tenant_uuids)
+
+
+def _refuse_partly(question: str, tenant: str | None) -> None:
+    """Refuse what is told of all jobs of a tenant to somebody who sees some of them only."""
+    if visibility.left_of(tenant) is not None:
+        raise NotPermitted(
+            f"{question} are told of all jobs of a tenant, and this code sees only some (`only` of its "
+            "SecurityContext); ask without that condition, or about single jobs"
+        )
 
 
 def _paused(topics: Iterable[TopicStats]) -> set[str]:
@@ -303,7 +346,7 @@ def _outstanding(
         return "Nothing is outstanding."
     parts = [f"{due:,} due", f"{running:,} running", f"{delayed:,} delayed"]
     waiting = "" if oldest is None else f", the oldest for {duration((now - oldest) / MICROSECONDS)}"
-    most = f"; most of them in {lane_name(lanes[0])}" if len(lanes) > 1 else ""
+    most = f"; most of them in {lane_name(lanes[0].topic, lanes[0].task)}" if len(lanes) > 1 else ""
     return f"{plural(due + delayed + running, 'job')} outstanding: {', '.join(parts)}{waiting}{most}."
 
 
@@ -316,18 +359,42 @@ def _failed(jobs: int, errors: int, groups: Sequence[FailureGroup], *, complete:
     different = f"with {errors:,} different errors, mostly" if errors > 1 else "with"
     return (
         f"{more.capitalize()}{plural(jobs, 'job')} {verb} failed, {different} "
-        f"“{first.pattern}” in {lane_name(first)} ({first.count:,})."
+        f"“{first.pattern}” in {lane_name(first.topic, first.task)} ({first.count:,})."
     )
+
+
+_STUCK: Final = {
+    StuckKind.LEASE_ENDED: "whose worker did not come back",
+    StuckKind.TIMED_OUT: "running far beyond their timeout",
+    StuckKind.SLOW: "running much longer than usual",
+    StuckKind.NO_WORKER: "due that no live worker takes",
+    StuckKind.UNKNOWN_TASK: "due whose task is known to no live worker and not here",
+    StuckKind.PAUSED: "due in a paused topic",
+}
 
 
 def _stuck(jobs: int, things: Sequence[StuckThing]) -> str:
     if not things:
         return "Nothing is stuck."
-    told = "; ".join(thing.explanation for thing in things[:NAMED])
-    further = f"; and {len(things) - NAMED:,} more" if len(things) > NAMED else ""
+    parts = []
+    for kind, words in _STUCK.items():
+        lanes = [thing for thing in things if thing.kind is kind]
+        if lanes:
+            further = f" and {len(lanes) - 1:,} more" if len(lanes) > 1 else ""
+            parts.append(f"{sum(thing.jobs for thing in lanes):,} {words} ({_place(lanes[0])}{further})")
+    for kind, one, many in (
+        (StuckKind.WORKER_MISSING, "worker is missing", "workers are missing"),
+        (StuckKind.WORKER_STUCK, "worker has stuck slots", "workers have stuck slots"),
+    ):
+        if workers := sum(thing.kind is kind for thing in things):
+            parts.append(plural(workers, one, many))
     if jobs:
-        return f"{plural(jobs, 'job is', 'jobs are')} stuck: {told}{further}."
-    return f"No job is stuck, but {told}{further}."
+        return f"{plural(jobs, 'job is', 'jobs are')} stuck: {'; '.join(parts)}."
+    return f"No job is stuck, but {' and '.join(parts)}."
+
+
+def _place(thing: StuckThing) -> str:
+    return lane_name(thing.topic or "", thing.task or "")
 
 
 def _durations(overall: Distribution, tasks: Sequence[TaskDurations]) -> str:
@@ -335,7 +402,7 @@ def _durations(overall: Distribution, tasks: Sequence[TaskDurations]) -> str:
         return "No job has completed yet."
     slowest = tasks[0]
     told = (
-        f"the slowest is {lane_name(slowest)}: half of its jobs run for up to "
+        f"the slowest is {lane_name(slowest.topic, slowest.task)}: half of its jobs run for up to "
         f"{duration(slowest.run_time.p50)}, 95 % for up to {duration(slowest.run_time.p95)}"
     )
     if not overall.count:
@@ -352,11 +419,11 @@ def _duplicates(same_key: Sequence[DuplicateGroup], same_payload: Sequence[Dupli
         jobs = sum(group.jobs - 1 for group in same_payload)
         parts.append(
             f"{plural(jobs, 'pending job repeats', 'pending jobs repeat')} the payload of another, "
-            f"mostly in {lane_name(same_payload[0])}"
+            f"mostly in {lane_name(same_payload[0].topic, same_payload[0].task)}"
         )
     if same_key:
         keys = plural(len(same_key), "key was used", "keys were used")
-        parts.append(f"{keys} more than once, mostly in {lane_name(same_key[0])}")
+        parts.append(f"{keys} more than once, mostly in {lane_name(same_key[0].topic, same_key[0].task)}")
     return f"{'; '.join(parts)}." if parts else "No duplicates were found."
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from windlass.conditions import Condition
 from windlass.errors import InvalidInput, NotPermitted, WrongState
 from windlass.model import ROOT_TENANT, Claimed
 from windlass.names import check_tenant, check_text, shorten
@@ -21,19 +22,23 @@ from windlass.names import check_tenant, check_text, shorten
 
 @dataclass(frozen=True, slots=True)
 class SecurityContext:
-    """A tenant, and who acts in it. New jobs carry all of it; whatever is read is the tenant's."""
+    """A tenant, and who acts in it. New jobs carry all of it; whatever is read is the tenant's.
+
+    ``only``: a condition on top of that. Jobs that do not meet it are not there for whoever acts so.
+    """
 
     tenant: str
     user_id: str | None = None
     service_id: str | None = None
     correlation_id: str | None = None
+    only: Condition | None = None
 
     def __post_init__(self) -> None:
         check_tenant(self.tenant)
-        for item in fields(self)[1:]:
-            value = getattr(self, item.name)
+        for name in ("user_id", "service_id", "correlation_id"):
+            value = getattr(self, name)
             if value is not None:
-                check_text(item.name, value)
+                check_text(name, value)
 
     @staticmethod
     def current() -> SecurityContext | None:
@@ -104,6 +109,12 @@ def tenant_in_question(given: Any = None, *, uuids: bool = False) -> str | None:
             raise other_tenant(given, context)
         return str(given)
     return None if context is None else check_tenant(context.tenant, uuids=uuids)
+
+
+def row_filter() -> Condition | None:
+    """What jobs have to meet to be there for the code at hand; None is no condition."""
+    context = _in_force.get()
+    return None if context is None else context.only
 
 
 def other_tenant(given: str, context: SecurityContext) -> InvalidInput:

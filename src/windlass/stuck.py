@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from windlass.answers import StuckKind, StuckThing
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
@@ -39,16 +39,9 @@ class Look:
     workers: Sequence[WorkerRecord] | None
 
 
-class _InLane(Protocol):
-    @property
-    def topic(self) -> str: ...
-    @property
-    def task(self) -> str: ...
-
-
-def lane_name(lane: _InLane) -> str:
+def lane_name(topic: str, task: str) -> str:
     """``send in mail``; one name where both are the same, or there is no task."""
-    return lane.topic if lane.task in ("", lane.topic) else f"{lane.task} in {lane.topic}"
+    return topic if task in ("", topic) else f"{task} in {topic}"
 
 
 def find_stuck(look: Look, registry: Registry) -> list[StuckThing]:
@@ -86,7 +79,7 @@ def _running(look: Look) -> Iterator[StuckThing]:
             since = _began(longest)
         yield StuckThing(
             kind=kind,
-            explanation=f"{plural(len(jobs), 'job')} of {lane_name(longest)} {what}",
+            explanation=f"{plural(len(jobs), 'job')} of {lane_name(topic, task)} {what}",
             jobs=len(jobs),
             topic=topic,
             task=task,
@@ -127,7 +120,7 @@ def _waiting(look: Look, registry: Registry) -> Iterator[StuckThing]:
             left = "" if until == FOREVER else f" for another {duration((until - look.now) / MICROSECONDS)}"
             yield StuckThing(
                 kind=StuckKind.PAUSED,
-                explanation=f"{due} of {lane_name(lane)}, which is paused{left}",
+                explanation=f"{due} of {lane_name(lane.topic, lane.task)}, which is paused{left}",
                 jobs=lane.due,
                 topic=lane.topic,
                 task=lane.task,
@@ -137,7 +130,7 @@ def _waiting(look: Look, registry: Registry) -> Iterator[StuckThing]:
             who = "neither a live worker nor this app knows" if unknown else "no live worker takes"
             yield StuckThing(
                 kind=StuckKind.UNKNOWN_TASK if unknown else StuckKind.NO_WORKER,
-                explanation=f"{due} of {lane_name(lane)}, which {who}",
+                explanation=f"{due} of {lane_name(lane.topic, lane.task)}, which {who}",
                 jobs=lane.due,
                 topic=lane.topic,
                 task=lane.task,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +9,7 @@ import click
 
 from windlass import wording
 from windlass.clock import MICROSECONDS, to_datetime
+from windlass.filtering.times import DURATION, UNITS
 from windlass.model import FOREVER
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ else:
 
 duration: Final = wording.duration
 plural: Final = wording.plural
-
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_duration = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?", re.IGNORECASE)
 
 
 def latency(seconds: float | None) -> str:
@@ -91,11 +88,11 @@ class Duration(ParamType):
         text = value.strip().lower()
         if self.none and text == "none":
             return NONE
-        match = _duration.fullmatch(text)
+        match = DURATION.fullmatch(text)
         if match is None:
             also = " or none" if self.none else ""
             self.fail(f"{value!r} is no duration; give seconds{also}, or 500ms, 90s, 5m, 2h, 1d", param, ctx)
-        return float(match[1]) * _UNITS[match[2] or "s"]
+        return float(match[1]) * UNITS[match[2] or "s"]
 
 
 class NumberOrNone(ParamType):
@@ -126,10 +123,10 @@ class Moment(ParamType):
         if not isinstance(value, str):
             return value
         text = value.strip()
-        match = _duration.fullmatch(text)
+        match = DURATION.fullmatch(text)
         if self.ago and match is not None and match[2]:
             try:
-                return datetime.now(UTC) - timedelta(seconds=float(match[1]) * _UNITS[match[2].lower()])
+                return datetime.now(UTC) - timedelta(seconds=float(match[1]) * UNITS[match[2].lower()])
             except OverflowError:
                 self.fail(f"{value!r} ago is before all time", param, ctx)
         also = ", or 2h for two hours ago" if self.ago else ""

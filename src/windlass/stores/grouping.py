@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from windlass.findings import (
     RepeatGroup,
     Repeats,
 )
-from windlass.model import ROOT_TENANT, Distribution, JobRecord, MinuteStats
+from windlass.model import ROOT_TENANT, Distribution, JobRecord, MinuteStats, Page
 from windlass.stores.histogram import fill, summarise
 from windlass.stores.protocol import MAX_LANE_SERIES, MAX_LANES, MAX_LOOKED_AT, TREND_PARTS
 
@@ -147,59 +146,61 @@ class Failed(NamedTuple):
     first: int  # finished_at
     last: int
     number: int  # of the newest
-    newest: UUID
 
 
 def trend_part(finished_at: int, now: int, window_us: int) -> int | None:
     """In which part of the window something happened; SQL says the same with whole numbers."""
     since = now - window_us
-    return (
-        None
-        if finished_at < since
-        else min((finished_at - since) * TREND_PARTS // window_us, TREND_PARTS - 1)
-    )
+    if finished_at < since:
+        return None
+    return min((finished_at - since) * TREND_PARTS // window_us, TREND_PARTS - 1)
 
 
-def failed_ones(records: Iterable[JobRecord], now: int, window_us: int) -> list[Failed]:
-    """Jobs one by one, as they come out of a search."""
-    return [
-        Failed(
-            record.topic,
-            record.task,
-            record.error_summary or "",
-            trend_part(record.finished_at or now, now, window_us),
-            1,
-            record.finished_at or now,
-            record.finished_at or now,
-            record.number,
-            record.id,
+def failed_one(record: JobRecord, now: int, window_us: int) -> Failed:
+    """A single job, as it comes out of a search."""
+    at = record.finished_at or now
+    part = trend_part(at, now, window_us)
+    return Failed(record.topic, record.task, record.error_summary or "", part, 1, at, at, record.number)
+
+
+class FailureGroups:
+    """Failures by fingerprint: what differs only in numbers and the like is one error."""
+
+    def __init__(self, found: Iterable[Failed], limit: int) -> None:
+        groups: dict[tuple[str, str, str], list[Failed]] = {}
+        for failed in found:
+            groups.setdefault((failed.topic, failed.task, fingerprints.pattern(failed.summary)), []).append(
+                failed
+            )
+        ranked = sorted(
+            groups.items(),
+            key=lambda group: (-sum(one.jobs for one in group[1]), -max(one.number for one in group[1])),
         )
-        for record in records
-    ]
+        self._largest = ranked[:limit]
+        self._found = len(groups)
+        self._jobs = sum(one.jobs for ones in groups.values() for one in ones)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of the newest job of each group that is told."""
+        return [max(one.number for one in ones) for _, ones in self._largest]
+
+    def told(self, ids: Mapping[int, UUID], *, complete: bool) -> Failures:
+        """With the ids of those jobs."""
+        groups = tuple(_group(*name, ones, ids) for name, ones in self._largest)
+        return Failures(groups, self._jobs, self._found, complete)
 
 
-def failures(found: Iterable[Failed], limit: int, *, complete: bool) -> Failures:
-    """By fingerprint: what differs only in numbers and the like is one error."""
-    groups: dict[tuple[str, str, str], list[Failed]] = {}
-    for failed in found:
-        groups.setdefault((failed.topic, failed.task, _pattern(failed.summary)), []).append(failed)
-    ranked = sorted(
-        groups.items(),
-        key=lambda group: (-sum(one.jobs for one in group[1]), -max(one.number for one in group[1])),
-    )
-    return Failures(
-        groups=tuple(_group(*name, ones) for name, ones in ranked[:limit]),
-        jobs=sum(one.jobs for ones in groups.values() for one in ones),
-        found=len(groups),
-        complete=complete,
-    )
+def searched_failures(page: Page, now: int, window_us: int, limit: int) -> Failures:
+    """The same for jobs that had to be searched for, one by one."""
+    groups = FailureGroups((failed_one(record, now, window_us) for record in page.items), limit)
+    ids = {record.number: record.id for record in page.items}
+    return groups.told(ids, complete=page.cursor is None)
 
 
-_pattern = lru_cache(MAX_LOOKED_AT)(fingerprints.pattern)
-"""Whoever looks at failures looks again soon, and mostly at the same ones."""
-
-
-def _group(topic: str, task: str, pattern: str, ones: Sequence[Failed]) -> FailureGroup:
+def _group(
+    topic: str, task: str, pattern: str, ones: Sequence[Failed], ids: Mapping[int, UUID]
+) -> FailureGroup:
     newest = max(ones, key=lambda one: one.number)
     trend = [0] * TREND_PARTS
     for one in ones:
@@ -214,7 +215,7 @@ def _group(topic: str, task: str, pattern: str, ones: Sequence[Failed]) -> Failu
         count=sum(one.jobs for one in ones),
         first_failed_at=min(one.first for one in ones),
         last_failed_at=max(one.last for one in ones),
-        newest=newest.newest,
+        newest=ids[newest.number],
         trend=tuple(trend),
     )
 

@@ -19,16 +19,15 @@ from windlass.stores.grouping import (
     LaneName,
     add_series,
     between_others,
-    failed_ones,
-    failures,
     found_repeats,
+    searched_failures,
     summarise_lanes,
     told_lanes,
     with_series,
 )
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.job import Job
-from windlass.stores.memory.reading import Scan
+from windlass.stores.memory.reading import Scan, page
 from windlass.stores.protocol import COMPARED_PAYLOAD_BYTES, MAX_LOOKED_AT
 
 
@@ -83,11 +82,8 @@ def find_failures(
     book: Book, where: JobFilter, clock: Clock, *, window_seconds: float, limit: int
 ) -> Failures:
     scan = Scan(book, replace(where, state=State.FAILED), clock)
-    jobs = list(islice(scan, MAX_LOOKED_AT + 1))
-    complete = len(jobs) <= MAX_LOOKED_AT and not scan.ran_out
-    records = [job.listed() for job in jobs[:MAX_LOOKED_AT]]
-    ones = failed_ones(records, clock.now(), seconds_to_microseconds(window_seconds))
-    return failures(ones, limit, complete=complete)
+    found = page(scan, limit=MAX_LOOKED_AT, offset=0)
+    return searched_failures(found, clock.now(), seconds_to_microseconds(window_seconds), limit)
 
 
 def repeats(book: Book, limit: int, tenant: str | None) -> Repeats:

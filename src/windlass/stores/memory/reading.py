@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from windlass.clock import Clock, seconds_to_microseconds
 from windlass.conditions import NEVER, asked, holds, in_state
@@ -101,7 +102,7 @@ def stats(book: Book, window_seconds: float, tenant: str | None, now: int) -> St
         total.update(of_topic)
     delayed, oldest_due_at = _pending(book, tenant, now)
     return Stats(
-        **{str(state): total[state] for state in State},
+        **_by_state(total),
         delayed=delayed,
         oldest_due_at=oldest_due_at,
         topics=_topic_stats(book, names, counts, now),
@@ -129,11 +130,15 @@ def _topic_stats(
     return tuple(
         TopicStats(
             name,
-            **{str(state): counts.get(name, Counter())[state] for state in State},
+            **_by_state(counts.get(name, Counter())),
             paused_until=book.paused_until(name, now),
         )
         for name in sorted(names)
     )
+
+
+def _by_state(counts: Counter[State]) -> dict[str, Any]:
+    return {str(state): counts[state] for state in State}
 
 
 def _pending(book: Book, tenant: str | None, now: int) -> tuple[int, int | None]:

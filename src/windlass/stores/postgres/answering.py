@@ -14,13 +14,13 @@ from windlass.model import JobFilter, JobRecord, State
 from windlass.stores.grouping import (
     Alike,
     Failed,
+    FailureGroups,
     Happened,
     LaneName,
     add_series,
     between_others,
-    failed_ones,
-    failures,
     found_repeats,
+    searched_failures,
     summarise_lanes,
     told_lanes,
     with_series,
@@ -116,14 +116,16 @@ async def find_failures(
         page = await reading.list_jobs(database, where, limit=MAX_LOOKED_AT, cursor=None, offset=0)
         async with _asking(database, where.tenant) as asking:
             now = asking.now
-        return failures(failed_ones(page.items, now, window), limit, complete=page.cursor is None)
+        return searched_failures(page, now, window, limit)
     async with database.transaction(where.tenant) as connection:
         now = await reading.pin(database, connection)
         selection = await Selecting(database, connection, where, now).select(MAX_LOOKED_AT + 1)
         numbers = await selection.numbers(MAX_LOOKED_AT + 1, None)
         asking = _Asking(database, connection, now)
         rows = await asking.fetch("failures", numbers[:MAX_LOOKED_AT], now - window, TREND_PARTS, window)
-    return failures([Failed(*row) for row in rows], limit, complete=len(numbers) <= MAX_LOOKED_AT)
+        groups = FailureGroups([Failed._make(row) for row in rows], limit)
+        ids = dict(await asking.fetch("ids", groups.numbers))
+    return groups.told(ids, complete=len(numbers) <= MAX_LOOKED_AT)
 
 
 async def repeats(database: Database, limit: int, tenant: str | None) -> Repeats:

@@ -16,13 +16,13 @@ from windlass.model import JobFilter, JobRecord, State
 from windlass.stores.grouping import (
     Alike,
     Failed,
+    FailureGroups,
     Happened,
     LaneName,
     add_series,
     between_others,
-    failed_ones,
-    failures,
     found_repeats,
+    searched_failures,
     summarise_lanes,
     told_lanes,
     with_series,
@@ -100,7 +100,7 @@ def find_failures(
     window = seconds_to_microseconds(window_seconds)
     if asked(where) is not None:  # it may take a search: what is found is grouped job by job
         page = reading.list_jobs(connection, where, limit=MAX_LOOKED_AT, cursor=None, offset=0, now=now)
-        return failures(failed_ones(page.items, now, window), limit, complete=page.cursor is None)
+        return searched_failures(page, now, window, limit)
     conditions, values = conditions_of(connection, where, now)
     parts = {"hint": hint(where), "conditions": conditions}
     since = now - window
@@ -111,8 +111,10 @@ def find_failures(
         (*values, MAX_LOOKED_AT + 1, MAX_LOOKED_AT, since, since, TREND_PARTS, window, TREND_PARTS - 1),
         **parts,
     ).fetchall()
-    found = [Failed._make((*row[:-2], UUID(bytes=row[-2]))) for row in rows]
-    return failures(found, limit, complete=not any(row[-1] for row in rows))
+    groups = FailureGroups([Failed._make(row[:-1]) for row in rows], limit)
+    ids = dict(connection.execute(_sql["ids"], (json.dumps(groups.numbers),)).fetchall())
+    complete = not rows or not rows[0][-1]
+    return groups.told({number: UUID(bytes=found) for number, found in ids.items()}, complete=complete)
 
 
 def repeats(connection: sqlite3.Connection, limit: int, tenant: str | None) -> Repeats:

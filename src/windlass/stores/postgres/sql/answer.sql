@@ -97,13 +97,20 @@ GROUP BY f.topic, f.task
 -- the first from it on, see records in read.sql.
 SELECT f.topic, f.task, coalesce(f.error_summary, ''),
        CASE WHEN f.finished_at >= $2::bigint THEN least((f.finished_at - $2) * $3::bigint / $4::bigint, $3 - 1) END,
-       count(*), min(f.finished_at), max(f.finished_at), max(f.number),
-       (array_agg(f.id ORDER BY f.number DESC))[1]
+       count(*), min(f.finished_at), max(f.finished_at), max(f.number)
 FROM unnest($1::bigint[]) AS c(number)
     JOIN LATERAL (
         SELECT * FROM {schema}.finished a WHERE a.number >= c.number ORDER BY a.number LIMIT 1
     ) AS f ON f.number = c.number
 GROUP BY 1, 2, 3, 4
+
+-- name: ids
+-- Of failed jobs that were found to be somebody's already.
+SELECT f.number, f.id
+FROM unnest($1::bigint[]) AS c(number)
+    JOIN LATERAL (
+        SELECT * FROM {schema}.finished a WHERE a.number >= c.number ORDER BY a.number LIMIT 1
+    ) AS f ON f.number = c.number
 
 -- name: repeated_keys
 SELECT max(number), count(*), tenant, (array_agg(topic ORDER BY number DESC))[1],

@@ -47,17 +47,16 @@ WITH recent AS (
     -- One more is asked for than is looked at, to know whether there are more.
     SELECT count(*) > ? AS more, min(number) AS last FROM recent
 )
-SELECT g.topic, g.task, g.summary, g.part, g.count, g.first, g.last, g.newest, n.id, l.more
-FROM (
-    SELECT topic, task, coalesce(error_summary, '') AS summary,
-           CASE WHEN finished_at >= ? THEN min((finished_at - ?) * ? / ?, ?) END AS part,
-           count(*) AS count, min(finished_at) AS first, max(finished_at) AS last, max(number) AS newest
-    FROM recent CROSS JOIN looked_at
-    WHERE NOT looked_at.more OR number > looked_at.last
-    GROUP BY topic, task, error_summary, part
-) AS g
-JOIN windlass_jobs n ON n.number = g.newest
-CROSS JOIN looked_at AS l
+SELECT topic, task, coalesce(error_summary, ''),
+       CASE WHEN finished_at >= ? THEN min((finished_at - ?) * ? / ?, ?) END AS part,
+       count(*), min(finished_at), max(finished_at), max(number), more
+FROM recent CROSS JOIN looked_at
+WHERE NOT more OR number > last
+GROUP BY topic, task, error_summary, part
+
+-- name: ids
+-- Of jobs that were found to be somebody's already.
+SELECT number, id FROM windlass_jobs WHERE number IN (SELECT value FROM json_each(?))
 
 -- name: repeated_keys
 SELECT g.newest, g.count, n.tenant, n.topic, n.task, n.key, n.id, o.id

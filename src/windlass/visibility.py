@@ -1,0 +1,125 @@
+"""What a row filter leaves to be seen: of one job, and of counts.
+
+Counters know topics, not what a row filter may ask. When it asks for more, jobs are counted one by one, for a
+second at most and up to a limit; times and series, which are kept of all jobs together, are left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from windlass.conditions import ALWAYS, Compare, Field, InState, holds, leaves
+from windlass.model import Distribution, JobFilter, JobRecord, Shown, State, Stats, TopicStats
+from windlass.narrowing import narrowed
+from windlass.security import row_filter
+from windlass.stores.protocol import COUNT_LIMIT, Store
+
+_NOBODY = UUID(int=0)
+
+
+async def in_view(store: Store, record: JobRecord) -> bool:
+    """Whether this job is there for the code at hand."""
+    only = row_filter()
+    if only is None:
+        return True
+    # Some states depend on the time, which is the store's.
+    now = await store.now() if any(isinstance(leaf, InState) for leaf in leaves(only)) else 0
+    return holds(only, record, now)
+
+
+async def topics(store: Store, tenant: str | None) -> list[TopicStats]:
+    """The topics with jobs in view."""
+    listed = await store.topics(tenant=tenant)
+    where = left_of(tenant)
+    if where is None:
+        return listed
+    if _of_topics(where):
+        return [topic for topic in listed if _has(where, topic.topic)]
+    return list((await _counted(store, where, listed))[0])
+
+
+async def stats(store: Store, window_seconds: float, tenant: str | None) -> Stats:
+    """The state of the queue, as far as it is in view."""
+    told = await store.stats(window_seconds=window_seconds, tenant=tenant)
+    where = left_of(tenant)
+    if where is None:
+        return told
+    kept, exact = tuple(topic for topic in told.topics if _has(where, topic.topic)), True
+    if not _of_topics(where):
+        kept, exact = await _counted(store, where, told.topics)
+    elif kept == told.topics:
+        return told
+    delayed = await store.count(narrowed(where, InState(Shown.DELAYED)))
+    return Stats(
+        **{str(state): sum(getattr(topic, state) for topic in kept) for state in State},
+        delayed=delayed.total,
+        oldest_due_at=None,
+        topics=kept,
+        window_seconds=told.window_seconds,
+        run_time=Distribution(),
+        wait_time=Distribution(),
+        series=(),
+        exact=exact and delayed.exact,
+    )
+
+
+def left_of(tenant: str | None) -> JobFilter | None:
+    """What the row filter leaves of a tenant's jobs; None when it leaves all."""
+    only, all_of_them = row_filter(), JobFilter(tenant=tenant)
+    where = all_of_them if only is None else narrowed(all_of_them, only)
+    return None if where == all_of_them else where
+
+
+def _of_topics(where: JobFilter) -> bool:
+    """Whether it asks for nothing but the topic, so that counters tell."""
+    fields = replace(where, topic=None, tenant=None, condition=None)
+    return fields == JobFilter() and all(
+        isinstance(leaf, Compare) and leaf.field in (Field.TOPIC, Field.TENANT)
+        for leaf in leaves(where.condition or ALWAYS)
+    )
+
+
+def _has(where: JobFilter, topic: str) -> bool:
+    """Whether jobs of this topic are in view, when only topics matter."""
+    if where.topic not in (None, topic):
+        return False
+    tenant = where.tenant or ""
+    example = JobRecord(
+        id=_NOBODY,
+        number=0,
+        tenant=tenant,
+        topic=topic,
+        task="",
+        state=State.PENDING,
+        priority=0,
+        attempt=0,
+        max_attempts=None,
+        created_at=0,
+        run_at=0,
+    )
+    return holds(where.condition or ALWAYS, example, 0)
+
+
+async def _counted(
+    store: Store, where: JobFilter, listed: Sequence[TopicStats]
+) -> tuple[tuple[TopicStats, ...], bool]:
+    """Topics by their jobs in view, and whether those are all."""
+    page = await store.list_jobs(where, limit=COUNT_LIMIT)
+    exact = page.cursor is None
+    pauses = {topic.topic: topic.paused_until for topic in listed}
+    counts: dict[str, Counter[State]] = {}
+    for record in page.items:
+        counts.setdefault(record.topic, Counter())[record.state] += 1
+    counted = tuple(
+        TopicStats(
+            topic,
+            **{str(state): counts[topic][state] for state in State},
+            paused_until=pauses.get(topic),
+            exact=exact,
+        )
+        for topic in sorted(counts)
+    )
+    return counted, exact
