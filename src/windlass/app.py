@@ -26,6 +26,7 @@ from windlass.errors import (
     ResultTimeout,
 )
 from windlass.filters import JobFilters, check_filter
+from windlass.findings import TaskStats
 from windlass.fleet import WorkerInfo, worker_info
 from windlass.job import Job, JobPage
 from windlass.lane import Lane
@@ -355,6 +356,15 @@ class Windlass:
         """Counts as of now; times and throughput over the last ``window`` seconds."""
         seconds = check_seconds("window", window, 1)
         return await visibility.stats(self.store, min(seconds, 366 * DAY), self._tenant(tenant))
+
+    async def task_stats(
+        self, window: float | timedelta = 3600, *, tenant: str | None = None
+    ) -> list[TaskStats]:
+        """Counts as of now and throughput over the last ``window`` seconds, six hours at most, by topic and
+        task; of a tenant counts only.
+        """
+        seconds = check_seconds("window", window, 1)
+        return await visibility.lanes(self.store, min(seconds, 366 * DAY), self._tenant(tenant))
 
     @property
     def questions(self) -> Questions:

@@ -11,6 +11,7 @@ from windlass.answers import Duplicates, FailedJobs, JobDurations, LastHour, Out
 from windlass.app import DEFAULT_PAGE, Windlass
 from windlass.blocking import AppTwin, Twin
 from windlass.filters import JobFilters
+from windlass.findings import TaskStats
 from windlass.fleet import WorkerInfo
 from windlass.job import Attempt, Job, JobPage, Step
 from windlass.model import Count, JobError, JobRecord, Progress, State, Stats, TopicStats
@@ -348,6 +349,12 @@ class BlockingWindlass(AppTwin[Windlass]):
     def stats(self, window: float | timedelta = 3600, *, tenant: str | None = None) -> Stats:
         """Counts as of now; times and throughput over the last ``window`` seconds."""
         return self._portal.run(self._inner.stats, window, tenant=tenant)
+
+    def task_stats(self, window: float | timedelta = 3600, *, tenant: str | None = None) -> list[TaskStats]:
+        """Counts as of now and throughput over the last ``window`` seconds, six hours at most, by topic and
+        task; of a tenant counts only.
+        """
+        return self._portal.run(self._inner.task_stats, window, tenant=tenant)
 
     @property
     def questions(self) -> BlockingQuestions:

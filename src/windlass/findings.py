@@ -12,7 +12,7 @@ from windlass.model import Distribution, MinuteStats
 
 
 @dataclass(frozen=True, slots=True)
-class LaneActivity:
+class TaskActivity:
     """What happened in one lane over a window. Of all tenants together."""
 
     enqueued: int = 0
@@ -46,7 +46,7 @@ class LaneActivity:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneStats:
+class TaskStats:
     """The jobs of one task in one topic: how many there are now, and what happened.
 
     ``activity`` is None when a tenant asked: minutes are kept of all tenants together.
@@ -60,7 +60,7 @@ class LaneStats:
     completed: int = 0
     failed: int = 0
     cancelled: int = 0
-    activity: LaneActivity | None = None
+    activity: TaskActivity | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -31,16 +30,16 @@ from windlass.answers import (
     TaskDurations,
 )
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
-from windlass.conditions import Compare, Comparison, Field, InState, any_of
+from windlass.conditions import Compare, Comparison, Field, InState
 from windlass.errors import InvalidInput, NotPermitted
 from windlass.filters import JobFilters, check_filter
-from windlass.findings import FailureGroup, LaneActivity, LaneStats, RepeatGroup
+from windlass.findings import FailureGroup, RepeatGroup, TaskActivity, TaskStats
 from windlass.fingerprints import literals
 from windlass.model import Count, Distribution, JobFilter, State, TopicStats
 from windlass.narrowing import narrowed
 from windlass.options import check_integer, check_seconds
 from windlass.security import tenant_in_question
-from windlass.stores.protocol import COUNT_LIMIT, MAX_GROUPS
+from windlass.stores.protocol import MAX_GROUPS
 from windlass.stuck import Look, find_stuck, lane_name
 from windlass.wording import duration, plural
 
@@ -71,7 +70,7 @@ class Questions:
         tenant = self._tenant(tenant)
         store = self._app.store
         stats = await visibility.stats(store, PACE_SECONDS, tenant)
-        lanes = await self._lanes(PACE_SECONDS, tenant)
+        lanes = await visibility.lanes(store, PACE_SECONDS, tenant)
         paused = _paused(stats.topics)
         unfinished = sorted(
             (lane for lane in lanes if lane.pending or lane.running),
@@ -136,7 +135,7 @@ class Questions:
         look = Look(
             now=await store.now(),
             running=running[:MOST_RUNNING],
-            lanes=await self._lanes(60.0, tenant),
+            lanes=await visibility.lanes(store, 60.0, tenant),
             topics=await visibility.topics(store, tenant),
             usual=await store.durations(tenant=tenant) if running and seen is None else [],
             workers=await store.workers() if tenant is None else None,
@@ -238,27 +237,6 @@ class Questions:
             lanes=(),
         )
 
-    async def _lanes(self, window_seconds: float, tenant: str | None) -> list[LaneStats]:
-        """The lanes; where a row filter leaves some of the jobs only, those of unfinished ones in view."""
-        store = self._app.store
-        seen = visibility.left_of(tenant)
-        if seen is None:
-            return await store.lanes(window_seconds=window_seconds, tenant=tenant)
-        where = narrowed(seen, any_of(InState(State.PENDING), InState(State.RUNNING)))
-        page, now = await store.list_jobs(where, limit=COUNT_LIMIT), await store.now()
-        lanes: dict[tuple[str, str], LaneStats] = {}
-        for job in page.items:
-            lane = lanes.get((job.topic, job.task)) or LaneStats(job.topic, job.task)
-            pending = job.state is State.PENDING
-            due = pending and not job.blocked and job.run_at <= now
-            lanes[job.topic, job.task] = replace(
-                lane,
-                pending=lane.pending + pending,
-                due=lane.due + due,
-                running=lane.running + (not pending),
-            )
-        return list(lanes.values())
-
     def _tenant(self, given: str | None) -> str | None:
         return tenant_in_question(given, uuids=self._app.settings.tenant_uuids)
 
@@ -276,7 +254,7 @@ def _paused(topics: Iterable[TopicStats]) -> set[str]:
     return {topic.topic for topic in topics if topic.paused_until is not None}
 
 
-def _pace(activity: LaneActivity | None) -> float | None:
+def _pace(activity: TaskActivity | None) -> float | None:
     return None if activity is None else activity.completed * 60 / PACE_SECONDS
 
 
@@ -322,7 +300,7 @@ def _duplicate_group(group: RepeatGroup) -> DuplicateGroup:
     )
 
 
-def _lane_hour(lane: LaneStats, activity: LaneActivity) -> LaneHour:
+def _lane_hour(lane: TaskStats, activity: TaskActivity) -> LaneHour:
     return LaneHour(
         topic=lane.topic,
         task=lane.task,
@@ -340,7 +318,7 @@ def _lane_hour(lane: LaneStats, activity: LaneActivity) -> LaneHour:
 
 
 def _outstanding(
-    due: int, delayed: int, running: int, oldest: int | None, now: int, lanes: Sequence[LaneStats]
+    due: int, delayed: int, running: int, oldest: int | None, now: int, lanes: Sequence[TaskStats]
 ) -> str:
     if not due + delayed + running:
         return "Nothing is outstanding."

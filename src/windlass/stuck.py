@@ -9,7 +9,7 @@ from typing import Final
 
 from windlass.answers import StuckKind, StuckThing
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
-from windlass.findings import LaneDurations, LaneStats
+from windlass.findings import LaneDurations, TaskStats
 from windlass.fleet import MISSING_SECONDS
 from windlass.model import FOREVER, JobRecord, TopicStats, WorkerRecord
 from windlass.registry import Registry
@@ -33,7 +33,7 @@ class Look:
 
     now: int
     running: Sequence[JobRecord]
-    lanes: Sequence[LaneStats]
+    lanes: Sequence[TaskStats]
     topics: Sequence[TopicStats]
     usual: Sequence[LaneDurations]
     workers: Sequence[WorkerRecord] | None

@@ -12,11 +12,11 @@ from windlass.clock import MICROSECONDS
 from windlass.findings import (
     FailureGroup,
     Failures,
-    LaneActivity,
     LaneDurations,
-    LaneStats,
     RepeatGroup,
     Repeats,
+    TaskActivity,
+    TaskStats,
 )
 from windlass.model import ROOT_TENANT, Distribution, JobRecord, MinuteStats, Page
 from windlass.stores.histogram import fill, summarise
@@ -49,8 +49,8 @@ class Happened(NamedTuple):
     def events(self) -> int:
         return self.enqueued + self.completed + self.failed + self.cancelled + self.retried
 
-    def activity(self) -> LaneActivity:
-        return LaneActivity(
+    def activity(self) -> TaskActivity:
+        return TaskActivity(
             enqueued=self.enqueued,
             completed=self.completed,
             failed=self.failed,
@@ -70,14 +70,14 @@ NOTHING = Happened()
 
 
 def told_lanes(
-    counts: Mapping[LaneName, LaneStats], happened: Mapping[LaneName, Happened] | None
-) -> list[LaneStats]:
+    counts: Mapping[LaneName, TaskStats], happened: Mapping[LaneName, Happened] | None
+) -> list[TaskStats]:
     """The lanes to tell of, by name. ``happened`` is None when a tenant asks."""
     lanes = dict(counts)
     if happened is not None:
         for name in happened:
             if name not in lanes:
-                lanes[name] = LaneStats(*name)
+                lanes[name] = TaskStats(*name)
         lanes = {
             name: replace(lane, activity=happened.get(name, NOTHING).activity())
             for name, lane in lanes.items()
@@ -85,15 +85,15 @@ def told_lanes(
     return sorted(_busiest(lanes.values())[:MAX_LANES], key=_name)
 
 
-def with_series(lanes: Iterable[LaneStats]) -> list[LaneName]:
+def with_series(lanes: Iterable[TaskStats]) -> list[LaneName]:
     """Whose minutes are to be told one by one."""
     busy = [lane for lane in lanes if lane.activity is not None and lane.activity.events]
     return [_name(lane) for lane in _busiest(busy)[:MAX_LANE_SERIES]]
 
 
 def add_series(
-    lanes: Sequence[LaneStats], minutes: Mapping[LaneName, Mapping[int, Happened]]
-) -> list[LaneStats]:
+    lanes: Sequence[TaskStats], minutes: Mapping[LaneName, Mapping[int, Happened]]
+) -> list[TaskStats]:
     """The same lanes with what happened in each minute."""
     told = []
     for lane in lanes:
@@ -107,15 +107,15 @@ def add_series(
     return told
 
 
-def _busiest(lanes: Iterable[LaneStats]) -> list[LaneStats]:
-    def rank(lane: LaneStats) -> tuple[int, int, LaneName]:
+def _busiest(lanes: Iterable[TaskStats]) -> list[TaskStats]:
+    def rank(lane: TaskStats) -> tuple[int, int, LaneName]:
         events = 0 if lane.activity is None else lane.activity.events
         return -events, -(lane.pending + lane.running), _name(lane)
 
     return sorted(lanes, key=rank)
 
 
-def _name(lane: LaneStats) -> LaneName:
+def _name(lane: TaskStats) -> LaneName:
     return lane.topic, lane.task
 
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 from uuid import UUID
 
-from windlass.findings import Failures, LaneDurations, LaneStats, Repeats
+from windlass.findings import Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -322,7 +322,7 @@ class Store(Protocol):
 
     # -- answering --------------------------------------------------------------------------------------
 
-    async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[LaneStats]:
+    async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[TaskStats]:
         """The lanes that have jobs or had something happen in the window, by topic and task.
 
         At most ``MAX_LANES``, with the series of ``MAX_LANE_SERIES``. Minutes go back

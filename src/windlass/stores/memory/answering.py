@@ -10,7 +10,7 @@ from itertools import islice
 from operator import add
 
 from windlass.clock import Clock, seconds_to_microseconds
-from windlass.findings import Failures, LaneDurations, LaneStats, RepeatGroup, Repeats
+from windlass.findings import Failures, LaneDurations, RepeatGroup, Repeats, TaskStats
 from windlass.model import JobFilter, JobRecord, State
 from windlass.stores.grouping import (
     NOTHING,
@@ -31,7 +31,7 @@ from windlass.stores.memory.reading import Scan, page
 from windlass.stores.protocol import COMPARED_PAYLOAD_BYTES, MAX_LOOKED_AT
 
 
-def lanes(book: Book, window_seconds: float, tenant: str | None, now: int) -> list[LaneStats]:
+def lanes(book: Book, window_seconds: float, tenant: str | None, now: int) -> list[TaskStats]:
     counts: dict[LaneName, Counter[State]] = {}
     due: Counter[LaneName] = Counter()
     for job in _newest(book, tenant):
@@ -39,7 +39,7 @@ def lanes(book: Book, window_seconds: float, tenant: str | None, now: int) -> li
         counts.setdefault(name, Counter())[job.state] += 1
         due[name] += job.state is State.PENDING and job.run_at <= now
     told = {
-        name: LaneStats(
+        name: TaskStats(
             *name,
             pending=of_lane[State.PENDING],
             due=due[name],

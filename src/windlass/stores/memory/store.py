@@ -12,7 +12,7 @@ from uuid import UUID
 
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds
 from windlass.errors import ConfigurationError, NotOpen, WrongState
-from windlass.findings import Failures, LaneDurations, LaneStats, Repeats
+from windlass.findings import Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -266,7 +266,7 @@ class MemoryStore:
 
     # -- answering --------------------------------------------------------------------------------------
 
-    async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[LaneStats]:
+    async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[TaskStats]:
         with self._verb() as book:
             return answering.lanes(book, window_seconds, tenant, self._clock.now())
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from windlass.clock import seconds_to_microseconds
 from windlass.conditions import asked
-from windlass.findings import Failures, LaneDurations, LaneStats, RepeatGroup, Repeats
+from windlass.findings import Failures, LaneDurations, RepeatGroup, Repeats, TaskStats
 from windlass.model import JobFilter, JobRecord, State
 from windlass.stores.grouping import (
     Alike,
@@ -67,7 +67,7 @@ async def _asking(database: Database, tenant: str | None) -> AsyncIterator[_Aski
         yield _Asking(database, connection, int(now))
 
 
-async def lanes(database: Database, window_seconds: float, tenant: str | None) -> list[LaneStats]:
+async def lanes(database: Database, window_seconds: float, tenant: str | None) -> list[TaskStats]:
     async with _asking(database, tenant) as asking:
         counts = await _lane_counts(asking, tenant)
         if tenant is not None:
@@ -88,14 +88,14 @@ async def lanes(database: Database, window_seconds: float, tenant: str | None) -
     return add_series(found, minutes)
 
 
-async def _lane_counts(asking: _Asking, tenant: str | None) -> dict[LaneName, LaneStats]:
+async def _lane_counts(asking: _Asking, tenant: str | None) -> dict[LaneName, TaskStats]:
     [columns] = await asking.fetch("lane_counts", asking.now, tenant)
     late: dict[LaneName, int] = {}
     if any(columns["o_waiting"]):
         rows = await asking.fetch("due_but_waiting", asking.now, tenant, MAX_LOOKED_AT)
         late = {(topic, task): n for topic, task, n in rows}
     return {
-        (topic, task): LaneStats(topic, task, waiting + ready, ready + late.get((topic, task), 0), *others)
+        (topic, task): TaskStats(topic, task, waiting + ready, ready + late.get((topic, task), 0), *others)
         for topic, task, waiting, ready, *others in zip(*columns, strict=True)
     }
 

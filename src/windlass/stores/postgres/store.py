@@ -11,7 +11,7 @@ from uuid import UUID
 
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds
 from windlass.errors import LeaseLost, StoreUnavailable, WindlassError
-from windlass.findings import Failures, LaneDurations, LaneStats, Repeats
+from windlass.findings import Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -312,7 +312,7 @@ class PostgresStore:
 
     # -- answering --------------------------------------------------------------------------------------
 
-    async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[LaneStats]:
+    async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[TaskStats]:
         return await answering.lanes(self._database, window_seconds, tenant)
 
     async def durations(self, *, tenant: str | None = None) -> list[LaneDurations]:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from windlass.clock import seconds_to_microseconds
 from windlass.conditions import asked
-from windlass.findings import Failures, LaneDurations, LaneStats, RepeatGroup, Repeats
+from windlass.findings import Failures, LaneDurations, RepeatGroup, Repeats, TaskStats
 from windlass.model import JobFilter, JobRecord, State
 from windlass.stores.grouping import (
     Alike,
@@ -47,7 +47,7 @@ _read_sql = Queries("windlass.stores.sqlite.sql", "read.sql")
 
 def lanes(
     connection: sqlite3.Connection, now: int, window_seconds: float, tenant: str | None
-) -> list[LaneStats]:
+) -> list[TaskStats]:
     counts = _lane_counts(connection, now, tenant)
     if tenant is not None:
         return told_lanes(counts, None)
@@ -64,7 +64,7 @@ def lanes(
     return add_series(found, minutes)
 
 
-def _lane_counts(connection: sqlite3.Connection, now: int, tenant: str | None) -> dict[LaneName, LaneStats]:
+def _lane_counts(connection: sqlite3.Connection, now: int, tenant: str | None) -> dict[LaneName, TaskStats]:
     by_state: defaultdict[LaneName, list[int]] = defaultdict(lambda: [0] * len(Code))
     for topic, task, state, n in find(connection, _sql["lane_counts"], tenant):
         if n:
@@ -74,7 +74,7 @@ def _lane_counts(connection: sqlite3.Connection, now: int, tenant: str | None) -
         rows = find(connection, _sql["due_but_waiting"], tenant, (now, MAX_LOOKED_AT))
         late = {(topic, task): n for topic, task, n in rows}
     return {
-        name: LaneStats(
+        name: TaskStats(
             *name, waiting + ready, ready + late.get(name, 0), running, completed, failed, cancelled
         )
         for name, (waiting, ready, running, completed, failed, cancelled) in by_state.items()

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError, NotOpen, StoreError, StoreUnavailable
-from windlass.findings import Failures, LaneDurations, LaneStats, Repeats
+from windlass.findings import Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -259,7 +259,7 @@ class SqliteStore:
 
     # -- answering --------------------------------------------------------------------------------------
 
-    async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[LaneStats]:
+    async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[TaskStats]:
         now = self._clock.now()
         return await self._reader.run(
             lambda connection: answering.lanes(connection, now, window_seconds, tenant)

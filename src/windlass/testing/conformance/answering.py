@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.findings import LaneActivity, LaneStats
+from windlass.findings import TaskActivity, TaskStats
 from windlass.model import BodyFormat, JobError, JobFilter, KeyLifetime, MinuteStats, Settlement, State
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 from windlass.stores.protocol import (
@@ -43,7 +43,7 @@ async def test_a_lane_is_told_with_what_is_there_and_what_happened(store: Store,
     await end(store, (await claim_one(store, "mail")).lease, Cancelled(BOOM), 8.0)
     await end(store, (await claim_one(store, "mail")).lease, Released())
     digest, send = await store.lanes(window_seconds=HOUR)
-    assert send == LaneStats(
+    assert send == TaskStats(
         "mail",
         "send",
         pending=3,
@@ -52,7 +52,7 @@ async def test_a_lane_is_told_with_what_is_there_and_what_happened(store: Store,
         completed=1,
         failed=1,
         cancelled=1,
-        activity=LaneActivity(
+        activity=TaskActivity(
             enqueued=6,
             completed=1,
             failed=1,
@@ -111,7 +111,7 @@ async def test_minutes_of_lanes_are_forgotten(store: Store, clock: FrozenClock) 
     clock.advance(LANE_MINUTES_KEPT_SECONDS + 60)
     await store.prune()
     [lane] = await store.lanes(window_seconds=10 * LANE_MINUTES_KEPT_SECONDS)
-    assert (lane.completed, lane.activity) == (1, LaneActivity())
+    assert (lane.completed, lane.activity) == (1, TaskActivity())
     assert (await store.stats(window_seconds=10 * LANE_MINUTES_KEPT_SECONDS)).series != ()
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from windlass.conditions import Compare, ComparePayload, Comparison, Field
-from windlass.findings import LaneStats
+from windlass.findings import TaskStats
 from windlass.ids import new_id
 from windlass.model import (
     ROOT_TENANT,
@@ -279,10 +279,10 @@ async def test_lanes_are_those_with_jobs_of_the_tenant(store: Store, clock: Froz
         await put(store, topic, tenant=tenant, delay=60)
     await put(store, f"{topic}-other", tenant=other)
     clock.advance(60)
-    assert await store.lanes(window_seconds=HOUR, tenant=mine) == [LaneStats(topic, "", pending=2, due=2)]
+    assert await store.lanes(window_seconds=HOUR, tenant=mine) == [TaskStats(topic, "", pending=2, due=2)]
     mentioned = await store.lanes(window_seconds=HOUR, tenant=ROOT_TENANT)
     assert [lane for lane in mentioned if lane.topic.startswith(topic)] == [
-        LaneStats(topic, "", pending=2, due=2)
+        TaskStats(topic, "", pending=2, due=2)
     ]
     assert await store.lanes(window_seconds=HOUR, tenant="nobody") == []
 
