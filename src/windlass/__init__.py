@@ -35,6 +35,7 @@ from windlass.errors import (
     WorkerStuck,
     WrongState,
 )
+from windlass.findings import TaskActivity, TaskStats
 from windlass.fleet import WorkerInfo
 from windlass.job import Attempt, Job, JobPage, Step
 from windlass.lane import LaneStats
@@ -92,7 +93,9 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "Task",
+    "TaskActivity",
     "TaskError",
+    "TaskStats",
     "TimelineEntry",
     "TooManyAttempts",
     "TopicStats",
