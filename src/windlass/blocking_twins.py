@@ -307,6 +307,10 @@ class BlockingQuestions(Twin[Questions]):
 class BlockingWindlass(AppTwin[Windlass]):
     """Blocking twin of :class:`~windlass.app.Windlass`."""
 
+    def ping(self) -> None:
+        """Ask the store for its time: raises when it is out of reach."""
+        self._portal.run(self._inner.ping)
+
     def enqueue(
         self, task_or_topic: str | Task[..., Any], payload: Any = None, **options: Unpack[EnqueueOptions]
     ) -> BlockingJob[Any]:
@@ -325,6 +329,17 @@ class BlockingWindlass(AppTwin[Windlass]):
         return [
             BlockingJob(item, self._portal)
             for item in self._portal.run(self._inner.enqueue_many, task_or_topic, payloads, **options)
+        ]
+
+    def enqueue_together(
+        self, wanted: Iterable[tuple[str | Task[..., Any], Any, EnqueueOptions]]
+    ) -> list[BlockingJob[Any]]:
+        """Jobs of any tasks and topics, each a task or name, a payload and options; handles in order.
+
+        All of them are checked before the first is written, and all are written or none: at most 10,000.
+        """
+        return [
+            BlockingJob(item, self._portal) for item in self._portal.run(self._inner.enqueue_together, wanted)
         ]
 
     def get(self, job_id: UUID | str) -> BlockingJob[Any]:
