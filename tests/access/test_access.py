@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -85,7 +85,8 @@ async def test_an_enqueue_rule_sees_the_caller_the_body_and_the_new_job() -> Non
     async with opened(enqueue_rule=rule) as app:
         body = {"tenant": "zeta", "payload": {"user_id": "ada"}}
         assert enqueue(app, ADA, body=body, job={"tenant": "zeta", "user_id": "bob"}) is not None
-        for given in ({"body": {}}, {"body": body, "job": {"priority": 11}}):
+        refused: list[dict[str, Any]] = [{"body": {}}, {"body": body, "job": {"priority": 11}}]
+        for given in refused:
             with pytest.raises(NotPermitted):
                 enqueue(app, ADA, **given)
 
@@ -94,13 +95,14 @@ async def test_scopes_and_rules_must_both_allow() -> None:
     """A key that may read does nothing else, also in the hands of a superuser."""
     async with opened(enqueue_rule="true", manage_rule="true") as app:
         assert app.access.visible(READER, changing=False) is None
-        for refused in (
+        refused: list[Callable[[], object]] = [
             lambda: app.access.visible(READER, changing=True),
             lambda: enqueue(app, READER),
             lambda: app.access.check_superuser(READER, "make keys", changing=True),
-        ):
+        ]
+        for ask in refused:
             with pytest.raises(NotPermitted, match="good for: read"):
-                refused()
+                ask()
         app.access.check_superuser(READER, "see keys", changing=False)
         with pytest.raises(NotPermitted):
             app.access.check_superuser(ADA, "see keys", changing=False)
