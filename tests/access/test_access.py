@@ -241,3 +241,13 @@ async def test_a_line_has_limits(app: Windlass) -> None:
     assert len(line.actor) == 300
     with pytest.raises(LimitExceeded, match="the limit is 4,000"):
         await app.access.audit.record(by(ADA, "job.delete", details={"all": "x" * 5000}))
+
+
+def test_keys_can_be_made_by_blocking_code() -> None:
+    """Every call has its twin, those of the audit log as well."""
+    app = Windlass("memory://")
+    with app.sync:
+        made = app.sync.access.create_key("billing")
+        assert app.sync.access.authenticate(bearer=made.key).id == made.info.id
+        assert [key.name for key in app.sync.access.keys()[0]] == ["billing"]
+        assert [line.action for line in app.sync.access.audit.lines().lines] == ["key.create"]
