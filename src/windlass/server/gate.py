@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
@@ -25,13 +26,10 @@ class Gate:
 
     def __init__(self, app: Windlass) -> None:
         self._app = app
-        self._access: Access | None = None
 
-    @property
+    @functools.cached_property
     def access(self) -> Access:
-        if self._access is None:
-            self._access = self._app.access
-        return self._access
+        return self._app.access
 
     async def caller(self, headers: Mapping[bytes, bytes], *, changing: bool) -> Caller:
         """Who asks. Showing nothing is allowed, showing something wrong is not."""
@@ -65,7 +63,7 @@ class Gate:
             case Permission.PUBLIC | Permission.SESSION:
                 return None  # about no job
             case Permission.ENQUEUE:
-                return caller.context()
+                return access.context(caller)
         assert_never(permission)
 
     def prepare(self) -> None:
