@@ -14,15 +14,15 @@ PACKAGE = Path(windlass.__file__).parent
 
 FOUNDATIONS = {
     "__about__", "carried", "clock", "conditions", "errors", "findings", "fingerprints", "ids", "model",
-    "names", "outcome", "payload", "retry", "security", "urls", "wording",
+    "names", "narrowing", "outcome", "payload", "retry", "security", "urls", "wording",
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.protocol"}
 HALL = {
     "access", "annotations", "answers", "app", "background", "benchmark", "blocking", "blocking_twins",
-    "callbacks", "calls", "connections", "context", "enqueueing", "filters", "fleet", "isolation", "job",
-    "lane", "lane_thread", "managing", "mismatch", "options", "orders", "questions", "registry", "results",
-    "returns", "settings", "shapes", "signature", "steps", "stuck", "succession", "transaction", "task",
-    "verification",
+    "callbacks", "calls", "connections", "context", "enqueueing", "filtering", "filters", "fleet",
+    "isolation", "job", "lane", "lane_thread", "managing", "mismatch", "options", "orders", "questions",
+    "registry", "results", "returns", "settings", "shapes", "signature", "steps", "stuck", "succession",
+    "task", "transaction", "verification", "visibility",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}
