@@ -16,6 +16,7 @@ from windlass.filtering.meaning import STATES
 from windlass.filters import MAX_SEARCH_LENGTH, JobFilters
 from windlass.job import Job
 from windlass.model import State
+from windlass.server.names import TenantName
 from windlass.server.problems import JOB_NOT_FOUND, WRONG_STATE, Problem, refused
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
@@ -38,7 +39,7 @@ class JobsFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     handler_id: SearchText | None = None
     state: SearchText | None = None
     status: SearchText | None = None
-    tenant: SearchText | None = None
+    tenant: TenantName | None = None
     key: SearchText | None = None
     correlation_id: SearchText | None = None
     created_after: Moment | None = None
