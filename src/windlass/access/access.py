@@ -73,13 +73,12 @@ class Access:
         """A session for a superuser. ``TooManyAttempts`` after a few failures, for a while."""
         self._attempts.begin(name[:200], address)
         account = await self._superusers.log_in(name, password)
-        line = AuditLine("login", name, CallerKind.SESSION, address=address)
         if account is None:
             await self.audit.record(AuditLine("login.failed", name, CallerKind.ANONYMOUS, address=address))
             raise NotAuthenticated(NOT_LOGGED_IN)
         self._attempts.succeeded(name[:200], address)
         session = await self._sessions.begin(account)
-        await self.audit.record(line)
+        await self.audit.record(audit.by(session.caller, "login", address=address))
         return session
 
     async def log_out(self, caller: Caller, *, everywhere: bool = False, address: str | None = None) -> None:
@@ -132,7 +131,7 @@ class Access:
             }
             if not decide(self._enqueue_rule, RuleRequest(caller.auth, method, body), fields):
                 raise _refusal(caller, f"enqueue to topic {shorten(topic)}", "enqueue_rule")
-            if topic not in self._topics():
+            if not self._is_allowed(topic):
                 raise NotPermitted(
                     f"topic {shorten(topic)} cannot be enqueued to from outside; the operator of this queue "
                     "can add it to allowed_topics"
@@ -145,9 +144,9 @@ class Access:
             )
         return context
 
-    def _topics(self) -> Iterable[str]:
-        settings = self._app.settings
-        return settings.allowed_topics or {task.topic for task in self._app.registry}
+    def _is_allowed(self, topic: str) -> bool:
+        listed = self._app.settings.allowed_topics
+        return topic in listed if listed else any(task.topic == topic for task in self._app.registry)
 
     def visible(self, caller: Caller, *, changing: bool, method: str = "GET") -> SecurityContext | None:
         """On whose behalf the caller sees (or, ``changing``, changes) jobs: None is everybody's.
@@ -162,7 +161,7 @@ class Access:
         if shown == NEVER:
             verb = "change" if changing else "see"
             raise _refusal(caller, f"{verb} jobs", "manage_rule")
-        return context if shown == ALWAYS else _narrowed(context, shown)
+        return context if shown == ALWAYS else replace(context, only=shown)
 
     def shown(self, caller: Caller, *, method: str = "GET") -> Condition:
         """What the manage rule leaves of all jobs for this caller, tenants aside."""
@@ -283,7 +282,3 @@ def _refusal(caller: Caller, what: str, why: str) -> NotAuthenticated | NotPermi
     if caller.kind is CallerKind.ANONYMOUS:
         return NotAuthenticated("this needs an API key, a token or a session; none was shown")
     return NotPermitted(f"{caller.name} may not {what} ({why})")
-
-
-def _narrowed(context: SecurityContext, shown: Condition) -> SecurityContext:
-    return replace(context, only=shown)
