@@ -29,8 +29,8 @@ ONE_ERROR = [
         'E: duplicate key value violates unique constraint "users_email_key" Key (email)=(dd@e.f) exists',
     ),
     (
-        "worker_lost: the lease of worker web-1:4711:3f2a ended during attempt 1; it was killed",
-        "worker_lost: the lease of worker db:1:abcd ended during attempt 3; it was killed",
+        "worker_lost: its worker's lease ended during attempt 1; the worker was killed",
+        "worker_lost: its worker's lease ended during attempt 3; the worker was killed",
     ),
     (
         'E: Traceback (most recent call last):\n  File "/a/b.py", line 12, in f\n    x()\nValueError: bad',

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 NOT_VALID: Final = "the key, token or session is not valid; it may be wrong, expired or revoked"
 """Whatever was wrong with it: who tries keys must not learn which of them exist."""
+NOBODY: Final = "(nobody of that name)"
 NOT_LOGGED_IN: Final = "the name or the password is wrong"
 SYSTEM: Final = Caller(CallerKind.SYSTEM, "system", superuser=True)
 """Code of the program itself, for the audit log."""
@@ -78,7 +79,10 @@ class Access:
         self._attempts.begin(name[:200], address)
         account = await self._superusers.log_in(name, password)
         if account is None:
-            await self.audit.record(AuditLine("login.failed", name, CallerKind.ANONYMOUS, address=address))
+            # What is nobody's name is often a password, typed into the wrong field.
+            known = await self._superusers.account(name) is not None
+            actor = name if known else NOBODY
+            await self.audit.record(AuditLine("login.failed", actor, CallerKind.ANONYMOUS, address=address))
             raise NotAuthenticated(NOT_LOGGED_IN)
         self._attempts.succeeded(name[:200], address)
         session = await self._sessions.begin(account)

@@ -12,16 +12,17 @@ from windlass.model import AttemptRecord, FailureOrigin, JobError, Progress, Sta
 from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, SUMMARY_LENGTH
 
 CANCELLED_ON_REQUEST: Final = JobError("job_canceled", "cancelled on request", retryable=False)
+# Without the worker's name: that is beside it in the attempt, and not for every eye that may see the error.
 WORKER_LOST: Final = (
-    "the lease of worker {worker} ended during attempt {attempt}; "
-    "it was killed, stopped or cut off from the store"
+    "its worker's lease ended during attempt {attempt}; "
+    "the worker was killed, stopped or cut off from the store"
 )
 EXPIRED: Final = "not started in time (due since {due})"
 
 
-def worker_lost(worker: str | None, attempt: int) -> JobError:
+def worker_lost(attempt: int) -> JobError:
     """Why an attempt ended that nobody settled."""
-    return JobError("worker_lost", WORKER_LOST.format(worker=worker, attempt=attempt))
+    return JobError("worker_lost", WORKER_LOST.format(attempt=attempt))
 
 
 def expired(run_at: int) -> JobError:

@@ -138,7 +138,7 @@ def rescue(book: Book, now: int, limit: int) -> Rescued:
     """Up to ``limit`` ended leases, oldest end first; then as many expired jobs, those just returned too."""
     returned = failed = cancelled = expiries = 0
     while returned + failed + cancelled < limit and (job := book.leases.first_until(now)):
-        error = worker_lost(job.worker, job.attempt)
+        error = worker_lost(job.attempt)
         counted = job.started_at is not None or job.granted_alone
         if not counted:
             job.attempt -= 1

@@ -57,7 +57,7 @@ MOST_WORKERS: Final = 1000
 """Workers of one store whose newest fence is remembered."""
 
 WORDS: Final = [
-    WORKER_LOST.format(worker="%1$s", attempt="%2$s"),
+    WORKER_LOST.format(attempt="%1$s"),
     EXPIRED.format(due="%1$s"),
     summarise_error(CANCELLED_ON_REQUEST),
 ]

@@ -39,7 +39,7 @@ def _rescue(transaction: Transaction, row: Row) -> str:
     connection = transaction.connection
     counted = row.started_at is not None or row.granted_alone
     attempt = row.attempt if counted else row.attempt - 1
-    error = worker_lost(row.worker, row.attempt)
+    error = worker_lost(row.attempt)
     if row.cancel_requested:
         connection.execute(_sql["set_attempt"], (attempt, row.number))
         finish_cancelled(transaction, row, CANCELLED_ON_REQUEST, row.started_at)

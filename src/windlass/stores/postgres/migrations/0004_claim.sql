@@ -28,7 +28,7 @@ BEGIN
     LOOP
         v_counted := v_job.started_at IS NOT NULL OR v_job.granted_alone;
         v_attempt := v_job.attempt - (NOT v_counted)::integer;
-        v_message := format(p_words[1], v_job.worker, v_job.attempt);
+        v_message := format(p_words[1], v_job.attempt);
         IF v_job.cancel_requested THEN
             PERFORM finish(v_job.id, 5, v_now, v_attempt, NULL, p_words[3], false);
             cancelled := cancelled + 1;
