@@ -13,9 +13,10 @@ know when a cancellation was requested or a job requeued: those entries have no 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct
 
 from windlass.clock import MICROSECONDS, to_datetime
 from windlass.model import AttemptRecord, JobError, JobRecord, Progress, State
@@ -47,8 +48,7 @@ class Happening(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineEntry:
+class TimelineEntry(Struct, frozen=True, kw_only=True, gc=False):
     """Something that happened to a job."""
 
     id: str  # among the entries of its job; the same whenever it is looked at

@@ -134,7 +134,7 @@ async def test_a_reader_that_never_ends_is_reported_and_the_log_shrinks_after_it
 async def test_no_connection_of_ours_checkpoints_by_itself(store: SqliteStore) -> None:
     """SQLite's automatic checkpoint can race a commit; ours holds the write lock."""
     assert store._open is not None
-    writer, reader = store._open
+    writer, reader, _ = store._open
     assert writer._connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (0,)
     settings = await reader.run(
         lambda connection: [

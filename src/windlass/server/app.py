@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import defaultdict
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
@@ -25,6 +27,10 @@ from windlass.server.routes import ROUTES
 from windlass.server.transport import BEGUN, ClientGone, check_target, respond_problem
 
 logger = logging.getLogger(__name__)
+
+_ID: Final = "{id:uuid}"
+_ID_LENGTH: Final = 36
+_id = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def create_api(app: Windlass) -> Api:
@@ -57,6 +63,9 @@ class Api:
                 for path in route.paths:
                     by_path[path][route.method] = route
         self._by_path = {path: Resource(self, methods) for path, methods in by_path.items()}
+        self._by_id = {
+            path.removesuffix(_ID): resource for path, resource in self._by_path.items() if path.endswith(_ID)
+        }
         self._router = Router(
             [StarletteRoute(path, resource) for path, resource in self._by_path.items()],
             redirect_slashes=False,
@@ -75,10 +84,8 @@ class Api:
                 await self.open()
             headers = scope["windlass.headers"] = dict(scope["headers"])
             check_target(scope, headers)
-            # Most requests go to a path without parameters, at the root: one look instead of a search.
-            resource = self._by_path.get(scope["path"]) if not scope.get("root_path") else None
+            resource = None if scope.get("root_path") else self._found_at_once(scope)
             if resource is not None:
-                scope["path_params"] = {}
                 await resource(scope, receive, send)
             else:
                 await self._router(scope, receive, send)
@@ -88,6 +95,20 @@ class Api:
             if scope.get(BEGUN):
                 raise  # half an answer is out; the server ends the connection
             await respond_problem(scope, send, problem_of(error))
+
+    def _found_at_once(self, scope: Scope) -> Resource | None:
+        """Most requests go to a path without parameters or to a job: one look instead of a search."""
+        path = scope["path"]
+        resource = self._by_path.get(path)
+        if resource is not None:
+            scope["path_params"] = {}
+            return resource
+        resource = self._by_id.get(path[:-_ID_LENGTH])
+        # The router has its own idea of what an id looks like, and what is none there is none here.
+        if resource is None or not _id.fullmatch(path, len(path) - _ID_LENGTH):
+            return None
+        scope["path_params"] = {"id": UUID(path[-_ID_LENGTH:])}
+        return resource
 
     async def cursors(self) -> Cursors:
         """What turns places in lists into texts, under a secret that all servers of this store share."""

@@ -23,8 +23,8 @@ def get(connection: sqlite3.Connection, job_id: UUID, tenant: str | None) -> Job
     row = find(connection, _sql["get"], tenant, (job_id.bytes,), columns=_sql["columns"]).fetchone()
     if row is None:
         return None
-    attempts = connection.execute(_sql["attempts"], (row[1],)).fetchall()
-    return full_record(row, attempts, _steps_of(connection, row[1]))
+    attempts = connection.execute(_sql["attempts"], (row[1],)).fetchall() if row[-2] else []
+    return full_record(row, attempts, _steps_of(connection, row[1]) if row[-1] else ())
 
 
 def states(connection: sqlite3.Connection, job_ids: Sequence[UUID], tenant: str | None) -> list[State | None]:

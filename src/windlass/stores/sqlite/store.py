@@ -53,6 +53,7 @@ from windlass.stores.sqlite import (
 from windlass.stores.sqlite.checking import check
 from windlass.stores.sqlite.connection import connect
 from windlass.stores.sqlite.doorbell import Doorbell, Registration
+from windlass.stores.sqlite.gathering import Gathering
 from windlass.stores.sqlite.lending import LentTransaction
 from windlass.stores.sqlite.location import check_location, parse_url
 from windlass.stores.sqlite.migrating import migrate, missing_steps
@@ -75,7 +76,7 @@ class SqliteStore:
         self._limits = limits or StoreLimits()
         self._hub = WakeupHub()
         self._doorbell = Doorbell(self._hub, self._refresh_registration)
-        self._open: tuple[Writer, Reader] | None = None
+        self._open: tuple[Writer, Reader, Gathering] | None = None
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -87,12 +88,13 @@ class SqliteStore:
         writer = await asyncio.to_thread(
             Writer, self._location, self._clock, self._limits, self._doorbell, loop
         )
-        self._open = (writer, Reader(self._location, writer.presence))
+        reader = Reader(self._location, writer.presence)
+        self._open = (writer, reader, Gathering(reader))
 
     async def close(self) -> None:
         if self._open is None:
             return
-        writer, reader = self._open
+        writer, reader, _ = self._open
         try:
             port = await asyncio.to_thread(self._doorbell.close)
             if port is not None:
@@ -258,7 +260,9 @@ class SqliteStore:
     # -- reading ----------------------------------------------------------------------------------------
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
-        return await self._reader.run(lambda connection: reading.get(connection, job_id, tenant))
+        if self._open is None:
+            raise NotOpen(f"the store {self.url} is not open")
+        return await self._open[2].get(job_id, tenant)
 
     async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
         check_batch("jobs", len(job_ids), MAX_BATCH)

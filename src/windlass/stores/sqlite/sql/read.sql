@@ -6,7 +6,10 @@ j.correlation_id, j.user_id, j.service_id, j.blocked, j.cancel_requested, j.erro
 p.message, p.stage, p.updated_at
 
 -- name: get
-SELECT {columns}, b.format, b.payload, r.result, p.checkpoint
+-- Most jobs have neither attempts that errored nor steps: then nobody needs to look for them.
+SELECT {columns}, b.format, b.payload, r.result, p.checkpoint,
+       EXISTS (SELECT 1 FROM windlass_attempts a WHERE a.number = j.number),
+       EXISTS (SELECT 1 FROM windlass_steps s WHERE s.number = j.number)
 FROM windlass_jobs j
 JOIN windlass_bodies b ON b.number = j.number
 LEFT JOIN windlass_progress p ON p.number = j.number
