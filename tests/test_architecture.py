@@ -20,9 +20,9 @@ STORE_SEAM = {"stores", "stores.protocol"}
 HALL = {
     "access", "annotations", "answers", "app", "background", "benchmark", "blocking", "blocking_twins",
     "bulk", "callbacks", "calls", "connections", "context", "enqueueing", "filtering", "filters", "fleet",
-    "isolation", "job", "lane", "lane_thread", "managing", "mismatch", "options", "orders", "questions",
-    "registry", "results", "returns", "settings", "shapes", "signature", "steps", "stuck", "succession",
-    "transaction", "task", "verification", "visibility", "watching",
+    "isolation", "job", "lane", "lane_thread", "making", "managing", "mismatch", "options", "orders",
+    "questions", "registry", "results", "returns", "schemas", "settings", "shapes", "signature", "steps",
+    "stuck", "succession", "transaction", "task", "verification", "visibility", "watching",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}

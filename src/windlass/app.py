@@ -8,7 +8,6 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
-from urllib.parse import quote
 from uuid import UUID
 
 from windlass import isolation, managing, payload, visibility
@@ -20,11 +19,8 @@ from windlass.connections import Connections
 from windlass.enqueueing import submit, submit_many
 from windlass.errors import (
     ConfigurationError,
-    HandlerNotFound,
-    InvalidInput,
     JobCancelled,
     JobFailed,
-    LimitExceeded,
     ResultTimeout,
 )
 from windlass.filters import JobFilters, check_filter
@@ -32,22 +28,22 @@ from windlass.findings import TaskStats
 from windlass.fleet import WorkerInfo, worker_info
 from windlass.job import Job, JobPage
 from windlass.lane import Lane
-from windlass.model import FOREVER, BodyFormat, Count, JobFilter, JobRecord, NewJob, State, Stats, TopicStats
-from windlass.names import check_topic, check_wire_topic, shorten, suggest
+from windlass.making import make_together, maker
+from windlass.model import FOREVER, Count, JobFilter, JobRecord, State, Stats, TopicStats
+from windlass.names import check_wire_topic
 from windlass.options import (
     EnqueueOptions,
     TaskOptions,
     WorkerOptions,
     check_integer,
     check_seconds,
-    make_template,
 )
 from windlass.questions import Questions
 from windlass.registry import Registry
-from windlass.security import context_in_force, row_filter, system_only, tenant_in_question
+from windlass.schemas import payload_schemas
+from windlass.security import row_filter, system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
 from windlass.stores import Store, StoreLimits, create_store
-from windlass.stores.protocol import MAX_ENQUEUE_BATCH
 from windlass.task import Task, TaskDecorator, encode_each
 from windlass.transaction import refuse_inside
 
@@ -231,28 +227,7 @@ class Windlass:
 
     def json_schema(self) -> dict[str, Any]:
         """JSON Schema of every payload: a union of the durable tasks, told apart by ``task``."""
-        definitions = {
-            task.name: task.json_schema(f"#/$defs/{_pointer(task.name)}/$defs/")
-            for task in self.registry
-            if task.durable
-        }
-        return {
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": "Jobs",
-            "oneOf": [
-                {
-                    "type": "object",
-                    "properties": {
-                        "task": {"const": name},
-                        "payload": {"$ref": f"#/$defs/{_pointer(name)}"},
-                    },
-                    "required": ["task", "payload"],
-                }
-                for name in definitions
-            ],
-            "discriminator": {"propertyName": "task"},
-            "$defs": definitions,
-        }
+        return payload_schemas(self.registry)
 
     # -- enqueueing -------------------------------------------------------------------------------------
 
@@ -263,7 +238,7 @@ class Windlass:
         **options: Unpack[EnqueueOptions],
     ) -> Job[Any]:
         """Make a job for a task, or for whoever takes jobs of a topic. An omitted payload is ``{}``."""
-        return await submit(self, self._maker(task_or_topic, options)(payload))
+        return await submit(self, maker(self, task_or_topic, options)(payload))
 
     async def enqueue_many(
         self,
@@ -275,7 +250,7 @@ class Windlass:
 
         All payloads are checked before the first is written; every 10,000 jobs are one transaction.
         """
-        return await submit_many(self, encode_each(payloads, self._maker(task_or_topic, options)))
+        return await submit_many(self, encode_each(payloads, maker(self, task_or_topic, options)))
 
     async def enqueue_together(
         self, wanted: Iterable[tuple[str | Task[..., Any], Any, EnqueueOptions]]
@@ -284,59 +259,7 @@ class Windlass:
 
         All of them are checked before the first is written, and all are written or none: at most 10,000.
         """
-        jobs: list[NewJob] = []
-        for target, item, options in wanted:
-            try:
-                jobs.append(self._maker(target, options)(item))
-            except InvalidInput as error:
-                raise type(error)(f"job {len(jobs)} of enqueue_together (from 0): {error}") from None
-        if len(jobs) > MAX_ENQUEUE_BATCH:
-            raise LimitExceeded(f"{len(jobs):,} jobs together; the limit is {MAX_ENQUEUE_BATCH:,}")
-        if any(type(job.payload) is not bytes for job in jobs):
-            raise InvalidInput(
-                "a job of a task that is not durable cannot be written together with others; "
-                "enqueue it on its own"
-            )
-        return await submit_many(self, jobs)
-
-    def _maker(self, target: str | Task[..., Any], options: EnqueueOptions) -> Callable[[Any], NewJob]:
-        """How a payload becomes a job of this task or topic; the options are checked."""
-        task = target if isinstance(target, Task) else self._task_named(target)
-        limit = self.settings.max_payload_bytes
-        if task is not None:
-            template = task.template(options)
-        else:
-            topic = check_topic(target)
-            template = make_template(self.settings, task="", topic=topic, defaults={}, given=options)
-        if (context := context_in_force()) is not None:
-            template = template.under(context, uuids=self.settings.tenant_uuids)
-        if task is not None:
-            signature = task.signature
-            body_format = signature.format
-
-            def make(item: Any) -> NewJob:
-                return template.job(signature.encode_payload(item, limit), body_format)
-
-        else:
-
-            def make(item: Any) -> NewJob:
-                return template.job(*_untyped_body(item, limit))
-
-        return make
-
-    def _task_named(self, name: Any) -> Task[..., Any] | None:
-        if not isinstance(name, str):
-            raise InvalidInput(
-                f"the task or topic is {shorten(name)} ({type(name).__name__}); give a task or a name"
-            )
-        task = self.registry.resolve(name, "")
-        if task is None and self.settings.strict_tasks:
-            known = ", ".join(self.registry.tasks) or "none"
-            raise HandlerNotFound(
-                f"there is no task {shorten(name)}{suggest(name, self.registry.tasks)}; "
-                f"the tasks are {known} (strict_tasks refuses others)"
-            )
-        return task
+        return await submit_many(self, make_together(self, wanted))
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -586,15 +509,3 @@ class Windlass:
         if task is not None:
             return task.decode_result(record.result)
         return None if record.result is None else payload.decode(record.result)
-
-
-def _untyped_body(value: Any, limit: int) -> tuple[bytes, BodyFormat]:
-    """A payload for a topic whose handler is not known here: JSON as given, or bytes."""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return payload.check_bytes(bytes(value), limit=limit), BodyFormat.BYTES
-    return payload.encode({} if value is None else value, limit=limit), BodyFormat.JSON
-
-
-def _pointer(name: str) -> str:
-    """A name as part of a JSON pointer inside a URL."""
-    return quote(name.replace("~", "~0").replace("/", "~1"), safe="~")

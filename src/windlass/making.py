@@ -1,0 +1,87 @@
+"""From a task or a name, a payload and options to a new job, everything checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from windlass import payload
+from windlass.errors import HandlerNotFound, InvalidInput, LimitExceeded
+from windlass.model import BodyFormat, NewJob
+from windlass.names import check_topic, shorten, suggest
+from windlass.options import EnqueueOptions, make_template
+from windlass.security import context_in_force
+from windlass.stores.protocol import MAX_ENQUEUE_BATCH
+from windlass.task import Task
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+
+
+def maker(app: Windlass, target: str | Task[..., Any], options: EnqueueOptions) -> Callable[[Any], NewJob]:
+    """How a payload becomes a job of this task or topic; the options are checked."""
+    task = target if isinstance(target, Task) else _task_named(app, target)
+    settings = app.settings
+    limit = settings.max_payload_bytes
+    if task is not None:
+        template = task.template(options)
+    else:
+        topic = check_topic(target)
+        template = make_template(settings, task="", topic=topic, defaults={}, given=options)
+    if (context := context_in_force()) is not None:
+        template = template.under(context, uuids=settings.tenant_uuids)
+    if task is not None:
+        signature = task.signature
+        body_format = signature.format
+
+        def make(item: Any) -> NewJob:
+            return template.job(signature.encode_payload(item, limit), body_format)
+
+    else:
+
+        def make(item: Any) -> NewJob:
+            return template.job(*_untyped_body(item, limit))
+
+    return make
+
+
+def make_together(
+    app: Windlass, wanted: Iterable[tuple[str | Task[..., Any], Any, EnqueueOptions]]
+) -> list[NewJob]:
+    """Jobs that are written in one transaction."""
+    jobs: list[NewJob] = []
+    for target, item, options in wanted:
+        try:
+            jobs.append(maker(app, target, options)(item))
+        except InvalidInput as error:
+            raise type(error)(f"job {len(jobs)} of enqueue_together (from 0): {error}") from None
+    if len(jobs) > MAX_ENQUEUE_BATCH:
+        raise LimitExceeded(f"{len(jobs):,} jobs together; the limit is {MAX_ENQUEUE_BATCH:,}")
+    if any(type(job.payload) is not bytes for job in jobs):
+        raise InvalidInput(
+            "a job of a task that is not durable cannot be written together with others; "
+            "enqueue it on its own"
+        )
+    return jobs
+
+
+def _task_named(app: Windlass, name: Any) -> Task[..., Any] | None:
+    if not isinstance(name, str):
+        raise InvalidInput(
+            f"the task or topic is {shorten(name)} ({type(name).__name__}); give a task or a name"
+        )
+    task = app.registry.resolve(name, "")
+    if task is None and app.settings.strict_tasks:
+        known = ", ".join(app.registry.tasks) or "none"
+        raise HandlerNotFound(
+            f"there is no task {shorten(name)}{suggest(name, app.registry.tasks)}; "
+            f"the tasks are {known} (strict_tasks refuses others)"
+        )
+    return task
+
+
+def _untyped_body(value: Any, limit: int) -> tuple[bytes, BodyFormat]:
+    """A payload for a topic whose handler is not known here: JSON as given, or bytes."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return payload.check_bytes(bytes(value), limit=limit), BodyFormat.BYTES
+    return payload.encode({} if value is None else value, limit=limit), BodyFormat.JSON
