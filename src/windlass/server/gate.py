@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 from windlass.access import audit
 from windlass.access.caller import ANONYMOUS, Caller
 from windlass.app import Windlass
+from windlass.errors import NotAuthenticated
 from windlass.security import SecurityContext
 from windlass.server.problems import CSRF_FAILED, NOT_AUTHENTICATED, Problem
 from windlass.server.route import Permission
@@ -50,6 +51,17 @@ class Gate:
         if changing:
             await self._refuse_forged(cookie, headers)
         return caller
+
+    async def visitor(self, headers: Mapping[bytes, bytes], *, changing: bool) -> Caller:
+        """Who asks about sessions. A cookie that is no longer good is as none: a browser goes on sending it,
+        and has to be able to log in again, or to lose it.
+        """
+        try:
+            return await self.caller(headers, changing=changing)
+        except NotAuthenticated:
+            if b"authorization" in headers:
+                raise
+            return ANONYMOUS
 
     def context(self, caller: Caller, permission: Permission, method: str) -> SecurityContext | None:
         """On whose behalf the request acts; ``NotAuthenticated`` or ``NotPermitted`` when it may not."""

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from windlass.access.caller import ANONYMOUS
 from windlass.security import acting_as
 from windlass.server.decoding import decode_body, decode_query
 from windlass.server.problems import METHOD_NOT_ALLOWED, REQUEST_TIMEOUT, TIMED_OUT, Problem
 from windlass.server.request import Request
-from windlass.server.route import Nothing, Route
+from windlass.server.route import Nothing, Permission, Route
 from windlass.server.transport import check_media_type, closing, read_body, respond
 
 if TYPE_CHECKING:
@@ -58,7 +59,14 @@ class Operation:
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         route, api = self._route, self._api
         headers: dict[bytes, bytes] = scope["windlass.headers"]
-        caller = await api.gate.caller(headers, changing=route.changes)
+        match self._permission:
+            case Permission.PUBLIC:
+                # Not even looked at: a proxy may send what is meant for itself along to a health check.
+                caller = ANONYMOUS
+            case Permission.SESSION:
+                caller = await api.gate.visitor(headers, changing=route.changes)
+            case _:
+                caller = await api.gate.caller(headers, changing=route.changes)
         context = api.gate.context(caller, self._permission, scope["method"])
         query_string = scope["query_string"]
         if self._plain_query and not query_string:

@@ -21,6 +21,7 @@ from windlass.app import Windlass
 from windlass.clock import MICROSECONDS
 from windlass.model import ROOT_TENANT
 from windlass.server.gate import COOKIE
+from windlass.testing.clock import FrozenClock
 
 ACME: Final = "acme"
 GLOBEX: Final = "globex"
@@ -47,12 +48,12 @@ class Caller:
     user: str | None = None  # or jobs of this user only
 
 
-async def make_callers(app: Windlass, published: PublishedKey) -> tuple[Caller, ...]:
+async def make_callers(app: Windlass, clock: FrozenClock, published: PublishedKey) -> tuple[Caller, ...]:
     """One of each kind, for this app."""
     return (
         Caller("nobody", {}, known=None),
+        *await _former(app, clock),
         *_impostors(app, published),
-        *await _former(app),
         *await _keys(app),
         *_tokens(app, published),
         *await _sessions(app),
@@ -93,7 +94,7 @@ def _impostors(app: Windlass, published: PublishedKey) -> Iterator[Caller]:
         yield Caller(name, headers, known=False)
 
 
-async def _former(app: Windlass) -> tuple[Caller, ...]:
+async def _former(app: Windlass, clock: FrozenClock) -> tuple[Caller, ...]:
     """Who shows something that was good once."""
     access = app.access
     revoked = await access.create_key("revoked", superuser=True)
@@ -101,7 +102,10 @@ async def _former(app: Windlass) -> tuple[Caller, ...]:
     wrong = await access.create_key("wrong secret", superuser=True)
     ended = await access.log_in(*SUPERUSER.split(":"))
     await access.log_out(ended.caller, everywhere=True)
+    expired = await access.create_key("expired", superuser=True, expires=1)
+    clock.advance(1)
     return (
+        Caller("an expired key", bearer(expired.key), known=False),
         Caller("a revoked key", bearer(revoked.key), known=False),
         Caller("a key with another secret", bearer(wrong.key[:-43] + "A" * 43), known=False),
         Caller("half a key", bearer(wrong.key[:-1]), known=False),
