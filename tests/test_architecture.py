@@ -22,6 +22,7 @@ HALL = {
     "calls", "connections", "context", "enqueueing", "filters", "fleet", "isolation", "job", "lane",
     "lane_thread", "managing", "mismatch", "options", "orders", "registry", "results", "returns",
     "settings", "shapes", "signature", "steps", "succession", "transaction", "task", "verification",
+    "watching",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}

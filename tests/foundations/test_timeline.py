@@ -218,6 +218,8 @@ async def _live(delay: float, life: list[tuple[str, bool]]) -> None:
     await job.begin(delay)
     always: dict[str, Fact] = {}
     sometimes: dict[str, Fact] = {}
+    told: frozenset[str] = frozenset()  # what a watcher remembers: the ids it has seen and would see again
+    news: list[Fact] = []
     for action, look in [("look", True), *life, ("look", True)]:
         await job.do(action)
         seen = timeline(await job.record())
@@ -227,6 +229,9 @@ async def _live(delay: float, life: list[tuple[str, bool]]) -> None:
             assert always.setdefault(entry.id, fact(entry)) == fact(entry)
             if look:
                 sometimes[entry.id] = fact(entry)
+        if look:
+            news += [fact(entry) for entry in seen if entry.id not in told]
+            told = frozenset(entry.id for entry in seen)
     truth = timed(job.facts)
     assert len(set(always.values())) == len(always)
     # No record tells the due time of a snooze after a requeue, nor a start the store learns of too late.
@@ -234,6 +239,11 @@ async def _live(delay: float, life: list[tuple[str, bool]]) -> None:
     untold = {what for what, _ in truth - set(always.values())}
     assert untold <= {Happening.DELAYED, Happening.RETRYING, Happening.STARTED}
     assert set(sometimes.values()) <= truth
+
+    # Two requeues without an attempt in between are one to a record, and can be news twice; nothing else is.
+    once = [what for what in news if what[0] is not Happening.REQUEUED]
+    assert len(once) == len(set(once))
+    assert set(news) == set(sometimes.values())
 
     last = await job.record()
     final = {fact(entry) for entry in timeline(last)}

@@ -37,12 +37,14 @@ class OpenGate:
         """Nothing to read."""
 
     async def caller(self, headers: Mapping[bytes, bytes], *, changing: bool) -> Caller:
+        del changing
         token = headers.get(b"authorization", b"").decode().removeprefix("Bearer ")
         if token not in self.callers:
             raise Problem(NOT_AUTHENTICATED, "who is that?")
         return self.callers[token]
 
     def context(self, caller: Caller, permission: Permission, method: str) -> SecurityContext | None:
+        del permission, method
         return self.contexts.get(caller.name)
 
 
@@ -55,9 +57,9 @@ class Served:
     gate: OpenGate
 
     def listen(
-        self, query: Mapping[str, str] | None = None, *, token: str = "root", last: str | None = None
+        self, query: Mapping[str, str] | None = None, *, who: str = "root", last: str | None = None
     ) -> EventClient:
-        return EventClient(self.port, dict(query or {}), token, last)
+        return EventClient(self.port, dict(query or {}), who, last)
 
     async def until_nobody_listens(self) -> None:
         """Nothing is left of any stream: no listener, no task, no connection."""
@@ -85,7 +87,8 @@ async def served(app: Windlass) -> AsyncIterator[Served]:
         try:
             yield Served(app, api, server, listener.getsockname()[1], gate)
         finally:
-            server.stop()
+            if not server.should_exit:
+                server.stop()
             await asyncio.wait_for(running, SOON)
 
 
@@ -104,7 +107,7 @@ class EventClient:
 
     port: int
     query: dict[str, str]
-    token: str
+    who: str
     last: str | None
     status: int = 0
     body: bytes = b""
@@ -114,7 +117,7 @@ class EventClient:
     async def __aenter__(self) -> EventClient:
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
         target = "/api/jobs/events" + (f"?{urlencode(self.query)}" if self.query else "")
-        lines = [f"GET {target} HTTP/1.1", "Host: x", f"Authorization: Bearer {self.token}"]
+        lines = [f"GET {target} HTTP/1.1", "Host: x", f"Authorization: Bearer {self.who}"]
         if self.last is not None:
             lines.append(f"Last-Event-ID: {self.last}")
         self.writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from windlass.server.events.ring import Ring
+from windlass.server.events.ring import Kind, Ring
 from windlass.server.events.shape import Notice, encode, job_event
 from windlass.server.events.view import Wish
 from windlass.server.events.watcher import WatchedJob, WatchedTopics
@@ -81,11 +81,11 @@ class Listener:
         self.position = ring.head
         words += [b"id: %s\n\n" % ring.id_at(ring.head)]
         if last_event_id is not None:
-            words.append(self._own("reset", encode(_RESET)))
+            words.append(self._own(Kind.RESET, encode(_RESET)))
         for watched in self.jobs:
             if (job := watched.job) is not None:
                 told = job_event(job, list(job.timeline), superuser=self.wish.view.superuser)
-                words.append(self._own("job", told))
+                words.append(self._own(Kind.JOB, told))
         return b"".join(words)
 
     def read(self) -> bytes:
@@ -111,13 +111,13 @@ class Listener:
 
     def farewell(self) -> bytes:
         """The event that says so."""
-        return self._own("end", encode(_END))
+        return self._own(Kind.END, encode(_END))
 
     def heartbeat(self) -> bytes:
         """A sign of life, with its place in the ring: quiet streams can be resumed like busy ones."""
         return b": still here\nid: %s\n\n" % self._ring.id_at(self.position)
 
-    def _own(self, kind: str, data: bytes) -> bytes:
+    def _own(self, kind: Kind, data: bytes) -> bytes:
         """An event for this listener alone, under the id of where it is."""
         at = self._ring.id_at(self.position)
         return b"event: %s\nid: %s\ndata: %s\n\n" % (kind.encode(), at, data)

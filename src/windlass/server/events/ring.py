@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
+from enum import StrEnum
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -13,6 +14,25 @@ RING_SIZE: Final = 10_000
 MAX_ID_LENGTH: Final = 64
 
 _form = re.compile(r"([0-9a-f]{12})-([0-9]{1,18})")
+
+
+class Kind(StrEnum):
+    """What an event is about, as clients see it."""
+
+    TOPIC = "topic"
+    """a topic's counts changed"""
+    JOB = "job"
+    """something happened to a job"""
+    GONE = "gone"
+    """a job is not there any more"""
+    END = "end"
+    """all jobs of the stream have finished"""
+    RESET = "reset"
+    """events were missed: read again"""
+    TROUBLE = "trouble"
+    """the store cannot be reached"""
+    RECOVERED = "recovered"
+    """it can be reached again"""
 
 
 class AboutTopic(Struct, frozen=True):
@@ -55,7 +75,7 @@ class Ring:
     def add(
         self,
         about: AboutTopic | AboutJob | None,
-        kind: str,
+        kind: Kind,
         data: bytes,
         *,
         entries: tuple[str, ...] = (),

@@ -1,8 +1,9 @@
 """One pair of eyes for all listeners: what changed since the last look becomes events.
 
-A look costs one query per tenant that is listened to and one per job that is. Hints bring it forward, at
-most four times a second; without any it comes every second; and it never takes more than half of the time,
-so that a slow store is not made slower by those who watch it.
+A look costs a query for each tenant whose topics are listened to and one for each thousand jobs; a job is
+read when its state is another one, and now and then besides. Hints bring a look forward, at most four times a
+second; without any it comes every second; and it never takes more than half of the time, so that a slow store
+is not made slower by those who watch it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,16 +20,21 @@ from uuid import UUID
 from windlass.app import Windlass
 from windlass.errors import JobNotFound
 from windlass.job import Job
-from windlass.model import TopicStats
+from windlass.model import State, TopicStats
 from windlass.security import SecurityContext, acting_as
-from windlass.server.events.ring import AboutJob, AboutTopic, Ring
+from windlass.server.events.ring import AboutJob, AboutTopic, Kind, Ring
 from windlass.server.events.shape import GoneEvent, Notice, encode, job_event, topic_event
 from windlass.server.events.view import View
+from windlass.watching import states_of
 
 LOOK_SECONDS: Final = 1.0
 """How long after a look the next one is, when nothing hints."""
 BETWEEN_LOOKS: Final = 0.25
 """How long after a look the next one is, at least."""
+RUNNING_SECONDS: Final = 1.0
+"""How often a running job is read: it may report progress and finish steps."""
+RESTING_SECONDS: Final = 2.0
+"""How often any other is: it may have been tried between two looks, and be back where it was."""
 MAX_TENANTS: Final = 1000
 """Most tenants whose topics are watched by one server."""
 MAX_JOBS: Final = 10_000
@@ -59,7 +66,17 @@ class WatchedJob:
     told: frozenset[str]  # those of them the job's record still tells
     listeners: int = 0
     job: Job[Any] | None = None  # as last seen; None: it is gone
+    read_at: float = 0.0  # on the monotonic clock
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def differs(self, state: State | None) -> bool:
+        """Whether it cannot be the job that was last seen."""
+        return state is not (None if self.job is None else self.job.state)
+
+    def stale(self, now: float) -> bool:
+        """Whether it has not been read for long enough to have changed unnoticed."""
+        running = self.job is not None and self.job.state is State.RUNNING
+        return now - self.read_at >= (RUNNING_SECONDS if running else RESTING_SECONDS)
 
     @property
     def over(self) -> bool:
@@ -155,22 +172,21 @@ class Watcher:
         try:
             for topics in [watched for watched in self._topics.values() if watched.listeners]:
                 await self._look_at_topics(topics)
-            for job in list(self._jobs.values()):
-                await self._look_at_job(job)
+            await self._look_at_jobs()
         except Exception as error:  # a listener's stream must outlive whatever is wrong for the moment
             if not self.in_trouble:
                 logger.warning("events cannot be looked up, trying again: %s", error, exc_info=error)
-                self._notice("trouble", _TROUBLE)
+                self._notice(Kind.TROUBLE, _TROUBLE)
             self.in_trouble = True
         else:
             if self.in_trouble:
-                self._notice("recovered", _RECOVERED)
+                self._notice(Kind.RECOVERED, _RECOVERED)
             self.in_trouble = False
         self.looks += 1
         self._looked()
 
-    def _notice(self, kind: str, notice: Notice) -> None:
-        self._ring.add(None, kind, encode(notice), replaces="trouble")
+    def _notice(self, kind: Kind, notice: Notice) -> None:
+        self._ring.add(None, kind, encode(notice), replaces=Kind.TROUBLE)
 
     async def _look_at_topics(self, watched: WatchedTopics) -> None:
         async with watched.looking:
@@ -184,11 +200,29 @@ class Watcher:
         vanished = [TopicStats(name) for name in before if name not in present]
         for topic in changed + vanished:
             about = AboutTopic(watched.tenant, topic.topic)
-            self._ring.add(about, "topic", topic_event(topic), replaces=about)
+            self._ring.add(about, Kind.TOPIC, topic_event(topic), replaces=about)
+
+    async def _look_at_jobs(self) -> None:
+        by_view: defaultdict[View, list[WatchedJob]] = defaultdict(list)
+        for job in self._jobs.values():
+            by_view[job.view].append(job)
+        for view, jobs in by_view.items():
+            for job in await self._worth_reading(view, jobs):
+                await self._look_at_job(job)
+
+    async def _worth_reading(self, view: View, jobs: list[WatchedJob]) -> list[WatchedJob]:
+        if view.only is not None:
+            return jobs  # states alone do not tell whether a job is still in the view
+        with acting_as(view.context):
+            states = await states_of(self._app, [job.about.job_id for job in jobs], tenant=view.tenant)
+        now = time.monotonic()
+        pairs = zip(jobs, states, strict=True)
+        return [job for job, state in pairs if job.differs(state) or job.stale(now)]
 
     async def _look_at_job(self, watched: WatchedJob, *, missing: bool = False) -> None:
         """``missing``: raise when it is not there, because somebody just asked for it."""
         async with watched.looking:
+            watched.read_at = time.monotonic()
             try:
                 with acting_as(watched.view.context):
                     job = await self._app.get(watched.about.job_id)
@@ -197,13 +231,13 @@ class Watcher:
                     raise
                 if watched.job is not None:
                     watched.job = None
-                    self._ring.add(watched.about, "gone", encode(GoneEvent(watched.about.job_id)))
+                    self._ring.add(watched.about, Kind.GONE, encode(GoneEvent(watched.about.job_id)))
                 return
             watched.job = job
             timeline = job.timeline
             new = [entry for entry in timeline if entry.id not in watched.told]
             if new:
                 data = job_event(job, new, superuser=watched.view.superuser)
-                self._ring.add(watched.about, "job", data, entries=tuple(entry.id for entry in new))
+                self._ring.add(watched.about, Kind.JOB, data, entries=tuple(entry.id for entry in new))
                 # What the record has forgotten need not be remembered here: it does not come again.
                 watched.told = frozenset(entry.id for entry in timeline)

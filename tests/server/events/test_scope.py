@@ -1,0 +1,157 @@
+"""Who hears what: tenants, rules, credentials that end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.server.events.serving import Served
+from tests.server.events.test_events import finish
+from windlass import SecurityContext, acting_as
+from windlass.conditions import AnyOf, Compare, ComparePayload, Comparison, Field
+from windlass.ids import new_id
+from windlass.model import TopicStats
+from windlass.server.events import broadcast
+from windlass.server.events.ring import AboutTopic
+from windlass.server.events.view import View, Wish
+
+
+async def enqueue(server: Served, tenant: str, topic: str) -> str:
+    with acting_as(SecurityContext(tenant)):
+        return str((await server.app.enqueue(topic)).id)
+
+
+async def test_a_tenant_hears_of_its_own_jobs_alone(server: Served) -> None:
+    """Not of others' topics, nor of others' jobs in its topics, however it asks."""
+    server.gate.admit("acme", SecurityContext("acme"))
+    async with server.listen(who="acme") as client:
+        await enqueue(server, "other", "mail")
+        await enqueue(server, "other", "secret")
+        await enqueue(server, "acme", "mail")
+        told = await client.event()
+        assert (told.data["topic"], told.data["pending"]) == ("mail", 1)
+        assert set(told.data) == set(TopicStats("x").__slots__) - {"paused_until"}
+
+
+async def test_another_tenants_job_is_not_found(server: Served) -> None:
+    """Just like one that never was; one among twenty is enough."""
+    server.gate.admit("acme", SecurityContext("acme"))
+    theirs, ours = await enqueue(server, "other", "t"), await enqueue(server, "acme", "t")
+    for job in (theirs, str(new_id()), f"{ours},{theirs}"):
+        async with server.listen({"job": job}, who="acme") as client:
+            assert client.status == 404
+            assert client.problem["code"] == "job_not_found"
+    await server.until_nobody_listens()
+    assert not server.api.broadcast.watcher._jobs
+
+
+async def test_only_superusers_choose_a_tenant_and_see_workers(server: Served) -> None:
+    """What is about the inside of the system is not in anybody else's events."""
+    server.gate.admit("acme", SecurityContext("acme"))
+    job = await enqueue(server, "acme", "t")
+    await finish(server, "t")
+    async with server.listen({"tenant": "other"}, who="acme") as client:
+        assert client.status == 422
+    async with server.listen({"job": job}, who="acme") as client:
+        text = str((await client.event()).data)
+        assert "w1" not in text
+        assert "acme" not in text
+    async with server.listen({"job": job}) as client:
+        told = (await client.event()).data
+        assert told["tenant"] == "acme"
+        assert {entry.get("worker") for entry in told["entries"]} == {None, "w1"}
+    async with server.listen({"tenant": "acme"}) as client:
+        await enqueue(server, "other", "t")
+        await enqueue(server, "acme", "u")
+        assert (await client.event()).data["topic"] == "u"
+
+
+def test_a_rule_about_topics_narrows_them() -> None:
+    """Counts are told of topics that are seen whole."""
+    only = AnyOf(
+        (Compare(Field.TOPIC, Comparison.EQUAL, "mail"), Compare(Field.TOPIC, Comparison.EQUAL, "sms"))
+    )
+    view = View("acme", only)
+    assert view.whole_topics
+    wish = Wish(view)
+    assert wish.about_topic(AboutTopic("acme", "mail"))
+    assert not wish.about_topic(AboutTopic("acme", "other"))
+    assert not wish.about_topic(AboutTopic("other", "mail"))
+    assert not wish.about_topic(AboutTopic(None, "mail"))
+
+
+@pytest.mark.parametrize(
+    "only",
+    [
+        ComparePayload(("user",), Comparison.EQUAL, 1),
+        Compare(Field.USER_ID, Comparison.EQUAL, "u1"),
+        AnyOf((Compare(Field.TOPIC, Comparison.EQUAL, "t"), Compare(Field.KEY, Comparison.EQUAL, "k"))),
+    ],
+)
+def test_a_rule_about_jobs_leaves_no_counts(only: ComparePayload | Compare | AnyOf) -> None:
+    """They would tell how many jobs there are that the caller may not see."""
+    assert not View("acme", only).whole_topics
+
+
+async def test_a_wish_that_makes_no_sense_is_refused(server: Served) -> None:
+    """With the parameter, and before a stream begins."""
+    job = str(new_id())
+    for query, parameter in (
+        ({"job": "x" * 36}, "job"),
+        ({"job": ",".join([job] * 21)}, "job"),
+        ({"topic": "a,,b"}, "topic"),
+        ({"topic": ",".join(f"t{n}" for n in range(101))}, "topic"),
+        ({"topic": "a", "job": job}, "topic"),
+        ({"state": "failed"}, "state"),
+    ):
+        async with server.listen(query) as client:
+            assert client.status == 422
+            assert client.problem["errors"][0]["parameter"] == parameter
+
+
+async def test_a_revoked_key_ends_its_streams(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within seconds, with a word; others go on."""
+    monkeypatch.setattr(broadcast, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(broadcast, "CHECK_SECONDS", 0.1)
+    server.gate.admit("acme", SecurityContext("acme"))
+    server.gate.admit("beta", SecurityContext("beta"))
+    async with server.listen(who="acme") as revoked, server.listen(who="beta") as other:
+        del server.gate.callers["acme"]
+        assert await revoked.rest() == []
+        assert revoked.comments == [broadcast.NOT_GOOD]
+        await enqueue(server, "beta", "t")
+        assert (await other.event()).kind == "topic"
+
+
+async def test_a_key_that_sees_something_else_has_to_come_again(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream shows what its caller could see when it began; when that changes it ends."""
+    monkeypatch.setattr(broadcast, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(broadcast, "CHECK_SECONDS", 0.1)
+    server.gate.admit("acme", SecurityContext("acme"))
+    async with server.listen(who="acme") as client:
+        server.gate.admit("acme", SecurityContext("beta"))
+        assert await client.rest() == []
+
+
+async def test_a_store_that_is_away_ends_no_stream(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a key is good cannot be told then; listeners are told of the trouble, and of its end."""
+    monkeypatch.setattr(broadcast, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(broadcast, "CHECK_SECONDS", 0.1)
+    asked = asyncio.Event()
+
+    async def away(*_: object, **__: object) -> None:
+        asked.set()
+        raise ConnectionError("the store is away")
+
+    async with server.listen() as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(server.app, "topics", away)
+            patched.setattr(server.gate, "caller", away)
+            await asyncio.wait_for(asked.wait(), 10)
+            assert (await client.event()).kind == "trouble"
+        assert (await client.event()).kind == "recovered"
+        await server.app.enqueue("mail")
+        assert (await client.event()).kind == "topic"

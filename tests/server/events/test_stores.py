@@ -1,0 +1,37 @@
+"""The same events on every store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.app.conftest import URLS
+from tests.server.events.serving import served
+from tests.server.events.test_events import BOOM, entries, finish
+from windlass import SecurityContext, Windlass, acting_as
+from windlass.outcome import Retried
+
+
+@pytest.mark.parametrize("store", URLS)
+async def test_events_are_the_same_on_every_store(store: str, tmp_path: Path) -> None:
+    """Hints, counts by tenant and records are all they are made of."""
+    async with Windlass(URLS[store](tmp_path)) as app, served(app) as server:
+        server.gate.admit("acme", SecurityContext("acme"))
+        async with server.listen(who="acme") as topics:
+            with acting_as(SecurityContext("acme")):
+                job = await app.enqueue("mail", delay=0.001)
+            told = await topics.event()
+            assert (told.kind, told.data["topic"], told.data["pending"]) == ("topic", "mail", 1)
+            async with server.listen({"job": str(job.id)}, who="acme") as client:
+                events = [await client.event()]
+                await finish(server, "mail", Retried(0.0, BOOM))
+                await finish(server, "mail")
+                events += await client.rest()
+            while not told.data["completed"]:
+                told = await topics.event()
+    said = entries(events, job)
+    assert said[:2] == ["enqueued", "delayed"]
+    assert said[-1] == "completed"
+    assert (said.count("started"), said.count("errored")) == (2, 1)
+    assert events[-1].kind == "end"

@@ -1,0 +1,1 @@
+"""What event streams cost: a server in a process of its own, and clients in others. For Linux."""

@@ -1,0 +1,166 @@
+"""The measurement: open streams, idle, tell them something, kill the clients, open them again, stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass import Windlass
+
+CLIENTS = 2
+"""Processes that share the streams."""
+PATIENCE = 60.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What came out."""
+
+    streams: int
+    opened_seconds: float
+    kilobytes_per_stream: float
+    idle_processor_share: float
+    first_told_ms: float
+    last_told_ms: float
+    gone_seconds: float
+    files_before: int
+    files_after: int
+    exit_seconds: float
+    exit_code: int
+
+
+def measure(directory: Path, streams: int, *, idle_seconds: float = 10.0) -> Figures:
+    """On a SQLite file in this directory."""
+    url = f"sqlite:///{directory / 'jobs.db'}"
+    with _server(url, directory) as (process, port, key):
+        with _clients(port, key, 1) as warm:  # what is loaded and allocated once is not the streams'
+            _read(warm[0], "ready")
+        files_before = _settled_files(process.pid)
+        memory = _memory(process.pid)
+        began = time.monotonic()
+        with _clients(port, key, streams) as clients:
+            for client in clients:
+                _read(client, "ready")
+            opened = time.monotonic() - began
+            grown = _memory(process.pid) - memory
+            busy = _processor_seconds(process.pid)
+            time.sleep(idle_seconds)
+            idle = (_processor_seconds(process.pid) - busy) / idle_seconds
+            app = Windlass(url)
+            with app.sync:
+                told_at = time.monotonic()
+                app.sync.enqueue("mail")
+            answers = [_read(client, "all") for client in clients]
+            for client in clients:
+                client.kill()
+            killed = time.monotonic()
+        _wait_until_closed(process.pid, files_before)
+        gone = time.monotonic() - killed
+        files_after = _files(process.pid)
+        with _clients(port, key, streams) as clients:
+            for client in clients:
+                _read(client, "ready")
+            process.send_signal(signal.SIGTERM)
+            asked = time.monotonic()
+            code = process.wait(PATIENCE)
+            ended = time.monotonic() - asked
+    return Figures(
+        streams=streams,
+        opened_seconds=opened,
+        kilobytes_per_stream=grown / streams,
+        idle_processor_share=idle,
+        first_told_ms=1000 * (min(first for first, _ in answers) - told_at),
+        last_told_ms=1000 * (max(last for _, last in answers) - told_at),
+        gone_seconds=gone,
+        files_before=files_before,
+        files_after=files_after,
+        exit_seconds=ended,
+        exit_code=code,
+    )
+
+
+@contextmanager
+def _server(url: str, directory: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
+    with (directory / "server.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.server.streams.server", url],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    try:
+        assert process.stdout is not None
+        port, key = process.stdout.readline().split()
+        yield process, int(port), key
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def _clients(port: int, key: str, streams: int) -> Iterator[list[subprocess.Popen[str]]]:
+    shares = [streams // CLIENTS + (index < streams % CLIENTS) for index in range(CLIENTS)]
+    clients = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.server.streams.client", str(port), str(share), key],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for share in shares
+        if share
+    ]
+    try:
+        yield clients
+    finally:
+        for client in clients:
+            client.kill()
+            client.communicate()
+
+
+def _read(client: subprocess.Popen[str], word: str) -> tuple[float, float]:
+    assert client.stdout is not None
+    said, *moments = client.stdout.readline().split() or [""]
+    assert said == word, f"a client says {said!r} instead of {word!r}"
+    return (float(moments[0]), float(moments[1])) if moments else (0.0, 0.0)
+
+
+def _files(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def _memory(pid: int) -> int:
+    """Resident, in kB."""
+    for line in Path(f"/proc/{pid}/status").read_text("ascii").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise AssertionError("a process without memory")
+
+
+def _processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _settled_files(pid: int) -> int:
+    """How many files are open once that does not change any more."""
+    seen, since = _files(pid), time.monotonic()
+    while time.monotonic() - since < 1.0:
+        time.sleep(0.05)
+        if (now := _files(pid)) != seen:
+            seen, since = now, time.monotonic()
+    return seen
+
+
+def _wait_until_closed(pid: int, files: int) -> None:
+    began = time.monotonic()
+    while _files(pid) > files:
+        assert time.monotonic() - began < PATIENCE, f"{_files(pid)} files are open, {files} before"
+        time.sleep(0.01)
