@@ -12,7 +12,8 @@ from windlass.access.attempts import Attempts
 from windlass.access.audit import Audit, AuditLine
 from windlass.access.caller import ANONYMOUS, Caller, CallerKind, Scope
 from windlass.access.keys import PREFIX, ApiKey, Keys, NewApiKey
-from windlass.access.rules import RuleRequest, decide, read_rule, row_filter
+from windlass.access.remembered import Remembered
+from windlass.access.rules import RuleRequest, asks_about_body, decide, read_rule, row_filter
 from windlass.access.sessions import Session, Sessions
 from windlass.access.superusers import Superuser, Superusers
 from windlass.access.tokens import Tokens
@@ -39,6 +40,9 @@ class Access:
         self._app = app
         self._enqueue_rule = read_rule("enqueue_rule", settings.enqueue_rule, with_body=True)
         self._manage_rule = read_rule("manage_rule", settings.manage_rule)
+        self._enqueue_asks_about_body = asks_about_body(self._enqueue_rule)
+        self._may_enqueue = Remembered(self._may_enqueue_everything)
+        self._contexts = Remembered(Caller.context)
         self._keys = Keys(app)
         self._superusers = Superusers(app)
         self._sessions = Sessions(app, self._superusers)
@@ -121,23 +125,10 @@ class Access:
         is against it or the topic is not allowed; ``HandlerNotFound`` where nobody would run it.
         """
         self._check_scope(caller, Scope.ENQUEUE)
-        context = caller.context()
+        context = self._contexts.of(caller)
         if context is not None:
-            fields = {
-                "state": "pending",
-                "attempt": 0,
-                "priority": 0,
-                "created": self._app.clock.now(),
-                **(job or {}),
-                "topic": topic,
-                "task": task or "",
-                "tenant": caller.tenant,
-                "user_id": caller.user_id,
-                "service_id": caller.service_id,
-            }
-            if not decide(self._enqueue_rule, RuleRequest(caller.auth, method, body), fields):
-                raise _refusal(caller, f"enqueue to topic {shorten(topic)}", "enqueue_rule")
-            if topic not in self._topics():
+            self._check_enqueue_rule(caller, topic, task, body, job or {}, method)
+            if not self._takes(topic):
                 raise NotPermitted(
                     f"topic {shorten(topic)} cannot be enqueued to from outside; the operator of this queue "
                     "can add it to allowed_topics"
@@ -150,9 +141,44 @@ class Access:
             )
         return context
 
-    def _topics(self) -> Iterable[str]:
-        settings = self._app.settings
-        return settings.allowed_topics or {task.topic for task in self._app.registry}
+    def _check_enqueue_rule(
+        self,
+        caller: Caller,
+        topic: str,
+        task: str | None,
+        body: Mapping[str, Any],
+        job: Mapping[str, Any],
+        method: str,
+    ) -> None:
+        # Most rules are about the caller alone, and then most callers may enqueue whatever there is.
+        if method == "POST" and not self._enqueue_asks_about_body and self._may_enqueue.of(caller):
+            return
+        fields = {
+            "state": "pending",
+            "attempt": 0,
+            "priority": 0,
+            "created": self._app.clock.now(),
+            **job,
+            "topic": topic,
+            "task": task or "",
+            "tenant": caller.tenant,
+            "user_id": caller.user_id,
+            "service_id": caller.service_id,
+        }
+        if not decide(self._enqueue_rule, RuleRequest(caller.auth, method, body), fields):
+            raise _refusal(caller, f"enqueue to topic {shorten(topic)}", "enqueue_rule")
+
+    def _may_enqueue_everything(self, caller: Caller) -> bool:
+        return row_filter(self._enqueue_rule, RuleRequest(caller.auth, "POST")) == ALWAYS
+
+    def _takes(self, topic: str) -> bool:
+        """Whether jobs of this topic may come from outside."""
+        allowed = self._app.settings.allowed_topics
+        return topic in allowed if allowed else bool(self._app.registry.on_topic(topic))
+
+    def context(self, caller: Caller) -> SecurityContext | None:
+        """On whose behalf the caller acts, whatever it may."""
+        return self._contexts.of(caller)
 
     def visible(self, caller: Caller, *, changing: bool, method: str = "GET") -> SecurityContext | None:
         """On whose behalf the caller sees (or, ``changing``, changes) jobs: None is everybody's.
@@ -160,7 +186,7 @@ class Access:
         What the rule says about jobs is in the context: jobs it does not show do not exist for the caller.
         """
         self._check_scope(caller, Scope.MANAGE if changing else Scope.READ)
-        context = caller.context()
+        context = self._contexts.of(caller)
         if context is None:
             return None
         shown = self.shown(caller, method=method)

@@ -67,6 +67,24 @@ def read_rule(name: str, text: str, *, with_body: bool = False) -> Rule:
     return Rule(name, text, parse(name, text, with_body=with_body) if text.strip() else None)
 
 
+def asks_about_body(rule: Rule) -> bool:
+    """Whether two requests of one caller may get different answers for what is in their bodies."""
+    return rule.expression is not None and _asks_about_body(rule.expression)
+
+
+def _asks_about_body(expression: Expression) -> bool:
+    match expression:
+        case Always():
+            return False
+        case Negated(part):
+            return _asks_about_body(part)
+        case Both(parts) | Either(parts):
+            return any(_asks_about_body(part) for part in parts)
+        case Compares(left, _, right):
+            return any(isinstance(side, OfRequest) and side.path[0] == "body" for side in (left, right))
+    assert_never(expression)
+
+
 def job_fields(job: JobRecord, now: int) -> dict[str, Any]:
     """What a rule can ask of a job, for ``decide``. It may be in several states at once."""
     fields: dict[str, Any] = {name: getattr(job, column) for name, column in (TEXTS | NUMBERS).items()}

@@ -116,8 +116,9 @@ _ALIASES: Final = {
     "maxRetries": "max_attempts",
     "max_retries": "max_attempts",
 }
-_NO_OPTIONS: Final = frozenset({"topic", "task", "payload", "format"})
 _NAMES: Final = EnqueueBody.__struct_encode_fields__
+_FIRST: Final = _NAMES[:4]  # topic, task, payload, format
+_REST_UNSET: Final = (UNSET,) * (len(_NAMES) - len(_FIRST))
 
 
 class EnqueuedJob(Struct, frozen=True, kw_only=True):
@@ -177,16 +178,18 @@ async def enqueue_many(request: Request[Nothing, EnqueueManyBody]) -> Answer:
 
 def given_of(body: EnqueueBody) -> dict[str, Any]:
     """The fields that were given; what a rule finds under ``@request.body``."""
-    return {
-        name: value for name, value in zip(_NAMES, structs.astuple(body), strict=True) if value is not UNSET
-    }
+    values = structs.astuple(body)
+    # Most say where to and with what, and nothing else; then the rest need not be looked at one by one.
+    few = values[len(_FIRST) :] == _REST_UNSET
+    pairs = zip(_FIRST if few else _NAMES, values, strict=not few)
+    return {name: value for name, value in pairs if value is not UNSET}
 
 
 def options_of(given: Mapping[str, Any], pointer: str) -> EnqueueOptions:
     """What the body says about the job, under the names of the Python API."""
     options: dict[str, Any] = {}
     for name, value in given.items():
-        if name in _NO_OPTIONS:
+        if name in _FIRST:
             continue
         meant = _ALIASES.get(name, name)
         if meant in options:

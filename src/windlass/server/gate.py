@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from windlass.access import audit
 from windlass.access.caller import ANONYMOUS, Caller
 from windlass.app import Windlass
-from windlass.errors import NotAuthenticated
 from windlass.security import SecurityContext
 from windlass.server.problems import CSRF_FAILED, NOT_AUTHENTICATED, Problem
 from windlass.server.route import Permission
@@ -26,13 +26,10 @@ class Gate:
 
     def __init__(self, app: Windlass) -> None:
         self._app = app
-        self._access: Access | None = None
 
-    @property
+    @functools.cached_property
     def access(self) -> Access:
-        if self._access is None:
-            self._access = self._app.access
-        return self._access
+        return self._app.access
 
     async def caller(self, headers: Mapping[bytes, bytes], *, changing: bool) -> Caller:
         """Who asks. Showing nothing is allowed, showing something wrong is not."""
@@ -52,17 +49,6 @@ class Gate:
             await self._refuse_forged(cookie, headers)
         return caller
 
-    async def visitor(self, headers: Mapping[bytes, bytes], *, changing: bool) -> Caller:
-        """Who asks about sessions. A cookie that is no longer good is as none: a browser goes on sending it,
-        and has to be able to log in again, or to lose it.
-        """
-        try:
-            return await self.caller(headers, changing=changing)
-        except NotAuthenticated:
-            if b"authorization" in headers:
-                raise
-            return ANONYMOUS
-
     def context(self, caller: Caller, permission: Permission, method: str) -> SecurityContext | None:
         """On whose behalf the request acts; ``NotAuthenticated`` or ``NotPermitted`` when it may not."""
         access = self.access
@@ -77,7 +63,7 @@ class Gate:
             case Permission.PUBLIC | Permission.SESSION:
                 return None  # about no job
             case Permission.ENQUEUE:
-                return caller.context()
+                return access.context(caller)
         assert_never(permission)
 
     def prepare(self) -> None:

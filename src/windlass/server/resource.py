@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +14,7 @@ from windlass.security import acting_as
 from windlass.server.decoding import decode_body, decode_query
 from windlass.server.problems import METHOD_NOT_ALLOWED, REQUEST_TIMEOUT, TIMED_OUT, Problem
 from windlass.server.request import Request
-from windlass.server.route import Nothing, Permission, Route
+from windlass.server.route import Nothing, Route
 from windlass.server.transport import check_media_type, closing, read_body, respond
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Resource:
             self._operations["HEAD"] = self._operations["GET"]
         self._allow = ", ".join(sorted(self._operations)).encode()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         operation = self._operations.get(scope["method"])
         if operation is None:
             raise Problem(
@@ -41,7 +41,7 @@ class Resource:
                 f"{scope['method'][:20]} is not possible here; possible are {self._allow.decode()}",
                 headers=((b"allow", self._allow),),
             )
-        await operation.serve(scope, receive, send)
+        return operation.serve(scope, receive, send)
 
 
 class Operation:
@@ -53,20 +53,15 @@ class Operation:
         self._decoder = route.decoder
         self._plain_query = route.query is Nothing
         self._permission = route.permission
+        self._asks_who = route.asks_who
+        self._changes = route.changes
         self._seconds = api.app.settings.request_seconds
         self._most_bytes = api.app.settings.max_request_bytes
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         route, api = self._route, self._api
         headers: dict[bytes, bytes] = scope["windlass.headers"]
-        match self._permission:
-            case Permission.PUBLIC:
-                # Not even looked at: a proxy may send what is meant for itself along to a health check.
-                caller = ANONYMOUS
-            case Permission.SESSION:
-                caller = await api.gate.visitor(headers, changing=route.changes)
-            case _:
-                caller = await api.gate.caller(headers, changing=route.changes)
+        caller = await api.gate.caller(headers, changing=self._changes) if self._asks_who else ANONYMOUS
         context = api.gate.context(caller, self._permission, scope["method"])
         query_string = scope["query_string"]
         if self._plain_query and not query_string:

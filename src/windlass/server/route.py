@@ -97,6 +97,13 @@ class Route:
         return (self.path, *self.aliases)
 
     @property
+    def asks_who(self) -> bool:
+        """Whether it matters who asks: not for what is public, nor for a login, whatever is shown there."""
+        if self.permission is Permission.SESSION:
+            return self.method != "POST"
+        return self.permission is not Permission.PUBLIC
+
+    @property
     def changes(self) -> bool:
         """Whether it changes anything: GET never does."""
         return self.method != "GET"

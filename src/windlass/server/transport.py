@@ -26,7 +26,6 @@ SECURITY_HEADERS: Final[Headers] = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-    (b"referrer-policy", b"no-referrer"),
 )
 """With every answer of the API, which holds nothing a browser should keep, guess about or show in a frame."""
 
