@@ -38,7 +38,7 @@ BODIES: Final[Mapping[type[msgspec.Struct], Any]] = {
 STATES: Final = {"requeue": "cancelled"}
 """The state a job has to be in for a route to take effect; pending for all others."""
 
-NOBODY: Final = "nobody"
+NOBODY: Final = "an id of no operation"
 _parameter = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final
 
 from tests.server.security.callers import Caller
-from tests.server.security.cases import Case
+from tests.server.security.cases import NOBODY, Case
 from tests.server.security.world import Rules, Target
 from windlass.access.caller import Scope
 from windlass.model import ROOT_TENANT
@@ -62,12 +62,13 @@ def admitted(rules: Rules, case: Case, caller: Caller) -> Expected:
 
 
 def _session(case: Case, caller: Caller) -> Expected:
-    """A cookie that is no longer good is as none: who has one must be able to log in, and to lose it."""
-    bearer = "authorization" in caller.headers
-    if bearer and caller.known is False:
+    if case.route.name == "log_in":  # whatever else is shown; but not for a page of another site
+        foreign = {"origin", "sec-fetch-site"} & set(caller.headers)
+        return Expected.FORGED if caller.forged and foreign else Expected.DONE
+    if caller.known is False:
         return Expected.NOT_AUTHENTICATED
     match case.route.name:
-        case "log_in" | "log_out":
+        case "log_out":
             return Expected.FORGED if caller.forged else Expected.DONE
         case "who_am_i":
             return Expected.DONE if caller.known else Expected.NOT_AUTHENTICATED
@@ -78,7 +79,7 @@ def named(rules: Rules, case: Case, caller: Caller) -> Expected:
     """Whether what the request names is there for this caller."""
     if case.job is not None and not visible(rules, case.job, caller):
         return Expected.NO_JOB
-    if case.owner is not None and not (caller.name == case.owner or (caller.superuser and case.owner != "nobody")):
+    if case.owner is not None and not (caller.name == case.owner or (caller.superuser and case.owner != NOBODY)):
         return Expected.NO_OPERATION
     if case.key == "an id of no key":
         return Expected.NO_KEY

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
 import pytest
 
-from tests.server.security.callers import Caller, PublishedKey, published_key
+from tests.server.security.callers import Caller, PublishedKey
 from tests.server.security.cases import STATES, Case, cases
 from tests.server.security.client import Got
 from tests.server.security.oracle import Expected, expected
@@ -17,12 +16,6 @@ from windlass.server.route import Permission
 
 UNRECORDED = {Permission.ENQUEUE, Permission.PUBLIC}
 """What is no operator's action has no line in the audit log."""
-
-
-@pytest.fixture(scope="module")
-def published() -> Iterator[PublishedKey]:
-    with published_key() as key:
-        yield key
 
 
 @dataclass
