@@ -10,9 +10,11 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from windlass.app import DEFAULT_PAGE, LARGEST_OFFSET
 from windlass.errors import JobCancelled, JobFailed, ResultTimeout
+from windlass.filtering import parse
 from windlass.filters import MAX_SEARCH_LENGTH, JobFilters
 from windlass.job import Job
 from windlass.model import State
+from windlass.server.discretion import Discretion
 from windlass.server.problems import JOB_NOT_FOUND, WRONG_STATE, Problem, refused
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
@@ -70,6 +72,17 @@ class JobsFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             given["state"] = STATE_WORDS.get(given["state"].lower(), given["state"].lower())
         if given["tenant"] is not None and request.context is not None:
             raise wrong("tenant", "tenant can be chosen by superusers only; leave it out")
+        discretion = Discretion(
+            request.api.redaction, manages=request.manages, superuser=request.caller.superuser
+        )
+        if given["text"] is not None and (why := discretion.objection_to_text()) is not None:
+            raise wrong("text", why)
+        if given["where"] is not None:
+            asked = parse(
+                given["where"], now=request.app.clock.now(), uuids=request.app.settings.tenant_uuids
+            )
+            if (why := discretion.objection(asked.condition)) is not None:
+                raise wrong("where", why)
         chosen = {name: value for name, value in given.items() if value is not None}
         return cast("JobFilters", chosen)  # the app checks every value
 
