@@ -14,7 +14,8 @@ from tests.server.security.cases import cases
 from tests.server.security.oracle import Expected, expected
 from tests.server.security.world import Rules, World, world
 from windlass import SecurityContext, acting_as
-from windlass.model import JobError
+from windlass.model import ClaimRequest, JobError, Lane, Settlement
+from windlass.outcome import Failed
 from windlass.server.redaction import Redaction
 
 SECRET = "s3cr3t-hunter2"
@@ -38,10 +39,11 @@ PROBES = (
     "payload.password>a",
     f"payload.PassWord:{SECRET}",
     "payload.card.number~s3",
-    'payload."card"."number"~s3',
-    "payload.people.0.password~s3",
+    'payload["card"]["number"]~s3',
+    "payload.people[0].password~s3",
     "payload.password.inner:1",
-    "state:pending (topic:mail or payload.password~s3)",
+    "state:pending (topic:mail OR payload.password~s3)",
+    "-topic:mail OR payload.password<t OR state:failed",
     "-(-payload.password~s3)",
 )
 
@@ -52,30 +54,30 @@ async def _plant(made: World) -> str:
     return str(job.id)
 
 
-@pytest.mark.parametrize("name", [MANAGER, READER, TOPICAL, SUPER])
-@pytest.mark.parametrize("probe", PROBES)
-async def test_what_is_redacted_cannot_be_asked_for(name: str, probe: str, published: PublishedKey) -> None:
+async def test_what_is_redacted_cannot_be_asked_for(published: PublishedKey) -> None:
     """A filter on a hidden value is refused whoever asks, in lists and in previews: a yes or no is an answer."""
     async with world(Rules.SOME, published) as made:
         await _plant(made)
-        caller = made.caller(name)
-        got = await made.ask(caller, "GET", f"/api/jobs?where={quote(probe)}")
-        assert got.status == 422, got
-        preview = {"action": "cancel", "filter": {"where": probe}, "preview": True}
-        got = await made.ask(caller, "POST", "/api/jobs/bulk", body=preview)
-        assert got.status == (403 if name == READER else 422), got
+        for name, why in ((MANAGER, "redact"), (TOPICAL, "redact"), (SUPER, "redact"), (READER, "manage")):
+            caller = made.caller(name)
+            for probe in PROBES:
+                got = await made.ask(caller, "GET", f"/api/jobs?where={quote(probe)}")
+                assert got.status == 422 and why in got.json()["detail"], (name, probe, got)
+                preview = {"action": "cancel", "filter": {"where": probe}, "preview": True}
+                got = await made.ask(caller, "POST", "/api/jobs/bulk", body=preview)
+                assert got.status == (403 if name == READER else 422), (name, probe, got)
 
 
-@pytest.mark.parametrize("name", [MANAGER, READER, TOPICAL])
 async def test_payloads_are_not_searched_for_those_who_are_not_shown_all_of_them(
-    name: str, published: PublishedKey
+    published: PublishedKey,
 ) -> None:
     """A text search looks at hidden values, too; so it is for superusers, unless nothing is hidden."""
     async with world(Rules.SOME, published) as made:
         await _plant(made)
-        for query in ("text=s3", "where=text:s3", "where=s3cr3t"):
-            got = await made.ask(made.caller(name), "GET", f"/api/jobs?{query}")
-            assert got.status == 422, (query, got)
+        for query in ("text=s3", "where=text:s3", "where=s3cr3t", "where=-text:s3"):
+            for name in (MANAGER, READER, TOPICAL):
+                got = await made.ask(made.caller(name), "GET", f"/api/jobs?{query}")
+                assert got.status == 422, (query, got)
         got = await made.ask(made.caller(SUPER), "GET", "/api/jobs?text=s3cr3t")
         assert got.json()["total"] == 1
 
@@ -136,10 +138,10 @@ async def test_secrets_are_in_no_answer_and_in_no_log(
                 got = await made.ask(caller, case.route.method, target, body=case.body)
                 told.append((f"{case} for {caller.name}", got.body))
         told += [
-            ("a wrong payload", await _body(made, {"task": "mail", "payload": {"password": [SECRET]}})),
+            ("a wrong payload", await _body(made, {"task": "mail", "payload": {"to": 1, "password": SECRET}})),
             ("an unknown task", await _body(made, {"task": "nope", "payload": {"password": SECRET}})),
             ("an unknown field", await _body(made, {"task": "mail", "payload": HIDDEN, "state": "failed"})),
-            ("no JSON", (await made.ask(made.caller(SUPER), "POST", "/api/jobs/enqueue", raw=b'{"a":"' + SECRET.encode())).body),
+            ("no JSON", await _body(made, None, b'{"task": "mail", "payload": "' + SECRET.encode())),
             ("a wrong login", await _login(made, {"name": "root", "password": [SECRET]})),
             ("a failed login", await _login(made, {"name": "root", "password": SECRET})),
         ]
@@ -157,9 +159,9 @@ async def test_secrets_are_in_no_answer_and_in_no_log(
     assert not [secret for secret in secrets if secret in logged]
 
 
-async def _body(made: World, body: Any) -> bytes:
-    got = await made.ask(made.caller(SUPER), "POST", "/api/jobs/enqueue", body=body)
-    assert got.status == 422, got
+async def _body(made: World, body: Any, raw: bytes | None = None) -> bytes:
+    got = await made.ask(made.caller(SUPER), "POST", "/api/jobs/enqueue", body=body, raw=raw)
+    assert got.status in {400, 422}, got
     return got.body
 
 
@@ -212,9 +214,6 @@ async def test_what_a_job_failed_of_is_shown_without_its_traceback_to_readers(pu
 
 
 async def _fail(made: World, error: JobError) -> None:
-    from windlass.model import ClaimRequest, Lane, Settlement
-    from windlass.outcome import Failed
-
     store = made.app.store
     claim = await store.claim(ClaimRequest("w", (Lane("mail", "mail"),), 100, 60.0))
     await store.settle([Settlement(job.lease, Failed(error)) for job in claim.jobs])
