@@ -37,6 +37,7 @@ SOURCES = (
     Source("job", "Job", parameters=("R",), fields=True),
     Source("task", "Task", parameters=("P", "R")),
     Source("task", "BoundTask", parameters=("P", "R")),
+    Source("questions", "Questions"),
     # The twin of the app opens and closes the thread behind it instead; AppTwin does that.
     Source("app", "Windlass", base="AppTwin", skip=frozenset({"open", "close"})),
 )
@@ -90,6 +91,11 @@ def make_method(source: Source, node: ast.AsyncFunctionDef | ast.FunctionDef) ->
     decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
     docstring = ast.get_docstring(node, clean=False)
     returns = ast.unparse(node.returns) if node.returns else "None"
+    if decorators == ["property"] and returns in TWINS:
+        answer = f"return {wrapped(returns, f'self._inner.{node.name}')}"
+        return "    @property\n" + make_function(
+            f"{node.name}(self) -> {blocking(returns)}", docstring, answer
+        )
     if decorators == ["property"]:
         return make_field(node.name, returns, docstring) if source.fields else ""
     if decorators:

@@ -13,16 +13,16 @@ import windlass
 PACKAGE = Path(windlass.__file__).parent
 
 FOUNDATIONS = {
-    "__about__", "carried", "clock", "conditions", "errors", "ids", "model", "names", "outcome", "payload",
-    "retry", "security", "timeline", "urls",
+    "__about__", "carried", "clock", "conditions", "errors", "findings", "fingerprints", "ids", "model",
+    "names", "narrowing", "outcome", "payload", "retry", "security", "timeline", "urls", "wording",
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.protocol"}
 HALL = {
-    "access", "annotations", "app", "background", "benchmark", "blocking", "blocking_twins", "callbacks",
-    "calls", "connections", "context", "enqueueing", "filters", "fleet", "isolation", "job", "lane",
-    "lane_thread", "managing", "mismatch", "options", "orders", "registry", "results", "returns",
-    "settings", "shapes", "signature", "steps", "succession", "transaction", "task", "verification",
-    "watching",
+    "access", "annotations", "answers", "app", "background", "benchmark", "blocking", "blocking_twins", "bulk",
+    "callbacks", "calls", "connections", "context", "enqueueing", "filtering", "filters", "fleet", "isolation",
+    "job", "lane", "lane_thread", "managing", "mismatch", "options", "orders", "questions", "registry",
+    "results", "returns", "settings", "shapes", "signature", "steps", "stuck", "succession", "transaction",
+    "task", "verification", "visibility", "watching",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}

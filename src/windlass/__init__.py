@@ -10,6 +10,7 @@ from windlass.errors import (
     Directive,
     Fail,
     HandlerNotFound,
+    InvalidFilter,
     InvalidInput,
     InvalidPayload,
     JobCancelled,
@@ -17,6 +18,7 @@ from windlass.errors import (
     JobNotFound,
     LeaseLost,
     LimitExceeded,
+    NotAuthenticated,
     NotOpen,
     NotPermitted,
     ResultTimeout,
@@ -26,12 +28,14 @@ from windlass.errors import (
     StoreError,
     StoreUnavailable,
     TaskError,
+    TooManyAttempts,
     TransactionTimeout,
     UsedAfterFork,
     WindlassError,
     WorkerStuck,
     WrongState,
 )
+from windlass.findings import TaskActivity, TaskStats
 from windlass.fleet import WorkerInfo
 from windlass.job import Attempt, Job, JobPage, Step
 from windlass.lane import LaneStats
@@ -60,6 +64,7 @@ __all__ = [
     "Fail",
     "HandlerNotFound",
     "Happening",
+    "InvalidFilter",
     "InvalidInput",
     "InvalidPayload",
     "Job",
@@ -71,6 +76,7 @@ __all__ = [
     "LaneStats",
     "LeaseLost",
     "LimitExceeded",
+    "NotAuthenticated",
     "NotOpen",
     "NotPermitted",
     "Progress",
@@ -87,8 +93,11 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "Task",
+    "TaskActivity",
     "TaskError",
+    "TaskStats",
     "TimelineEntry",
+    "TooManyAttempts",
     "TopicStats",
     "Transaction",
     "TransactionTimeout",

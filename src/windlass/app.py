@@ -28,6 +28,7 @@ from windlass.errors import (
     ResultTimeout,
 )
 from windlass.filters import JobFilters, check_filter
+from windlass.findings import TaskStats
 from windlass.fleet import WorkerInfo, worker_info
 from windlass.job import Job, JobPage
 from windlass.lane import Lane
@@ -41,6 +42,7 @@ from windlass.options import (
     check_seconds,
     make_template,
 )
+from windlass.questions import Questions
 from windlass.registry import Registry
 from windlass.security import context_in_force, row_filter, system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
@@ -413,6 +415,20 @@ class Windlass:
         on behalf of whoever asked, and now and then without a hint.
         """
         return self.store.wakeups(topics=None, finished=True)
+
+    async def task_stats(
+        self, window: float | timedelta = 3600, *, tenant: str | None = None
+    ) -> list[TaskStats]:
+        """Counts as of now and throughput over the last ``window`` seconds, six hours at most, by topic and
+        task; of a tenant counts only.
+        """
+        seconds = check_seconds("window", window, 1)
+        return await visibility.lanes(self.store, min(seconds, 366 * DAY), self._tenant(tenant))
+
+    @property
+    def questions(self) -> Questions:
+        """The six questions of an operator: what is outstanding, what failed, what is stuck, …"""
+        return Questions(self)
 
     # -- managing ---------------------------------------------------------------------------------------
 

@@ -7,13 +7,16 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 from uuid import UUID
 
+from windlass.answers import Duplicates, FailedJobs, JobDurations, LastHour, Outstanding, StuckJobs
 from windlass.app import DEFAULT_PAGE, Windlass
 from windlass.blocking import AppTwin, Twin
 from windlass.filters import JobFilters
+from windlass.findings import TaskStats
 from windlass.fleet import WorkerInfo
 from windlass.job import Attempt, Job, JobPage, Step
 from windlass.model import Count, JobError, JobRecord, Progress, State, Stats, TopicStats
 from windlass.options import EnqueueOptions, WorkerOptions
+from windlass.questions import HOUR, Questions
 from windlass.task import BoundTask, Task
 from windlass.timeline import TimelineEntry
 
@@ -259,6 +262,48 @@ class BlockingBoundTask(Twin[BoundTask[P, R]], Generic[P, R]):
         return BlockingBoundTask(self._inner.options(**options), self._portal)
 
 
+class BlockingQuestions(Twin[Questions]):
+    """Blocking twin of :class:`~windlass.questions.Questions`."""
+
+    def outstanding(self, *, tenant: str | None = None) -> Outstanding:
+        """What is outstanding: jobs that are due, delayed or running, by task and topic."""
+        return self._portal.run(self._inner.outstanding, tenant=tenant)
+
+    def failed(
+        self, *, window: float | timedelta = HOUR, limit: int = 50, **filters: Unpack[JobFilters]
+    ) -> FailedJobs:
+        """What failed and why: failed jobs that match, grouped by task and error, the largest groups first.
+
+        The newest 10,000 are looked at; the trend of each group is that of the last ``window`` seconds.
+        """
+        return self._portal.run(self._inner.failed, window=window, limit=limit, **filters)
+
+    def stuck(self, *, tenant: str | None = None) -> StuckJobs:
+        """What is stuck: running jobs that should have ended, due jobs nobody takes, workers in trouble."""
+        return self._portal.run(self._inner.stuck, tenant=tenant)
+
+    def durations(self, *, tenant: str | None = None) -> JobDurations:
+        """How long jobs take: their handlers, and how long they had waited before, by task and topic.
+
+        Of the newest 10,000 completed jobs; of all together, of what ran in the last hour.
+        """
+        return self._portal.run(self._inner.durations, tenant=tenant)
+
+    def duplicates(self, *, limit: int = 50, tenant: str | None = None) -> Duplicates:
+        """Whether there are duplicates: jobs that share a key, and pending ones that share a payload.
+
+        The newest 10,000 of each are looked at, and payloads of up to 1,000 bytes.
+        """
+        return self._portal.run(self._inner.duplicates, limit=limit, tenant=tenant)
+
+    def last_hour(self, *, tenant: str | None = None) -> LastHour:
+        """What ran in the last hour: how many jobs came in and ended, minute by minute, and by lane.
+
+        Of a tenant no minutes are kept: its jobs that were enqueued in the last hour are counted.
+        """
+        return self._portal.run(self._inner.last_hour, tenant=tenant)
+
+
 class BlockingWindlass(AppTwin[Windlass]):
     """Blocking twin of :class:`~windlass.app.Windlass`."""
 
@@ -310,6 +355,17 @@ class BlockingWindlass(AppTwin[Windlass]):
     def stats(self, window: float | timedelta = 3600, *, tenant: str | None = None) -> Stats:
         """Counts as of now; times and throughput over the last ``window`` seconds."""
         return self._portal.run(self._inner.stats, window, tenant=tenant)
+
+    def task_stats(self, window: float | timedelta = 3600, *, tenant: str | None = None) -> list[TaskStats]:
+        """Counts as of now and throughput over the last ``window`` seconds, six hours at most, by topic and
+        task; of a tenant counts only.
+        """
+        return self._portal.run(self._inner.task_stats, window, tenant=tenant)
+
+    @property
+    def questions(self) -> BlockingQuestions:
+        """The six questions of an operator: what is outstanding, what failed, what is stuck, …"""
+        return BlockingQuestions(self._inner.questions, self._portal)
 
     def requeue(self, job_id: UUID | str) -> None:
         """Run a failed or cancelled job again, from its first attempt."""

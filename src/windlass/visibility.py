@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from windlass.conditions import ALWAYS, Compare, Field, InState, holds, leaves
+from windlass.conditions import ALWAYS, Compare, Field, InState, any_of, holds, leaves
+from windlass.findings import TaskStats
 from windlass.model import Distribution, JobFilter, JobRecord, Shown, State, Stats, TopicStats
 from windlass.narrowing import narrowed
 from windlass.security import row_filter
@@ -33,7 +34,7 @@ async def in_view(store: Store, record: JobRecord) -> bool:
 async def topics(store: Store, tenant: str | None) -> list[TopicStats]:
     """The topics with jobs in view."""
     listed = await store.topics(tenant=tenant)
-    where = _narrowed(tenant)
+    where = left_of(tenant)
     if where is None:
         return listed
     if _of_topics(where):
@@ -44,7 +45,7 @@ async def topics(store: Store, tenant: str | None) -> list[TopicStats]:
 async def stats(store: Store, window_seconds: float, tenant: str | None) -> Stats:
     """The state of the queue, as far as it is in view."""
     told = await store.stats(window_seconds=window_seconds, tenant=tenant)
-    where = _narrowed(tenant)
+    where = left_of(tenant)
     if where is None:
         return told
     kept, exact = tuple(topic for topic in told.topics if _has(where, topic.topic)), True
@@ -66,7 +67,27 @@ async def stats(store: Store, window_seconds: float, tenant: str | None) -> Stat
     )
 
 
-def _narrowed(tenant: str | None) -> JobFilter | None:
+async def lanes(store: Store, window_seconds: float, tenant: str | None) -> list[TaskStats]:
+    """The lanes; where some of the jobs are in view only, those of unfinished ones, and nothing of others."""
+    seen = left_of(tenant)
+    if seen is None:
+        return await store.lanes(window_seconds=window_seconds, tenant=tenant)
+    where = narrowed(seen, any_of(InState(State.PENDING), InState(State.RUNNING)))
+    page, now = await store.list_jobs(where, limit=COUNT_LIMIT), await store.now()
+    found: dict[tuple[str, str], TaskStats] = {}
+    for job in page.items:
+        lane = found.get((job.topic, job.task)) or TaskStats(job.topic, job.task)
+        pending = job.state is State.PENDING
+        found[job.topic, job.task] = replace(
+            lane,
+            pending=lane.pending + pending,
+            due=lane.due + (pending and not job.blocked and job.run_at <= now),
+            running=lane.running + (not pending),
+        )
+    return [found[name] for name in sorted(found)]
+
+
+def left_of(tenant: str | None) -> JobFilter | None:
     """What the row filter leaves of a tenant's jobs; None when it leaves all."""
     only, all_of_them = row_filter(), JobFilter(tenant=tenant)
     where = all_of_them if only is None else narrowed(all_of_them, only)

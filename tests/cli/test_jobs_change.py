@@ -56,6 +56,20 @@ def test_ids_are_changed_one_by_one(run: Run, project: Project, failed: list[str
     assert states() == {"pending": 2}
 
 
+def test_bulk_actions_take_the_filter_language(
+    run: Run, project: Project, failed: list[str], states: States
+) -> None:
+    """What matches is counted, asked about and changed, whatever its states are."""
+    url = ("--url", project.url)
+    answer = run("jobs", "requeue", "--where", "error:nobody -topic:mail", "--yes", *url)
+    assert answer.out == "requeued 3 jobs\n"
+    assert (
+        run("jobs", "cancel", "--where", "topic:mail state:failed", "--yes", *url).out == "cancelled 0 jobs\n"
+    )
+    assert run("jobs", "delete", "--where", "payload.user_id:nobody", *url).code == 2, "nobody was asked"
+    assert states() == {"pending": 4}
+
+
 def test_one_that_cannot_be_changed_does_not_spoil_the_others(
     run: Run, project: Project, failed: list[str], states: States
 ) -> None:

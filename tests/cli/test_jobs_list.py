@@ -59,6 +59,11 @@ def listed(run: Run, project: Project) -> Run:
         (["--text", "needle"], ["foreign"]),
         (["--text", "nobody lives"], ["failed"]),
         (["--topic", "send_digest", "--state", "completed"], ["done"]),
+        (["state:failed OR topic:mail"], ["foreign", "failed"]),
+        (["--where", "payload.user_id:42 tenant:acme"], ["done"]),
+        (["payload.user_id:42", "OR", "to"], ["foreign", "done"]),
+        (["--state", "pending", "NOT topic:mail"], ["delayed"]),
+        (["error:nobody", "age<1h"], ["failed"]),
         (["--limit", "2"], ["foreign", "delayed"]),
         (["--limit", "1", "--offset", "2"], ["failed"]),
     ],
@@ -69,6 +74,17 @@ def test_filters_select(jobs: dict[str, str], listed: Run, filters: list[str], e
     answer = listed(*filters, "--quiet")
     assert answer.code == 0, answer.errors
     assert answer.lines == [jobs[name] for name in expected]
+
+
+def test_a_filter_that_cannot_be_read_is_pointed_at(jobs: dict[str, str], listed: Run) -> None:
+    """The reason on one line, then the text with carets under what is meant."""
+    answer = listed("topic:mail state:faild")
+    assert answer.code == 2
+    reason, text, carets = answer.errors.splitlines()
+    assert "did you mean failed?" in reason
+    assert text[carets.index("^") :] == "faild"
+    assert carets.count("^") == len("faild")
+    assert "given twice" in listed("state:failed", "--where", "state:failed").errors
 
 
 def test_pages_are_continued_by_cursor(jobs: dict[str, str], listed: Run) -> None:

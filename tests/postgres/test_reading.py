@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from windlass.conditions import AllOf, AnyOf, Compare, ComparePayload, Comparison, Field, HoldsText
 from windlass.ids import new_id
 from windlass.model import (
     BodyFormat,
@@ -148,12 +149,21 @@ async def _ids(store: Store, where: JobFilter, limit: int = 1000) -> list[UUID]:
         cursor = page.cursor
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        JobFilter(text="needle"),
+        JobFilter(condition=Compare(Field.USER_ID, Comparison.EQUAL, "needle")),
+        JobFilter(condition=ComparePayload((), Comparison.EQUAL, "needle")),
+    ],
+    ids=["text", "column", "payload"],
+)
 async def test_a_search_that_runs_out_of_time_says_how_far_it_came(
-    store: PostgresStore, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+    store: PostgresStore, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, where: JobFilter
 ) -> None:
     """The cursor goes on from there, until everything has been looked into."""
     monkeypatch.setattr(searching, "SEARCH_SECONDS", 0.0)
-    [oldest] = await put_many(store, 1, payload=b'"needle"')
+    [oldest] = await put_many(store, 1, payload=b'"needle"', user_id="needle")
     created_at = []
     for _ in range(3):
         clock.advance(1)
@@ -162,13 +172,58 @@ async def test_a_search_that_runs_out_of_time_says_how_far_it_came(
     pages = []
     cursor = None
     for _ in range(4):
-        pages.append(await store.list_jobs(JobFilter(text="needle"), limit=10, cursor=cursor))
+        pages.append(await store.list_jobs(where, limit=10, cursor=cursor))
         cursor = pages[-1].cursor
     assert [page.searched_back_to for page in pages] == [*reversed(created_at), None]
     assert [page.partial for page in pages] == [True, True, True, False]
     assert [[item.id for item in page.items] for page in pages] == [[], [], [], [oldest]]
-    count = await store.count(JobFilter(text="needle"))
+    count = await store.count(where)
     assert (count.total, count.exact) == (0, False)
+
+
+async def test_payloads_come_in_portions_and_time_is_looked_at_between_them(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large they are, a few megabytes are here at once; a search stops in the middle of a batch."""
+    job_ids = await put_many(store, 10, payload=b'"' + b"x" * 20_000 + b'"')
+    await put(store, payload=b"1")
+    monkeypatch.setattr(searching, "MOST_BYTES", 50_000)
+    fetched: list[int] = []
+    decide = searching.Search._decide
+
+    async def counted(self: searching.Search, jobs: dict[int, Any]) -> list[int]:
+        fetched.append(sum(closer.size for closer in jobs.values()))
+        return await decide(self, jobs)
+
+    monkeypatch.setattr(searching.Search, "_decide", counted)
+    where = JobFilter(condition=ComparePayload((), Comparison.CONTAINS, "xx"))
+    page = await store.list_jobs(where, limit=20)
+    assert [item.id for item in page.items] == job_ids[::-1]
+    assert len(fetched) == 5
+    assert max(fetched) <= 50_000
+    monkeypatch.setattr(searching, "SEARCH_SECONDS", 0.0)
+    found, cursor = [], None
+    for _ in range(20):
+        page = await store.list_jobs(where, limit=20, cursor=cursor)
+        assert len(page.items) <= 3
+        found += [item.id for item in page.items]
+        if (cursor := page.cursor) is None:
+            break
+    assert found == job_ids[::-1]
+
+
+async def test_statements_of_conditions_are_not_kept(store: PostgresStore) -> None:
+    """There are as many as callers think of; a server that runs for months must not remember them."""
+    await store.list_jobs(JobFilter(condition=Compare(Field.PRIORITY, Comparison.EQUAL, 1)), limit=1)
+    kept = len(store._database._qualified)
+    for number in range(5):
+        parts = (Compare(Field.PRIORITY, Comparison.EQUAL, number),) * (number + 1)
+        where = JobFilter(
+            condition=AllOf((AnyOf(parts), HoldsText("x"), ComparePayload((), Comparison.EQUAL, 1)))
+        )
+        await store.list_jobs(where, limit=1)
+        await store.count(where)
+    assert len(store._database._qualified) == kept
 
 
 async def test_searches_look_into_bodies_wherever_they_are_kept(store: PostgresStore) -> None:

@@ -63,6 +63,8 @@ ANEW = "windlass migrate --rls"
             ANEW,
         ),
         ("GRANT TRUNCATE ON jobs TO windlass_api", "may truncate or put triggers on jobs", "REVOKE TRUNCATE"),
+        ("GRANT SELECT ON documents TO windlass_api", "but has rights on", "REVOKE ALL ON"),
+        ("GRANT UPDATE (body) ON documents TO PUBLIC", "where keys, users and secrets are", "REVOKE ALL ON"),
         ("GRANT TRIGGER ON jobs TO PUBLIC", "may truncate or put triggers on jobs", "REVOKE TRUNCATE"),
     ],
 )

@@ -70,7 +70,9 @@ async def test_the_example_requests_work_as_written(ask: Asking) -> None:
 
 async def test_the_service_design_s_paths_and_names_work(ask: Asking, shop: httpx2.AsyncClient) -> None:
     """``/jobs``, ``handler_id`` and ``status`` mean what they meant there."""
-    made = (await shop.post("/api/jobs/enqueue", json={"task": "mail_digest", "payload": {"userId": "1"}})).json()
+    made = (
+        await shop.post("/api/jobs/enqueue", json={"task": "mail_digest", "payload": {"userId": "1"}})
+    ).json()
     listed = await shop.get(
         "/jobs",
         params={

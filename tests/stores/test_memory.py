@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from windlass.conditions import Compare, Comparison, Field
 from windlass.errors import ConfigurationError, NotOpen
 from windlass.model import JobFilter, Settlement, State
 from windlass.outcome import Completed
@@ -121,13 +122,17 @@ class TickingClock(FrozenClock):
         return self.ticks
 
 
-async def test_a_text_search_gives_up_after_its_time_and_can_be_continued() -> None:
+@pytest.mark.parametrize(
+    "where",
+    [JobFilter(text="needle"), JobFilter(condition=Compare(Field.USER_ID, Comparison.EQUAL, "needle"))],
+    ids=["text", "condition"],
+)
+async def test_a_search_gives_up_after_its_time_and_can_be_continued(where: JobFilter) -> None:
     """A partial page says how far back it searched, and its cursor goes on from there."""
     store = MemoryStore(clock=TickingClock())
     await store.open()
-    needle = await put(store, payload=b'"needle"')
+    needle = await put(store, payload=b'"needle"', user_id="needle")
     await put_many(store, 3000)
-    where = JobFilter(text="needle")
     page = await store.list_jobs(where, limit=10)
     assert (page.items, page.partial) == ((), True)
     assert page.searched_back_to is not None

@@ -7,8 +7,9 @@ job is the n-th of its tenant, and of numbers, which are the store's and not the
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -296,6 +297,27 @@ def topics(_pair: Pair, _tenant: Tenant, _other: Tenant) -> Verb:
     return lambda app, _: app.topics()
 
 
+def questions(pair: Pair, _tenant: Tenant, _other: Tenant) -> Verb:
+    question = pair.dice.choice(["outstanding", "failed", "stuck", "durations", "duplicates", "last_hour"])
+
+    async def ask(app: Windlass, _side: Side) -> str:
+        return _without_ids(asdict(await getattr(app.questions, question)()))
+
+    return ask
+
+
+def task_stats(_pair: Pair, _tenant: Tenant, _other: Tenant) -> Verb:
+    async def ask(app: Windlass, _side: Side) -> str:
+        return repr(await app.task_stats())
+
+    return ask
+
+
+def _without_ids(value: Any) -> str:
+    """As a text: the ids of two stores differ, everything else must not."""
+    return re.sub(r"UUID\('[0-9a-f-]+'\)", "<id>", repr(value))
+
+
 def act_on_everybody(pair: Pair, _tenant: Tenant, _other: Tenant) -> Verb:
     acts: list[Verb] = [
         lambda app, _: app.pause("mail"),
@@ -326,5 +348,7 @@ _OPERATIONS: dict[Callable[[Pair, Tenant, Tenant], Verb], int] = {
     act_on_all: 3,
     stats: 5,
     topics: 4,
+    questions: 8,
+    task_stats: 3,
     act_on_everybody: 3,
 }

@@ -37,6 +37,7 @@ UNSEEN = {
     "sqlite/scoping.py:find#1": WHERE_TO_LOOK,
     "sqlite/remove.sql:remove_key#1": BESIDE_AN_ID,
     "sqlite/settle.sql:release_key#1": BESIDE_AN_ID,
+    "postgres/answer.sql:newest#1": "of the jobs of one key at most one is unfinished, and one is no group",
     "sqlite/stats.sql:blocked#1": NO_BLOCKED_JOBS,
     "postgres/database.py:Database.fetch_for_each#0": "names the tenant to policies; tests of those see it",
     "postgres/security.sql:policies_complete#1": OVER_ALL,

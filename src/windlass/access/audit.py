@@ -103,18 +103,22 @@ def _encode(line: AuditLine) -> bytes:
             f"details of {line.action} have {len(details):,} bytes; the limit is {MAX_DETAIL_BYTES:,}: "
             "say how many and which filter, not all of it"
         )
-    address = line.address and line.address[:MAX_WORDS]
     return msgspec.json.encode(
         _Body(
             line.action,
-            line.actor[:MAX_WORDS],
+            _cut(line.actor),
             line.kind,
-            line.target[:MAX_WORDS],
+            _cut(line.target),
             line.tenant,
             dict(line.details),
-            address,
+            None if line.address is None else _cut(line.address),
         )
     )
+
+
+def _cut(text: str) -> str:
+    """What strangers say of themselves, in a form that can be kept."""
+    return text[:MAX_WORDS].encode("utf-8", "replace").decode()
 
 
 def _decode(document: Document) -> AuditLine:

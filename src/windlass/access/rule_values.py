@@ -83,7 +83,7 @@ def moment(value: Any) -> int | None:
 
 def whole(comparison: Comparison, value: float) -> int | bool:
     """A bound for whole numbers of 64 bits that means the same; True or False where all or none are in it."""
-    if math.isnan(value):
+    if value != value:  # noqa: PLR0124 - not a number; math.isnan fails for integers beyond floats
         return False
     if not -LARGEST <= value <= LARGEST:
         if comparison in (Comparison.LESS, Comparison.AT_MOST):

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from windlass.errors import ConfigurationError, InvalidInput, WindlassError
+from windlass.errors import ConfigurationError, InvalidFilter, InvalidInput, WindlassError
 
 FINE: Final = 0
 FAILED: Final = 1
@@ -47,6 +47,15 @@ def say(message: str) -> None:
     """One red line on stderr."""
     click.secho("error: ", fg="red", bold=True, nl=False, err=True)
     click.secho(_one_line(message), fg="red", err=True)
+
+
+def say_error(error: WindlassError) -> None:
+    """An error of Windlass; under a filter that cannot be read, carets point at the character."""
+    if isinstance(error, InvalidFilter):
+        say(error.reason)
+        click.echo(error.pointer, err=True)
+    else:
+        say(str(error))
 
 
 def warn(message: str) -> None:

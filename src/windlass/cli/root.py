@@ -103,7 +103,7 @@ class Root(click.Group):
         try:
             return super().invoke(ctx)
         except WindlassError as error:
-            failures.say(str(error))
+            failures.say_error(error)
             for note in getattr(error, "__notes__", ()):
                 failures.warn(note)
             failures.maybe_say_traceback(ctx, error)

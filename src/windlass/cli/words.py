@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from windlass import wording
 from windlass.clock import MICROSECONDS, to_datetime
 from windlass.filtering.times import DURATION, UNITS
 from windlass.model import FOREVER
@@ -16,25 +17,8 @@ if TYPE_CHECKING:
 else:
     ParamType = click.ParamType  # no generic in older releases of click
 
-
-def duration(seconds: float | None) -> str:
-    """``12 ms``, ``1.5 s``, ``3m 20s``, ``5h 2m``, ``4d 3h``; a dash for nothing."""
-    if seconds is None:
-        return "-"
-    if seconds < 0.001:
-        return "<1 ms" if seconds > 0 else "0 ms"
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    for size, unit, smaller, small in ((86_400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
-        if whole >= size:
-            rest = whole % size // smaller
-            return f"{whole // size}{unit} {rest}{small}" if rest else f"{whole // size}{unit}"
-    return f"{whole} s"
+duration: Final = wording.duration
+plural: Final = wording.plural
 
 
 def latency(seconds: float | None) -> str:
@@ -87,11 +71,6 @@ def pause_end(paused_until: int | None, now: int) -> str:
 def jobs(number: int) -> str:
     """``1 job``, ``2,000 jobs``."""
     return plural(number, "job")
-
-
-def plural(number: int, one: str, many: str = "") -> str:
-    """A number with its noun: ``1 retry``, ``2 retries``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 class Duration(ParamType):

@@ -51,8 +51,8 @@ _whole = re.compile(r"[+-]?\d{1,400}", re.ASCII)
 STATES: Final[dict[str, State | Shown]] = {
     **{str(state): state for state in (*State, *Shown)},
     **dict.fromkeys(("queued", "enqueued", "ready", "available"), State.PENDING),
-    **dict.fromkeys(("processing", "in_progress", "executing", "active", "reserved"), State.RUNNING),
-    **dict.fromkeys(("succeeded", "success", "done"), State.COMPLETED),
+    **dict.fromkeys(("processing", "in_progress", "executing", "reserved"), State.RUNNING),
+    **dict.fromkeys(("succeeded", "done"), State.COMPLETED),
     **dict.fromkeys(("dead", "deadlettered", "dead_lettered", "buried", "discarded"), State.FAILED),
     **dict.fromkeys(("canceled", "aborted", "expired"), State.CANCELLED),
     "scheduled": Shown.DELAYED,

@@ -15,6 +15,16 @@ NEWEST: Final = (2**63 - 1, "")
 """Where a list begins: above every document."""
 
 
+def could_be(kind: str, document_id: str) -> bool:
+    """Whether there could be such a document. Who asks for others may ask anything; databases could not."""
+    try:
+        check_text("kind of a document", kind, MAX_DOCUMENT_NAME)
+        check_text("id of a document", document_id, MAX_DOCUMENT_NAME)
+    except InvalidInput:
+        return False
+    return True
+
+
 def check_documents(documents: Sequence[NewDocument]) -> None:
     """Refuse what not every store could keep, before anything is written."""
     check_batch("documents", len(documents), MAX_BATCH)

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 from uuid import UUID
 
+from windlass.findings import Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -65,6 +66,21 @@ MAX_STEPS = 1000
 """Most steps of a job. Counted by whoever runs it: nobody else can add one while the lease holds."""
 MINUTES_KEPT_SECONDS = 48 * 3600.0
 """How far back the minute series and the durations of ``stats`` go."""
+LANE_MINUTES_KEPT_SECONDS = 6 * 3600.0
+"""How far back the minutes of each lane go. A thousand busy lanes are 360,000 rows in that time, as much as a
+queue should carry for its charts; the series of all lanes together goes back further."""
+MAX_LANES = 1000
+"""Most lanes that are told of: the busiest, then those with the most unfinished jobs."""
+MAX_LANE_SERIES = 50
+"""Of so many of the busiest lanes the minutes are told one by one."""
+MAX_LOOKED_AT = 10_000
+"""Jobs that ``durations``, ``failures`` and ``repeats`` look at, the newest."""
+MAX_GROUPS = 1000
+"""Most groups that ``failures`` and ``repeats`` tell of."""
+TREND_PARTS = 12
+"""Into so many parts the window of ``failures`` is divided."""
+COMPARED_PAYLOAD_BYTES = 1000
+"""Longer payloads are not compared with each other: to look for repeats must not mean to read gigabytes."""
 WORKERS_KEPT_SECONDS = 24 * 3600.0
 """How long a worker that vanished stays listed: somebody should be able to see that it did."""
 MAX_WORKERS = 1000
@@ -334,6 +350,39 @@ class Store(Protocol):
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
         """Counts, times and series; cheap at a million rows."""
+
+    # -- answering --------------------------------------------------------------------------------------
+
+    async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[TaskStats]:
+        """The lanes that have jobs or had something happen in the window, by topic and task.
+
+        At most ``MAX_LANES``, with the series of ``MAX_LANE_SERIES``. Minutes go back
+        ``LANE_MINUTES_KEPT_SECONDS`` and are of all tenants: a tenant is told counts of its own jobs only.
+        ``due`` counts at most ``MAX_LOOKED_AT`` jobs that were delayed and that nobody has promoted yet.
+        """
+
+    async def durations(self, *, tenant: str | None = None) -> list[LaneDurations]:
+        """How long the newest ``MAX_LOOKED_AT`` completed jobs took, by topic and task.
+
+        Of a tenant other than root those among its newest ``MAX_LOOKED_AT`` jobs that completed.
+        """
+
+    async def failures(self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS) -> Failures:
+        """The newest ``MAX_LOOKED_AT`` failed jobs that match, grouped by lane and error, the largest groups
+        first. ``where.state`` does not matter. The trend is of the last ``window_seconds``.
+        """
+
+    async def repeats(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> Repeats:
+        """Jobs that look like another: of the newest ``MAX_LOOKED_AT`` those that share tenant, task (or
+        topic of jobs without one) and key, and of as many pending ones those that share tenant, lane and
+        payload.
+
+        Payloads of more than ``COMPARED_PAYLOAD_BYTES`` are not compared. Of a tenant other than root the
+        pending ones among its newest ``MAX_LOOKED_AT`` jobs are looked at.
+        """
+
+    async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
+        """Running jobs without bodies, those claimed longest ago first."""
 
     # -- hints ------------------------------------------------------------------------------------------
 

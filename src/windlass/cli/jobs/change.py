@@ -78,6 +78,7 @@ def _verb_options(command: Callable[..., Any]) -> Callable[..., Any]:
     epilog=examples(
         "windlass jobs requeue 0199a8f2-7c11-7abc-8def-0123456789ab",
         "windlass jobs requeue --state failed --topic mail",
+        "windlass jobs requeue --where 'error:\"timed out\" age<1d'",
     )
 )
 @_verb_options

@@ -43,6 +43,11 @@ _OPTIONS: Final = (
         metavar="TEXT",
         help="Only jobs with this text in their payload or in an error; searches newest first for a second.",
     ),
+    click.option(
+        "--where",
+        metavar="FILTER",
+        help="Only jobs that match this: 'state:failed payload.user_id:42 age>1h'; see the filter language.",
+    ),
 )
 
 

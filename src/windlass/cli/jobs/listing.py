@@ -35,10 +35,12 @@ WIDE = 110
     "list",
     epilog=examples(
         "windlass jobs list --state failed --topic mail",
+        "windlass jobs list 'state:failed payload.user_id:42 age>1h'",
         "windlass jobs list --created-after 2h --json",
         "windlass jobs list --state failed -q | xargs windlass jobs requeue",
     ),
 )
+@click.argument("terms", metavar="[FILTER]...", nargs=-1)
 @filter_options
 @click.option(
     "--limit",
@@ -56,6 +58,7 @@ WIDE = 110
 @target_options
 def list_jobs(
     target: Target,
+    terms: tuple[str, ...],
     filters: JobFilters,
     limit: int,
     cursor: int | None,
@@ -63,7 +66,11 @@ def list_jobs(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """List jobs, newest first."""
+    """List jobs, newest first, all or those that match a filter: 'state:failed topic:mail age>1h'."""
+    if terms and "where" in filters:
+        raise click.UsageError("the filter is given twice; say it in one way", click.get_current_context())
+    if terms:
+        filters = {**filters, "where": " ".join(terms)}
 
     async def look(app: Windlass) -> tuple[JobPage[Job[Any]], int]:
         return await app.jobs(limit=limit, offset=offset, cursor=cursor, **filters), app.clock.now()

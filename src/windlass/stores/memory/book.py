@@ -114,13 +114,17 @@ class Book:
         else:
             self.finished.put(job, prune_at)
         tally = self.metrics.at(now)
+        lane = tally.lane(job.topic, job.task)
         match state:
             case State.COMPLETED:
                 tally.completed += 1
+                lane.completed += 1
             case State.FAILED:
                 tally.failed += 1
+                lane.failed += 1
             case _:
                 tally.cancelled += 1
+                lane.cancelled += 1
         self.some_ended = True
 
     def remove(self, job: Job) -> None:

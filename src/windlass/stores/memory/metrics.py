@@ -1,4 +1,4 @@
-"""What happened, by minute: the series and the durations of ``stats``."""
+"""What happened, by minute: the series and the durations of ``stats``, and the same by lane."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 from windlass.clock import seconds_to_microseconds
 from windlass.model import Distribution, MinuteStats
+from windlass.stores.grouping import NOTHING, Happened, LaneName
 from windlass.stores.histogram import bucket_of, summarise
-from windlass.stores.protocol import MINUTES_KEPT_SECONDS
+from windlass.stores.protocol import LANE_MINUTES_KEPT_SECONDS, MINUTES_KEPT_SECONDS
 
 MINUTE = 60_000_000
 KEPT_MICROSECONDS = seconds_to_microseconds(MINUTES_KEPT_SECONDS)
+LANES_KEPT_MICROSECONDS = seconds_to_microseconds(LANE_MINUTES_KEPT_SECONDS)
 
 
 @dataclass(slots=True)
@@ -34,6 +36,34 @@ class Durations:
 
 
 @dataclass(slots=True)
+class LaneTally:
+    """One minute of one lane, in the order of ``Happened``."""
+
+    enqueued: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    retried: int = 0
+    runs: int = 0
+    run_us: int = 0
+    waits: int = 0
+    wait_us: int = 0
+
+    def happened(self) -> Happened:
+        return Happened(
+            self.enqueued,
+            self.completed,
+            self.failed,
+            self.cancelled,
+            self.retried,
+            self.runs,
+            self.run_us,
+            self.waits,
+            self.wait_us,
+        )
+
+
+@dataclass(slots=True)
 class Tally:
     """One minute."""
 
@@ -44,6 +74,14 @@ class Tally:
     retried: int = 0
     run_time: Durations = field(default_factory=Durations)
     wait_time: Durations = field(default_factory=Durations)
+    lanes: dict[LaneName, LaneTally] = field(default_factory=dict)
+
+    def lane(self, topic: str, task: str) -> LaneTally:
+        """The tally of a lane, to be counted into as well."""
+        lane = self.lanes.get((topic, task))
+        if lane is None:
+            lane = self.lanes[topic, task] = LaneTally()
+        return lane
 
 
 class Metrics:
@@ -84,6 +122,19 @@ class Metrics:
                 series.append(stats)
         return run_time.summary(), wait_time.summary(), tuple(series)
 
+    def lanes(self, now: int, window_microseconds: int) -> dict[LaneName, dict[int, Happened]]:
+        """What happened in each lane, by the minutes that began inside the window."""
+        since = now - min(window_microseconds, LANES_KEPT_MICROSECONDS)
+        found: dict[LaneName, dict[int, Happened]] = {}
+        for minute in [minute for minute in self._minutes if minute >= since]:
+            for name, lane in self._minutes[minute].lanes.items():
+                if (happened := lane.happened()) != NOTHING:
+                    found.setdefault(name, {})[minute] = happened
+        return found
+
     def _drop_old(self, now: int) -> None:
+        for minute, tally in self._minutes.items():
+            if minute < now - LANES_KEPT_MICROSECONDS:
+                tally.lanes.clear()
         for minute in [minute for minute in self._minutes if minute < now - KEPT_MICROSECONDS]:
             del self._minutes[minute]

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds
 from windlass.errors import ConfigurationError, NotOpen, WrongState
+from windlass.findings import Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -36,9 +37,16 @@ from windlass.model import (
 )
 from windlass.stores.documents import check_documents
 from windlass.stores.endings import check_batch
-from windlass.stores.memory import filing, managing, reading, registering, writing
+from windlass.stores.memory import answering, filing, managing, reading, registering, writing
 from windlass.stores.memory.book import Book
-from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, OpenTransaction, StoreLimits, Wakeups
+from windlass.stores.protocol import (
+    MAX_BATCH,
+    MAX_ENQUEUE_BATCH,
+    MAX_GROUPS,
+    OpenTransaction,
+    StoreLimits,
+    Wakeups,
+)
 
 _PREFIX = "memory://"
 _named: dict[str, Book] = {}
@@ -281,6 +289,30 @@ class MemoryStore:
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
         with self._verb() as book:
             return reading.stats(book, window_seconds, tenant, self._clock.now())
+
+    # -- answering --------------------------------------------------------------------------------------
+
+    async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[TaskStats]:
+        with self._verb() as book:
+            return answering.lanes(book, window_seconds, tenant, self._clock.now())
+
+    async def durations(self, *, tenant: str | None = None) -> list[LaneDurations]:
+        with self._verb() as book:
+            return answering.durations(book, tenant)
+
+    async def failures(self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS) -> Failures:
+        with self._verb() as book:
+            return answering.find_failures(
+                book, where, self._clock, window_seconds=window_seconds, limit=limit
+            )
+
+    async def repeats(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> Repeats:
+        with self._verb() as book:
+            return answering.repeats(book, limit, tenant)
+
+    async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
+        with self._verb() as book:
+            return answering.longest_running(book, limit, tenant)
 
     # -- hints ------------------------------------------------------------------------------------------
 

@@ -43,7 +43,9 @@ def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -
         if holder is None:
             job = new_job(new, book.next_number(), now)
             book.add(job, now)
-            book.metrics.at(now).enqueued += 1
+            tally = book.metrics.at(now)
+            tally.enqueued += 1
+            tally.lane(job.topic, job.task).enqueued += 1
             answers.append(Enqueued(job.id, job.number, job.created_at, job.run_at))
             continue
         replaced = new.on_duplicate is OnDuplicate.REPLACE and holder.replaceable
@@ -184,7 +186,9 @@ def settle(book: Book, settlement: Settlement, now: int) -> bool:
                 book.finish(job, State.FAILED, now)
                 return True
             if not job.cancel_requested:
-                book.metrics.at(now).retried += 1
+                tally = book.metrics.at(now)
+                tally.retried += 1
+                tally.lane(job.topic, job.task).retried += 1
             _return_or_cancel(book, job, outcome.delay, now)
         case Failed():
             job.origin = outcome.origin
@@ -220,6 +224,12 @@ def _measure(book: Book, job: Job, settlement: Settlement, now: int) -> None:
     if job.started_at is None:
         job.started_at = now - run_time
     tally = book.metrics.at(now)
-    tally.wait_time.add(max(0, job.started_at - job.run_at))
+    lane = tally.lane(job.topic, job.task)
+    wait_time = max(0, job.started_at - job.run_at)
+    tally.wait_time.add(wait_time)
+    lane.waits += 1
+    lane.wait_us += wait_time
     if isinstance(settlement.outcome, Completed | Retried | Failed):
         tally.run_time.add(run_time)
+        lane.runs += 1
+        lane.run_us += run_time

@@ -36,7 +36,7 @@ async def list_jobs(
     database: Database, where: JobFilter, *, limit: int, cursor: int | None, offset: int
 ) -> Page:
     async with database.transaction(where.tenant) as connection:
-        now = await _pin(database, connection)
+        now = await pin(database, connection)
         if (condition := asked(where)) is not None:
             search = Search(database, connection, where, condition, now)
             found = await search.find(limit=limit, cursor=cursor, offset=offset)
@@ -54,7 +54,7 @@ async def list_jobs(
 
 async def count(database: Database, where: JobFilter) -> Count:
     async with database.transaction(where.tenant) as connection:
-        now = await _pin(database, connection)
+        now = await pin(database, connection)
         if (condition := asked(where)) is not None:
             search = Search(database, connection, where, condition, now)
             found = await search.find(limit=COUNT_LIMIT, cursor=None, offset=0)
@@ -76,6 +76,6 @@ def _is_counted(where: JobFilter) -> bool:
     return finer == (None,) * 4 and not isinstance(where.state, Shown)
 
 
-async def _pin(database: Database, connection: Any) -> int:
+async def pin(database: Database, connection: Any) -> int:
     """Settings for this transaction, and its time."""
     return int(await connection.fetchval(database.qualify(_sql["pin"]), database.now))

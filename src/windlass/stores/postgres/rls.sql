@@ -98,7 +98,7 @@ GRANT INSERT (minute, tenant, topic, task, waiting, ready, completed, failed, ca
     ON tally TO windlass_api;
 GRANT INSERT ON prunable TO windlass_api;
 -- Nothing on documents: they hold keys, users and secrets.
-GRANT SELECT ON topics, minutes, schema_versions TO windlass_api;
+GRANT SELECT ON topics, minutes, lane_minutes, schema_versions TO windlass_api;
 GRANT USAGE ON SEQUENCE numbers TO windlass_api;
 -- What the verbs of callers call; not claim, settle, rescue, prune and the like. Functions run with the rights of
 -- whoever calls them, so this is the second fence, not the first.

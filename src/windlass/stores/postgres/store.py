@@ -11,6 +11,7 @@ from uuid import UUID
 
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds
 from windlass.errors import LeaseLost, StoreUnavailable, WindlassError
+from windlass.findings import Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -34,9 +35,9 @@ from windlass.model import (
     WorkerRecord,
 )
 from windlass.outcome import Released, Retried
-from windlass.stores.documents import check_documents
+from windlass.stores.documents import check_documents, could_be
 from windlass.stores.endings import CANCELLED_ON_REQUEST, check_batch, summarise_error
-from windlass.stores.postgres import checking, filing, reading, registering, settling, statistics
+from windlass.stores.postgres import answering, checking, filing, reading, registering, settling, statistics
 from windlass.stores.postgres.claiming import WORDS, Claimer
 from windlass.stores.postgres.database import Database
 from windlass.stores.postgres.lending import LentTransaction
@@ -48,8 +49,10 @@ from windlass.stores.postgres.notifying import Hint, Notifier
 from windlass.stores.postgres.recording import STATES
 from windlass.stores.postgres.writer import Writer
 from windlass.stores.protocol import (
+    LANE_MINUTES_KEPT_SECONDS,
     MAX_BATCH,
     MAX_ENQUEUE_BATCH,
+    MAX_GROUPS,
     MINUTES_KEPT_SECONDS,
     StoreLimits,
     Wakeups,
@@ -263,7 +266,8 @@ class PostgresStore:
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
         kept = seconds_to_microseconds(MINUTES_KEPT_SECONDS)
-        rows = await self._database.fetch(_sql["prune"], self._database.now, limit, kept)
+        of_lanes = seconds_to_microseconds(LANE_MINUTES_KEPT_SECONDS)
+        rows = await self._database.fetch(_sql["prune"], self._database.now, limit, kept, of_lanes)
         await registering.forget(self._database)
         await filing.forget(self._database, limit)
         await self._fold()
@@ -297,6 +301,8 @@ class PostgresStore:
         return await filing.write(self._database, documents) if documents else []
 
     async def document(self, kind: str, document_id: str) -> Document | None:
+        if not could_be(kind, document_id):
+            return None
         return await filing.read(self._database, kind, document_id)
 
     async def documents(
@@ -305,7 +311,7 @@ class PostgresStore:
         return await filing.listed(self._database, kind, limit, before)
 
     async def remove_document(self, kind: str, document_id: str) -> bool:
-        return await filing.remove(self._database, kind, document_id)
+        return could_be(kind, document_id) and await filing.remove(self._database, kind, document_id)
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -326,6 +332,25 @@ class PostgresStore:
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
         return await statistics.stats(self._database, window_seconds, tenant)
+
+    # -- answering --------------------------------------------------------------------------------------
+
+    async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[TaskStats]:
+        return await answering.lanes(self._database, window_seconds, tenant)
+
+    async def durations(self, *, tenant: str | None = None) -> list[LaneDurations]:
+        return await answering.durations(self._database, tenant)
+
+    async def failures(self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS) -> Failures:
+        return await answering.find_failures(
+            self._database, where, window_seconds=window_seconds, limit=limit
+        )
+
+    async def repeats(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> Repeats:
+        return await answering.repeats(self._database, limit, tenant)
+
+    async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
+        return await answering.longest_running(self._database, limit, tenant)
 
     # -- hints ------------------------------------------------------------------------------------------
 

@@ -85,6 +85,6 @@ def _count(
         lanes = Counter(zip(*columns, strict=True))
     for (tenant, topic, task, state), n in lanes.items():
         transaction.tally.moved(tenant, topic, task, None, state, n)
-        transaction.tally.happened(transaction.now, _ENQUEUED, n)
+        transaction.tally.happened(transaction.now, _ENQUEUED, topic, task, n)
         # Also for delayed jobs: a sleeping worker has to learn when to get up.
         transaction.ready_topics.add(topic)

@@ -7,7 +7,7 @@ from collections import Counter
 from windlass.clock import seconds_to_microseconds
 from windlass.model import Rescued, State
 from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
-from windlass.stores.protocol import MINUTES_KEPT_SECONDS
+from windlass.stores.protocol import LANE_MINUTES_KEPT_SECONDS, MINUTES_KEPT_SECONDS
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite import filing, registering
 from windlass.stores.sqlite.removing import remove
@@ -69,6 +69,8 @@ def prune(transaction: Transaction, limit: int) -> dict[State, int]:
     rows = connection.execute(_sql["prunable"], (now, limit)).fetchall()
     remove(transaction, rows)
     connection.execute(_sql["forget_minutes"], (now - seconds_to_microseconds(MINUTES_KEPT_SECONDS),))
+    lanes_before = now - seconds_to_microseconds(LANE_MINUTES_KEPT_SECONDS)
+    connection.execute(_sql["forget_lane_minutes"], (lanes_before,))
     connection.execute(_sql["forget_counts"])
     registering.forget(transaction)
     filing.forget(transaction, limit)

@@ -106,11 +106,29 @@ def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]
         write_rows(connection, "windlass_results", len(results), {"number": with_result, "result": results})
     for (tenant, topic, task), n in Counter([_lane_of(job) for _, job in simple]).items():
         tally.moved(tenant, topic, task, Code.RUNNING, Code.COMPLETED, n)
-    tally.happened(now, Metric.COMPLETED, len(simple))
+        tally.happened(now, Metric.COMPLETED, topic, task, n)
     tally.lasted(now, Metric.RUN_TIME, run_times)
     tally.lasted(now, Metric.WAIT_TIME, wait_times)
+    _measure_lanes(transaction, simple, run_times, wait_times)
     transaction.finished = True
     return True
+
+
+def _measure_lanes(
+    transaction: Transaction,
+    simple: list[tuple[Settlement, Claimed]],
+    run_times: list[int],
+    wait_times: list[int],
+) -> None:
+    """Durations of completed jobs by lane; mostly one. Both lists leave out what was not measured."""
+    now, tally = transaction.now, transaction.tally
+    measured = [job for settlement, job in simple if settlement.run_seconds is not None]
+    lanes = {(job.topic, job.task) for job in measured}
+    if len(lanes) == 1:
+        tally.ran(now, *lanes.pop(), run_times, wait_times)
+    elif lanes:
+        for job, run_time, wait_time in zip(measured, run_times, wait_times, strict=True):
+            tally.ran(now, job.topic, job.task, (run_time,), (wait_time,))
 
 
 def _write_ends(transaction: Transaction, ends: list[int | None]) -> bool:
@@ -192,7 +210,7 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
                 finish_failed(transaction, row, error, started_at)
             else:
                 _return(transaction, row, "retry", delay, {"summary": summarise_error(error)})
-                transaction.tally.happened(now, Metric.RETRIED)
+                transaction.tally.happened(now, Metric.RETRIED, row.topic, row.task)
         case Released(delay, priority):
             if row.cancel_requested:
                 transaction.connection.execute(_sql["uncount"], (row.number,))
@@ -234,7 +252,7 @@ def _finished(transaction: Transaction, row: Row, state: Code) -> None:
     if row.key is not None and row.key_until == UNTIL_FINISHED:
         release_key(transaction, row)
     transaction.tally.moved(row.tenant, row.topic, row.task, row.state, state)
-    transaction.tally.happened(transaction.now, _METRICS[state])
+    transaction.tally.happened(transaction.now, _METRICS[state], row.topic, row.task)
     transaction.finished = True
 
 
@@ -254,9 +272,13 @@ def _measure(transaction: Transaction, row: Row, settlement: Settlement, started
     if settlement.run_seconds is None or started_at is None:
         return
     now, tally = transaction.now, transaction.tally
-    tally.lasted(now, Metric.WAIT_TIME, [max(0, started_at - row.run_at)])
+    wait_times = [max(0, started_at - row.run_at)]
+    run_times = []
     if isinstance(settlement.outcome, Completed | Retried | Failed):
-        tally.lasted(now, Metric.RUN_TIME, [seconds_to_microseconds(settlement.run_seconds)])
+        run_times.append(seconds_to_microseconds(settlement.run_seconds))
+    tally.lasted(now, Metric.WAIT_TIME, wait_times)
+    tally.lasted(now, Metric.RUN_TIME, run_times)
+    tally.ran(now, row.topic, row.task, run_times, wait_times)
 
 
 def release_key(transaction: Transaction, row: Row) -> None:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError, NotOpen, StoreError, StoreUnavailable
+from windlass.findings import Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -34,10 +35,11 @@ from windlass.model import (
     WorkerRecord,
 )
 from windlass.outcome import Released
-from windlass.stores.documents import check_documents
+from windlass.stores.documents import check_documents, could_be
 from windlass.stores.endings import check_batch
-from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, StoreLimits, Wakeups
+from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, MAX_GROUPS, StoreLimits, Wakeups
 from windlass.stores.sqlite import (
+    answering,
     claiming,
     doorbell,
     enqueueing,
@@ -239,6 +241,8 @@ class SqliteStore:
         return await self._writer.run(_write_documents, documents) if documents else []
 
     async def document(self, kind: str, document_id: str) -> Document | None:
+        if not could_be(kind, document_id):
+            return None
         now = self._clock.now()
         return await self._reader.run(lambda connection: filing.read(connection, kind, document_id, now))
 
@@ -249,7 +253,7 @@ class SqliteStore:
         return await self._reader.run(lambda connection: filing.listed(connection, kind, limit, before, now))
 
     async def remove_document(self, kind: str, document_id: str) -> bool:
-        return await self._writer.run(_remove_document, (kind, document_id))
+        return could_be(kind, document_id) and await self._writer.run(_remove_document, (kind, document_id))
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -277,6 +281,31 @@ class SqliteStore:
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
         now = self._clock.now()
         return await self._reader.run(lambda connection: stats(connection, now, window_seconds, tenant))
+
+    # -- answering --------------------------------------------------------------------------------------
+
+    async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[TaskStats]:
+        now = self._clock.now()
+        return await self._reader.run(
+            lambda connection: answering.lanes(connection, now, window_seconds, tenant)
+        )
+
+    async def durations(self, *, tenant: str | None = None) -> list[LaneDurations]:
+        return await self._reader.run(lambda connection: answering.durations(connection, tenant))
+
+    async def failures(self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS) -> Failures:
+        now = self._clock.now()
+        return await self._reader.run(
+            lambda connection: answering.find_failures(
+                connection, where, now, window_seconds=window_seconds, limit=limit
+            )
+        )
+
+    async def repeats(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> Repeats:
+        return await self._reader.run(lambda connection: answering.repeats(connection, limit, tenant))
+
+    async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
+        return await self._reader.run(lambda connection: answering.longest_running(connection, limit, tenant))
 
     # -- hints ------------------------------------------------------------------------------------------
 

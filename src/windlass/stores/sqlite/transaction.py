@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -44,12 +45,30 @@ class Metric(IntEnum):
     WAIT_TIME = 6
 
 
+_LANE_COLUMNS = (
+    "enqueued",
+    "completed",
+    "failed",
+    "cancelled",
+    "retried",
+    "runs",
+    "run_us",
+    "waits",
+    "wait_us",
+)
+"""What ``windlass_lane_minutes`` counts, the events in the order of ``Metric``."""
+_LANE_ZEROES = [0] * len(_LANE_COLUMNS)
+_RUNS = _LANE_COLUMNS.index("runs")
+_WAITS = _LANE_COLUMNS.index("waits")
+
+
 class Tally:
     """Changes of the counters, collected while rows change and written once per transaction."""
 
     def __init__(self) -> None:
         self._counts: defaultdict[tuple[str, str, str, int], int] = defaultdict(int)
         self._minutes: defaultdict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
+        self._lanes: defaultdict[tuple[int, str, str], list[int]] = defaultdict(_LANE_ZEROES.copy)
 
     def moved(self, tenant: str, topic: str, task: str, old: int | None, new: int | None, n: int = 1) -> None:
         """``n`` jobs went from one stored state to another; None means they came or went."""
@@ -58,8 +77,11 @@ class Tally:
         if new is not None:
             self._counts[tenant, topic, task, new] += n
 
-    def happened(self, now: int, metric: Metric, n: int = 1) -> None:
-        self._minutes[now - now % MINUTE, metric, 0][0] += n
+    def happened(self, now: int, metric: Metric, topic: str, task: str, n: int = 1) -> None:
+        """``n`` jobs of this lane were enqueued, or ended."""
+        minute = now - now % MINUTE
+        self._minutes[minute, metric, 0][0] += n
+        self._lanes[minute, topic, task][metric] += n
 
     def lasted(self, now: int, metric: Metric, microseconds: Iterable[int]) -> None:
         minute = now - now % MINUTE
@@ -68,6 +90,16 @@ class Tally:
             entry[0] += n
             entry[1] += total
 
+    def ran(
+        self, now: int, topic: str, task: str, run_times: Sequence[int], wait_times: Sequence[int]
+    ) -> None:
+        """The same durations as part of what happened in a lane."""
+        entry = self._lanes[now - now % MINUTE, topic, task]
+        entry[_RUNS] += len(run_times)
+        entry[_RUNS + 1] += sum(run_times)
+        entry[_WAITS] += len(wait_times)
+        entry[_WAITS + 1] += sum(wait_times)
+
     def add(self, other: Tally) -> None:
         for count_key, n in other._counts.items():
             self._counts[count_key] += n
@@ -75,16 +107,21 @@ class Tally:
             entry = self._minutes[minute_key]
             entry[0] += n
             entry[1] += total
+        for lane_key, happened in other._lanes.items():
+            self._lanes[lane_key] = list(map(operator.add, self._lanes[lane_key], happened))
 
     def write(self, connection: sqlite3.Connection) -> None:
         # Upserts: with one writer at a time there is no hot row to fight over (PostgreSQL appends and folds).
         _upsert(connection, "windlass_counts", _COUNTS, [(*key, n) for key, n in self._counts.items() if n])
         entries = [(*key, *entry) for key, entry in self._minutes.items()]
         _upsert(connection, "windlass_minutes", _MINUTES, entries)
+        lanes = [(*key, *entry) for key, entry in self._lanes.items()]
+        _upsert(connection, "windlass_lane_minutes", _LANE_MINUTES, lanes)
 
 
 _COUNTS = ("tenant", "topic", "task", "state", "n")
 _MINUTES = ("minute", "metric", "bucket", "n", "total")
+_LANE_MINUTES = ("minute", "topic", "task", *_LANE_COLUMNS)
 
 
 def _upsert(

@@ -349,6 +349,27 @@ class StoresAgree(RuleBasedStateMachine):
     def stats(self, window_seconds: float, tenant: str | None) -> None:
         self.same(lambda store, _: store.stats(window_seconds=window_seconds, tenant=tenant))
 
+    @rule(window_seconds=say.windows, tenant=say.some_tenant)
+    def lanes(self, window_seconds: float, tenant: str | None) -> None:
+        self.same(lambda store, _: store.lanes(window_seconds=window_seconds, tenant=tenant))
+
+    @rule(tenant=say.some_tenant)
+    def durations(self, tenant: str | None) -> None:
+        self.same(lambda store, _: store.durations(tenant=tenant))
+
+    @rule(where=say.filters, window_seconds=say.windows, limit=say.limits)
+    def failures(self, where: dict[str, Any], window_seconds: float, limit: int) -> None:
+        condition = self._filter(where)
+        self.same(lambda store, _: store.failures(condition, window_seconds=window_seconds, limit=limit))
+
+    @rule(limit=say.limits, tenant=say.some_tenant)
+    def repeats(self, limit: int, tenant: str | None) -> None:
+        self.same(lambda store, _: store.repeats(limit=limit, tenant=tenant))
+
+    @rule(limit=say.limits, tenant=say.some_tenant)
+    def longest_running(self, limit: int, tenant: str | None) -> None:
+        self.same(lambda store, _: store.longest_running(limit, tenant=tenant))
+
     def _filter(self, where: dict[str, Any]) -> JobFilter:
         times: dict[str, Any] = {
             name: self.started_at + seconds_to_microseconds(where[name])

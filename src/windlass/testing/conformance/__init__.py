@@ -26,6 +26,7 @@ The tests are coroutines: run them with pytest-asyncio's ``asyncio_mode = "auto"
 
 # ruff: noqa: F403 - a suite is imported whole
 
+from windlass.testing.conformance.answering import *
 from windlass.testing.conformance.claiming import *
 from windlass.testing.conformance.conditions import *
 from windlass.testing.conformance.contention import *

@@ -128,6 +128,15 @@ async def test_a_removed_document_is_gone(store: Store) -> None:
     assert (await _ids(store), await _ids(store, "other")) == ([], ["a"])
 
 
+@pytest.mark.parametrize("name", ["", "a\x00b", "\ud800", "a" * 100_000, "' OR 1 = 1 --", "%"])
+async def test_who_asks_for_what_cannot_be_a_document_finds_none(store: Store, name: str) -> None:
+    """Ids come from outside; whatever they are, they are no error."""
+    await _write(store, NewDocument("note", "a", b""))
+    assert await store.document("note", name) is None
+    assert not await store.remove_document("note", name)
+    assert await _ids(store) == ["a"]
+
+
 async def test_documents_have_limits_and_a_bad_one_keeps_all_out(store: Store) -> None:
     """Too large, without a name, twice in one call, too many: an error, and nothing is written."""
     fine = NewDocument("note", "fine", bytes(MAX_DOCUMENT_BYTES))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from windlass.conditions import Compare, ComparePayload, Comparison, Field
+from windlass.findings import TaskStats
 from windlass.ids import new_id
 from windlass.model import (
     ROOT_TENANT,
@@ -24,6 +25,7 @@ from windlass.model import (
     TopicStats,
     Verdict,
 )
+from windlass.outcome import Completed
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
 from windlass.testing.conformance.building import (
@@ -31,6 +33,7 @@ from windlass.testing.conformance.building import (
     cancelled,
     claim_one,
     completed,
+    end,
     failed,
     job,
     put,
@@ -266,6 +269,62 @@ async def test_the_root_tenant_is_told_its_own_longest_wait(store: Store, clock:
 
 
 # -- keys ---------------------------------------------------------------------------------------------------
+
+
+async def test_lanes_are_those_with_jobs_of_the_tenant(store: Store, clock: FrozenClock) -> None:
+    """Counts of its own jobs, and nothing of what happened, which is told of all together."""
+    mine, other, topic = _scene()
+    for tenant in (ROOT_TENANT, other, other, mine):
+        await put(store, topic, tenant=tenant)
+        await put(store, topic, tenant=tenant, delay=60)
+    await put(store, f"{topic}-other", tenant=other)
+    clock.advance(60)
+    assert await store.lanes(window_seconds=HOUR, tenant=mine) == [TaskStats(topic, "", pending=2, due=2)]
+    mentioned = await store.lanes(window_seconds=HOUR, tenant=ROOT_TENANT)
+    assert [lane for lane in mentioned if lane.topic.startswith(topic)] == [
+        TaskStats(topic, "", pending=2, due=2)
+    ]
+    assert await store.lanes(window_seconds=HOUR, tenant="nobody") == []
+
+
+async def test_durations_and_failures_are_of_one_tenant(store: Store) -> None:
+    """Each looks at the tenant's own jobs, also where others' are in between."""
+    mine, other, topic = _scene()
+    for tenant, seconds in ((other, 1.0), (mine, 2.0), (ROOT_TENANT, 3.0), (other, 4.0)):
+        await put(store, topic, tenant=tenant)
+        await end(store, (await claim_one(store, topic)).lease, Completed(), seconds)
+        await failed(store, topic, tenant=tenant)
+    for tenant, seconds in ((mine, 2.0), (ROOT_TENANT, 3.0)):
+        lanes = [lane for lane in await store.durations(tenant=tenant) if lane.topic == topic]
+        assert [(lane.run_time.count, lane.run_time.average) for lane in lanes] == [(1, seconds)]
+        found = await store.failures(JobFilter(topic=topic, tenant=tenant), window_seconds=HOUR)
+        assert (found.jobs, [group.count for group in found.groups]) == (1, [1])
+
+
+async def test_repeats_are_of_one_tenant(store: Store) -> None:
+    """Two tenants with the same key or payload are no repetition of each other, nor told of each other's."""
+    mine, other, topic = _scene()
+    until = KeyLifetime.FINISHED
+    for tenant in (mine, other, other, ROOT_TENANT):
+        await cancelled(store, topic, tenant=tenant, key="k", key_until=until)
+        await put(store, topic, tenant=tenant, payload=b"1")
+    for tenant in (mine, ROOT_TENANT):
+        found = await store.repeats(tenant=tenant)
+        assert [group for group in (*found.by_key, *found.by_payload) if group.topic == topic] == []
+    found = await store.repeats(tenant=other)
+    assert [(group.tenant, group.count) for group in (*found.by_key, *found.by_payload)] == [(other, 2)] * 2
+    everybodys = await store.repeats()
+    groups = [*everybodys.by_key, *everybodys.by_payload]
+    assert [(group.tenant, group.count) for group in groups if group.topic == topic] == [(other, 2)] * 2
+
+
+async def test_running_jobs_are_of_one_tenant(store: Store) -> None:
+    """The limit counts the tenant's own, however many others run for longer."""
+    mine, other, topic = _scene()
+    ids = [await put(store, topic, tenant=tenant) for tenant in (other, mine, other)]
+    await ask(store, topic)
+    assert [record.id for record in await store.longest_running(1, tenant=mine)] == [ids[1]]
+    assert len(await store.longest_running(10, tenant=other)) == 2
 
 
 async def test_a_key_keeps_no_other_tenant_out(store: Store) -> None:

@@ -298,6 +298,23 @@ CREATE TABLE minutes (
     PRIMARY KEY (minute, metric, bucket)
 ) WITH (fillfactor = 50);
 
+-- The same by lane, without the buckets: a row for each minute in which something happened, kept for six hours.
+CREATE TABLE lane_minutes (
+    minute    bigint NOT NULL,
+    topic     text   NOT NULL,
+    task      text   NOT NULL,
+    enqueued  bigint NOT NULL,
+    completed bigint NOT NULL,
+    failed    bigint NOT NULL,
+    cancelled bigint NOT NULL,
+    retried   bigint NOT NULL,
+    runs      bigint NOT NULL,
+    run_us    bigint NOT NULL,
+    waits     bigint NOT NULL,
+    wait_us   bigint NOT NULL,
+    PRIMARY KEY (minute, topic, task)
+) WITH (fillfactor = 50);
+
 CREATE TABLE workers (
     name       text    PRIMARY KEY,
     host       text    NOT NULL,

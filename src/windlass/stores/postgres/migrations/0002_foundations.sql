@@ -142,6 +142,23 @@ BEGIN
         SELECT minute, metric, bucket, sum(n), sum(total) FROM happened GROUP BY minute, metric, bucket
         ON CONFLICT (minute, metric, bucket) DO UPDATE
         SET n = m.n + excluded.n, total = m.total + excluded.total
+    ), of_lanes AS (
+        INSERT INTO lane_minutes AS l (
+            minute, topic, task, enqueued, completed, failed, cancelled, retried, runs, run_us, waits, wait_us
+        )
+        SELECT minute, topic, task, sum(did_enqueue), sum(did_complete), sum(did_fail), sum(did_cancel),
+               sum(did_retry), coalesce(sum(cardinality(run_buckets)), 0), coalesce(sum(run_total), 0)::bigint,
+               coalesce(sum(cardinality(wait_buckets)), 0), coalesce(sum(wait_total), 0)::bigint
+        FROM gone
+        -- What only moved jobs between states, as every claim does, tells nothing here.
+        WHERE did_enqueue > 0 OR did_complete > 0 OR did_fail > 0 OR did_cancel > 0 OR did_retry > 0
+            OR wait_buckets IS NOT NULL
+        GROUP BY minute, topic, task
+        ON CONFLICT (minute, topic, task) DO UPDATE
+        SET enqueued = l.enqueued + excluded.enqueued, completed = l.completed + excluded.completed,
+            failed = l.failed + excluded.failed, cancelled = l.cancelled + excluded.cancelled,
+            retried = l.retried + excluded.retried, runs = l.runs + excluded.runs, run_us = l.run_us + excluded.run_us,
+            waits = l.waits + excluded.waits, wait_us = l.wait_us + excluded.wait_us
     )
     SELECT count(*) INTO v_rows FROM gone;
     RETURN v_rows;

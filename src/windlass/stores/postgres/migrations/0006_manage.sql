@@ -230,7 +230,7 @@ SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = 
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
 -- Remove finished jobs whose time is over, oldest first; how many of each state.
-CREATE FUNCTION prune(p_now bigint, p_limit integer, p_minutes_before bigint)
+CREATE FUNCTION prune(p_now bigint, p_limit integer, p_minutes_before bigint, p_lane_minutes_before bigint)
 RETURNS TABLE (o_state smallint, o_n bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -293,6 +293,7 @@ BEGIN
     GROUP BY f.prune_at;
     IF pg_try_advisory_xact_lock('tally'::regclass::oid::bigint) THEN -- not while somebody adds up
         DELETE FROM minutes WHERE minute < v_now - p_minutes_before;
+        DELETE FROM lane_minutes WHERE minute < v_now - p_lane_minutes_before;
         DELETE FROM counts
         WHERE waiting = 0 AND ready = 0 AND running = 0 AND completed = 0 AND failed = 0 AND cancelled = 0;
     END IF;

@@ -24,5 +24,8 @@ WHERE prune_at IS NOT NULL AND prune_at <= ? ORDER BY prune_at LIMIT ?
 -- name: forget_minutes
 DELETE FROM windlass_minutes WHERE minute < ?
 
+-- name: forget_lane_minutes
+DELETE FROM windlass_lane_minutes WHERE minute < ?
+
 -- name: forget_counts
 DELETE FROM windlass_counts WHERE n = 0

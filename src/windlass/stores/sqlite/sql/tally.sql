@@ -4,6 +4,13 @@ ON CONFLICT (tenant, topic, task, state) DO UPDATE SET n = n + excluded.n
 -- name: add_to_windlass_minutes
 ON CONFLICT (minute, metric, bucket) DO UPDATE SET n = n + excluded.n, total = total + excluded.total
 
+-- name: add_to_windlass_lane_minutes
+ON CONFLICT (minute, topic, task) DO UPDATE
+SET enqueued = enqueued + excluded.enqueued, completed = completed + excluded.completed,
+    failed = failed + excluded.failed, cancelled = cancelled + excluded.cancelled, retried = retried + excluded.retried,
+    runs = runs + excluded.runs, run_us = run_us + excluded.run_us, waits = waits + excluded.waits,
+    wait_us = wait_us + excluded.wait_us
+
 -- name: take_numbers
 UPDATE windlass_sequences SET value = value + ? WHERE name = ? RETURNING value
 

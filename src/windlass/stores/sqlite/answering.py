@@ -1,0 +1,144 @@
+"""What operators ask: lanes, durations, failures, repeats, running jobs. All bounded."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from windlass.clock import seconds_to_microseconds
+from windlass.conditions import asked
+from windlass.findings import Failures, LaneDurations, RepeatGroup, Repeats, TaskStats
+from windlass.model import JobFilter, JobRecord, State
+from windlass.stores.grouping import (
+    Alike,
+    Failed,
+    FailureGroups,
+    Happened,
+    LaneName,
+    add_series,
+    between_others,
+    found_repeats,
+    searched_failures,
+    summarise_lanes,
+    told_lanes,
+    with_series,
+)
+from windlass.stores.protocol import (
+    COMPARED_PAYLOAD_BYTES,
+    LANE_MINUTES_KEPT_SECONDS,
+    MAX_LOOKED_AT,
+    TREND_PARTS,
+)
+from windlass.stores.queries import Queries
+from windlass.stores.sqlite import reading
+from windlass.stores.sqlite.recording import record
+from windlass.stores.sqlite.scoping import find
+from windlass.stores.sqlite.selecting import conditions_of, hint
+from windlass.stores.sqlite.transaction import Code
+
+_sql = Queries("windlass.stores.sqlite.sql", "answer.sql")
+_BY_TENANT = {"index": "windlass_jobs_tenant"}
+_read_sql = Queries("windlass.stores.sqlite.sql", "read.sql")
+
+
+def lanes(
+    connection: sqlite3.Connection, now: int, window_seconds: float, tenant: str | None
+) -> list[TaskStats]:
+    counts = _lane_counts(connection, now, tenant)
+    if tenant is not None:
+        return told_lanes(counts, None)
+    since = now - seconds_to_microseconds(min(window_seconds, LANE_MINUTES_KEPT_SECONDS))
+    happened = {
+        (topic, task): Happened(*numbers)
+        for topic, task, *numbers in connection.execute(_sql["happened"], (since,))
+    }
+    found = told_lanes(counts, happened)
+    minutes: defaultdict[LaneName, dict[int, Happened]] = defaultdict(dict)
+    wanted = json.dumps(with_series(found))
+    for minute, topic, task, *events in connection.execute(_sql["minutes"], (since, wanted)):
+        minutes[topic, task][minute] = Happened(*events)
+    return add_series(found, minutes)
+
+
+def _lane_counts(connection: sqlite3.Connection, now: int, tenant: str | None) -> dict[LaneName, TaskStats]:
+    by_state: defaultdict[LaneName, list[int]] = defaultdict(lambda: [0] * len(Code))
+    for topic, task, state, n in find(connection, _sql["lane_counts"], tenant):
+        if n:
+            by_state[topic, task][state] = n
+    late: dict[LaneName, int] = {}
+    if any(numbers[Code.WAITING] for numbers in by_state.values()):
+        rows = find(connection, _sql["due_but_waiting"], tenant, (now, MAX_LOOKED_AT))
+        late = {(topic, task): n for topic, task, n in rows}
+    return {
+        name: TaskStats(
+            *name, waiting + ready, ready + late.get(name, 0), running, completed, failed, cancelled
+        )
+        for name, (waiting, ready, running, completed, failed, cancelled) in by_state.items()
+    }
+
+
+def durations(connection: sqlite3.Connection, tenant: str | None) -> list[LaneDurations]:
+    statement, parts = _sql["durations"], {}
+    if between_others(tenant):
+        statement, parts = _sql["durations_of_tenant"], _BY_TENANT
+    times: defaultdict[LaneName, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for topic, task, run_time, wait_time in find(connection, statement, tenant, (MAX_LOOKED_AT,), **parts):
+        runs, waits = times[topic, task]
+        runs.append(run_time)
+        waits.append(wait_time)
+    return summarise_lanes(times)
+
+
+def find_failures(
+    connection: sqlite3.Connection, where: JobFilter, now: int, *, window_seconds: float, limit: int
+) -> Failures:
+    where = replace(where, state=State.FAILED)
+    window = seconds_to_microseconds(window_seconds)
+    if asked(where) is not None:  # it may take a search: what is found is grouped job by job
+        page = reading.list_jobs(connection, where, limit=MAX_LOOKED_AT, cursor=None, offset=0, now=now)
+        return searched_failures(page, now, window, limit)
+    conditions, values = conditions_of(connection, where, now)
+    parts = {"hint": hint(where), "conditions": conditions}
+    since = now - window
+    rows = find(
+        connection,
+        _sql["failures"],
+        where.tenant,
+        (*values, MAX_LOOKED_AT + 1, MAX_LOOKED_AT, since, since, TREND_PARTS, window, TREND_PARTS - 1),
+        **parts,
+    ).fetchall()
+    groups = FailureGroups([Failed._make(row[:-1]) for row in rows], limit)
+    ids = dict(connection.execute(_sql["ids"], (json.dumps(groups.numbers),)).fetchall())
+    complete = not rows or not rows[0][-1]
+    return groups.told({number: UUID(bytes=found) for number, found in ids.items()}, complete=complete)
+
+
+def repeats(connection: sqlite3.Connection, limit: int, tenant: str | None) -> Repeats:
+    statement, parts = _sql["repeated_payloads"], {}
+    if between_others(tenant):
+        statement, parts = _sql["repeated_payloads_of_tenant"], _BY_TENANT
+    keyed = find(connection, _sql["repeated_keys"], tenant, (MAX_LOOKED_AT,)).fetchall()
+    alike = find(connection, statement, tenant, (MAX_LOOKED_AT, COMPARED_PAYLOAD_BYTES), **parts).fetchall()
+    counts = find(connection, _sql["lane_counts"], tenant).fetchall()
+    return found_repeats(
+        map(_alike, keyed),
+        map(_alike, alike),
+        limit,
+        tenant=tenant,
+        jobs=sum(n for _, _, _, n in counts),
+        pending=sum(n for _, _, state, n in counts if state in (Code.WAITING, Code.READY)),
+    )
+
+
+def _alike(row: tuple[Any, ...]) -> Alike:
+    number, count, tenant, topic, task, key, newest, oldest = row
+    return Alike(number, RepeatGroup(tenant, topic, task, key, count, UUID(bytes=newest), UUID(bytes=oldest)))
+
+
+def longest_running(connection: sqlite3.Connection, limit: int, tenant: str | None) -> list[JobRecord]:
+    rows = find(connection, _sql["longest_running"], tenant, (limit,), columns=_read_sql["columns"])
+    return [record(row) for row in rows]

@@ -1,0 +1,28 @@
+"""Numbers as people say them. No I/O."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float | None) -> str:
+    """``12 ms``, ``1.5 s``, ``3m 20s``, ``5h 2m``, ``4d 3h``; a dash for nothing."""
+    if seconds is None:
+        return "-"
+    if seconds < 0.001:
+        return "<1 ms" if seconds > 0 else "0 ms"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for size, unit, smaller, small in ((86_400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size}{unit} {rest}{small}" if rest else f"{whole // size}{unit}"
+    return f"{whole} s"
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """A number with its noun: ``1 retry``, ``2 retries``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,241 @@
+"""Who may do what: scopes, rules, topics, and what is written down about it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from windlass import (
+    ConfigurationError,
+    HandlerNotFound,
+    InvalidInput,
+    JobNotFound,
+    LimitExceeded,
+    NotAuthenticated,
+    NotPermitted,
+    SecurityContext,
+    Windlass,
+    acting_as,
+)
+from windlass.access.audit import AuditLine, by
+from windlass.access.caller import ANONYMOUS, Caller, CallerKind, Scope
+from windlass.conditions import Compare, Comparison, Field
+from windlass.testing.clock import FrozenClock
+
+ADA = Caller(
+    CallerKind.KEY, "key 1", id="1", tenant="acme", user_id="ada", auth={"id": "ada", "role": "staff"}
+)
+BOSS = Caller(CallerKind.KEY, "key 0", id="0", superuser=True)
+READER = Caller(CallerKind.KEY, "key 2", id="2", scopes=frozenset({Scope.READ}), superuser=True)
+
+
+@asynccontextmanager
+async def opened(**settings: Any) -> AsyncIterator[Windlass]:
+    async with Windlass("memory://", clock=FrozenClock(), **settings) as app:
+
+        @app.task
+        async def mail(user_id: str = "") -> None: ...
+
+        yield app
+
+
+def enqueue(app: Windlass, caller: Caller, topic: str = "mail", **given: Any) -> SecurityContext | None:
+    task = topic if topic in app.registry.tasks else None
+    return app.access.check_enqueue(caller, topic=topic, task=task, **({"body": {}} | given))
+
+
+async def test_everything_is_closed_by_default() -> None:
+    """Without rules superusers alone get in; those who showed nothing are told to show something."""
+    async with opened() as app:
+        with pytest.raises(NotAuthenticated, match="needs an API key"):
+            enqueue(app, ANONYMOUS)
+        with pytest.raises(NotPermitted, match=r"key 1 may not enqueue to topic 'mail' \(enqueue_rule\)"):
+            enqueue(app, ADA)
+        for changing in (False, True):
+            with pytest.raises(NotAuthenticated):
+                app.access.visible(ANONYMOUS, changing=changing)
+            with pytest.raises(NotPermitted):
+                app.access.visible(ADA, changing=changing)
+            assert app.access.visible(BOSS, changing=changing) is None
+        assert enqueue(app, BOSS) is None
+        assert await app.access.authenticate() is ANONYMOUS
+
+
+async def test_a_public_rule_lets_everybody_act_for_their_own_tenant() -> None:
+    """Strangers act for the root tenant, others for that of their key."""
+    async with opened(enqueue_rule="true", manage_rule="true") as app:
+        assert enqueue(app, ANONYMOUS) == SecurityContext("root")
+        assert enqueue(app, ADA) == SecurityContext("acme", "ada")
+        assert app.access.visible(ANONYMOUS, changing=True) == SecurityContext("root")
+        assert app.access.visible(ADA, changing=False) == SecurityContext("acme", "ada")
+        assert not app.access.may_see_everything(ADA)
+        assert app.access.may_see_everything(BOSS)
+
+
+async def test_an_enqueue_rule_sees_the_caller_the_body_and_the_new_job() -> None:
+    """The tenant and the user are the caller's, whatever the body says."""
+    rule = (
+        "@request.body.payload.user_id = @request.auth.id && topic = 'mail' && task = 'mail' "
+        "&& tenant = 'acme' && user_id = 'ada' && priority <= 10 && state = 'pending' "
+        "&& @request.method = 'POST'"
+    )
+    async with opened(enqueue_rule=rule) as app:
+        body = {"tenant": "zeta", "payload": {"user_id": "ada"}}
+        assert enqueue(app, ADA, body=body, job={"tenant": "zeta", "user_id": "bob"}) is not None
+        for given in ({"body": {}}, {"body": body, "job": {"priority": 11}}):
+            with pytest.raises(NotPermitted):
+                enqueue(app, ADA, **given)
+
+
+async def test_scopes_and_rules_must_both_allow() -> None:
+    """A key that may read does nothing else, also in the hands of a superuser."""
+    async with opened(enqueue_rule="true", manage_rule="true") as app:
+        assert app.access.visible(READER, changing=False) is None
+        for refused in (
+            lambda: app.access.visible(READER, changing=True),
+            lambda: enqueue(app, READER),
+            lambda: app.access.check_superuser(READER, "make keys", changing=True),
+        ):
+            with pytest.raises(NotPermitted, match="good for: read"):
+                refused()
+        app.access.check_superuser(READER, "see keys", changing=False)
+        with pytest.raises(NotPermitted):
+            app.access.check_superuser(ADA, "see keys", changing=False)
+        with pytest.raises(NotAuthenticated):
+            app.access.check_superuser(ANONYMOUS, "see keys", changing=False)
+
+
+async def test_a_manage_rule_is_the_row_filter_of_the_context() -> None:
+    """What it does not show is not there: not to be found, listed, counted or changed."""
+    async with opened(manage_rule="user_id = @request.auth.id") as app:
+        context = app.access.visible(ADA, changing=True)
+        assert context is not None
+        assert context.only == Compare(Field.USER_ID, Comparison.EQUAL, "ada")
+        with acting_as(SecurityContext("acme", "bob")):
+            his = await app.enqueue("mail", {"user_id": "x"})
+        with acting_as(SecurityContext("acme", "ada")):
+            hers = await app.enqueue("mail", {"user_id": "x"})
+        with acting_as(context):
+            assert [job.id for job in (await app.jobs()).items] == [hers.id]
+            assert (await app.count()).total == 1
+            assert (await app.get(hers.id)).id == hers.id
+            for call in (app.get(his.id), app.cancel(his.id), app.delete(his.id)):
+                with pytest.raises(JobNotFound):
+                    await call
+        rule = "@request.auth.role = 'boss' || topic = 'none'"
+    async with opened(manage_rule=f"@request.auth.role != 'staff' && ({rule})") as app:
+        with pytest.raises(NotPermitted, match="may not see jobs"):
+            app.access.visible(ADA, changing=False)
+
+
+async def test_topics_and_tasks_that_can_be_enqueued_to() -> None:
+    """Those of the app's tasks, or those that are listed; superusers are exempt from the list, not from
+    naming a task that exists.
+    """
+    async with opened(enqueue_rule="true") as app:
+        with pytest.raises(NotPermitted, match="allowed_topics"):
+            enqueue(app, ADA, "other")
+        with pytest.raises(HandlerNotFound, match="did you mean mail"):
+            enqueue(app, BOSS, "mial")
+    async with opened(enqueue_rule="true", allowed_topics=["raw"]) as app:
+        assert enqueue(app, ADA, "raw") is not None
+        assert enqueue(app, BOSS, "raw") is None
+        assert enqueue(app, BOSS, "mail") is None
+        with pytest.raises(NotPermitted):
+            enqueue(app, ADA, "mail")
+        with pytest.raises(HandlerNotFound):
+            enqueue(app, BOSS, "unknown")
+
+
+@pytest.mark.parametrize("name", ["enqueue_rule", "manage_rule"])
+def test_a_bad_rule_is_found_at_the_start(name: str) -> None:
+    """Not at the first request."""
+    app = Windlass("memory://", **{name: "topic = "})  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=f"{name} cannot be read at its end"):
+        _ = app.access
+
+
+def test_a_manage_rule_has_no_body() -> None:
+    """There is none when jobs are listed."""
+    with pytest.raises(ConfigurationError, match=r"there is no @request\.body\.topic"):
+        _ = Windlass("memory://", manage_rule="@request.body.topic = 'a'").access
+
+
+async def test_another_store_for_a_while_has_keys_of_its_own(app: Windlass) -> None:
+    """What was remembered of the one is not believed of the other."""
+    key = (await app.access.create_key()).key
+    before = app.access
+    with app.on_store("memory://"):
+        async with app:
+            with pytest.raises(NotAuthenticated):
+                await app.access.authenticate(bearer=key)
+    assert app.access is before
+    await app.access.authenticate(bearer=key)
+
+
+# -- the audit log --------------------------------------------------------------------------------------
+
+
+async def test_what_operators_do_is_written_down(app: Windlass, clock: FrozenClock) -> None:
+    """Who, what, to what, from where and when; newest first."""
+    made = await app.access.create_key("billing", tenant="acme", by=BOSS, address="192.0.2.1")
+    clock.advance(1)
+    await app.access.revoke_key(made.info.id)
+    newest, oldest = (await app.access.audit.lines()).lines
+    assert (newest.action, newest.actor, newest.kind) == ("key.revoke", "system", "system")
+    assert (oldest.action, oldest.actor, oldest.kind) == ("key.create", "key 0", "key")
+    assert (oldest.target, oldest.address) == (made.info.id, "192.0.2.1")
+    assert oldest.details["name"] == "billing"
+    assert newest.at is not None
+    assert oldest.at is not None
+    assert newest.at > oldest.at
+
+
+async def test_logins_are_written_down(app: Windlass) -> None:
+    """Good and bad ones, and the way out."""
+    await app.access.create_superuser("ada", "correct horse")
+    session = await app.access.log_in("ada", "correct horse", address="192.0.2.1")
+    with pytest.raises(NotAuthenticated):
+        await app.access.log_in("eve", "wrong", address="192.0.2.9")
+    await app.access.log_out(session.caller)
+    lines = (await app.access.audit.lines()).lines
+    assert [(line.action, line.actor, line.address) for line in lines] == [
+        ("logout", "ada", None),
+        ("login.failed", "eve", "192.0.2.9"),
+        ("login", "ada", "192.0.2.1"),
+        ("superuser.create", "system", None),
+    ]
+
+
+async def test_many_lines_are_written_at_once_and_read_page_by_page(app: Windlass) -> None:
+    """In the order in which they were written."""
+    lines = [by(ADA, "job.requeue", f"job {number}", details={"n": number}) for number in range(7)]
+    await app.access.audit.record(*lines)
+    first = await app.access.audit.lines(limit=4)
+    second = await app.access.audit.lines(limit=4, cursor=first.cursor)
+    assert [line.target for line in (*first.lines, *second.lines)] == [f"job {n}" for n in range(6, -1, -1)]
+    assert second.cursor is None
+    assert {line.tenant for line in first.lines} == {"acme"}
+    with pytest.raises(InvalidInput, match="cursor"):
+        await app.access.audit.lines(cursor="nonsense")
+
+
+async def test_the_log_is_kept_for_audit_retention(clock: FrozenClock) -> None:
+    """Then lines are gone; without a retention they stay."""
+    for retention, left in ((3600, 0), (None, 1)):
+        async with Windlass("memory://", clock=clock, audit_retention=retention) as app:
+            await app.access.audit.record(AuditLine("topic.pause", "ada", "session", "mail"))
+            clock.advance(3600)
+            assert len((await app.access.audit.lines()).lines) == left
+
+
+async def test_a_line_has_limits(app: Windlass) -> None:
+    """Long words are cut, long details refused: no payload belongs in there."""
+    await app.access.audit.record(AuditLine("login.failed", "x" * 10_000, "anonymous"))
+    [line] = (await app.access.audit.lines()).lines
+    assert len(line.actor) == 300
+    with pytest.raises(LimitExceeded, match="the limit is 4,000"):
+        await app.access.audit.record(by(ADA, "job.delete", details={"all": "x" * 5000}))

@@ -1,0 +1,325 @@
+"""Superusers who log in, and how long that lasts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from argon2 import PasswordHasher
+
+from windlass import (
+    ConfigurationError,
+    InvalidInput,
+    NotAuthenticated,
+    NotPermitted,
+    SecurityContext,
+    TooManyAttempts,
+    Windlass,
+    WrongState,
+    acting_as,
+)
+from windlass.access import attempts, passwords
+from windlass.access.access import Access
+from windlass.access.caller import CallerKind
+from windlass.access.sessions import Session
+from windlass.testing.clock import FrozenClock
+
+PASSWORD = "correct horse"  # noqa: S105 - of a user of these tests
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A hash that takes no time; how slow the real one is, is argon2's business."""
+    monkeypatch.setattr(passwords, "_hasher", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+    passwords._nobodys_hash.cache_clear()
+    yield
+    passwords._nobodys_hash.cache_clear()
+
+
+@pytest.fixture
+async def access(app: Windlass) -> Access:
+    await app.access.create_superuser("ada", PASSWORD)
+    return app.access
+
+
+async def logged_in(access: Access, value: str) -> bool:
+    try:
+        caller = await access.authenticate(cookie=value)
+    except NotAuthenticated:
+        return False
+    return caller.superuser
+
+
+def elsewhere(app: Windlass) -> Access:
+    """As another process has it: the same store, nothing remembered."""
+    return Access(app)
+
+
+async def test_who_logs_in_is_a_superuser_until_the_session_ends(
+    app: Windlass, access: Access, clock: FrozenClock
+) -> None:
+    """In every process of the store, for session_seconds and not longer."""
+    session = await access.log_in("ada", PASSWORD, address="192.0.2.1")
+    for one in (access, elsewhere(app)):
+        caller = await one.authenticate(cookie=session.value)
+        assert (caller.kind, caller.name, caller.superuser) == (CallerKind.SESSION, "ada", True)
+    clock.advance(app.settings.session_seconds - 0.000001)
+    assert await logged_in(access, session.value)
+    clock.advance(0.000001)
+    assert not await logged_in(access, session.value)
+
+
+async def test_a_wrong_password_and_an_unknown_name_get_the_same_answer_and_the_same_work(
+    access: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One message, and one hash is verified either way."""
+    verified: list[str] = []
+    hasher = passwords._hasher
+
+    class Watched:
+        def verify(self, hashed: str, password: str) -> bool:
+            verified.append(hashed)
+            return hasher.verify(hashed, password)
+
+        hash = staticmethod(hasher.hash)
+
+    monkeypatch.setattr(passwords, "_hasher", Watched())
+    said = []
+    for name in ("ada", "nobody"):
+        with pytest.raises(NotAuthenticated) as caught:
+            await access.log_in(name, "wrong")
+        said.append(str(caught.value))
+    assert said == ["the name or the password is wrong"] * 2
+    assert len(set(verified)) == 2
+
+
+@pytest.mark.parametrize("name", ["", "a" * 5000, "a\x00", "\ud800", "ada "])
+async def test_names_and_passwords_of_any_kind_are_just_wrong(access: Access, name: str) -> None:
+    """They come from outside, and may be anything."""
+    for password in (PASSWORD, "", "x" * 10_000, "\x00", "\ud800"):
+        with pytest.raises((NotAuthenticated, TooManyAttempts)):
+            await access.log_in(name, password)
+
+
+async def test_a_session_cannot_be_forged(app: Windlass, access: Access) -> None:
+    """Not by changing a character, not by putting two together, not with the secret of another store."""
+    session = await access.log_in("ada", PASSWORD)
+    body, _, signature = session.value.partition(".")
+    await access.create_superuser("bob", PASSWORD)
+    other = (await access.log_in("bob", PASSWORD)).value
+    forged = [
+        "", ".", "a.b", "é.é", body, f"{body}.", f".{signature}", f"{body}.{signature[:-1]}", "x" * 2000,
+        session.value + "=", f"{body[:-2]}AA.{signature}", f"{other.partition('.')[0]}.{signature}",
+        f"{body}.{session.csrf}",
+    ]  # fmt: skip
+    assert [value for value in forged if await logged_in(access, value)] == []
+    async with Windlass("memory://", clock=app.clock) as stranger:
+        await stranger.access.create_superuser("ada", PASSWORD)
+        assert not await logged_in(stranger.access, session.value)
+
+
+async def test_what_was_not_signed_by_us_asks_the_store_nothing(
+    app: Windlass, access: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody makes us look names up with cookies of their own making."""
+    session = await access.log_in("ada", PASSWORD)
+    one = elsewhere(app)
+    await one.csrf("x")  # the secret is known from here on
+    monkeypatch.setattr(app.store, "document", None)
+    assert not await logged_in(one, session.value[:-1])
+
+
+async def change_password(access: Access) -> None:
+    await access.create_superuser("ada", "another password")
+
+
+async def log_out_everywhere(access: Access) -> None:
+    session = await access.log_in("ada", PASSWORD)
+    await access.log_out(session.caller, everywhere=True)
+
+
+async def remove(access: Access) -> None:
+    await access.remove_superuser("ada")
+
+
+@pytest.mark.parametrize("end", [change_password, log_out_everywhere, remove], ids=lambda end: end.__name__)
+async def test_sessions_end_with_the_password_everywhere_or_with_the_user(
+    app: Windlass, access: Access, clock: FrozenClock, end: object
+) -> None:
+    """Here at once, in other processes within a second; those of others go on."""
+    await access.create_superuser("bob", PASSWORD)
+    sessions = [(await access.log_in("ada", PASSWORD)).value for _ in range(2)]
+    bobs = (await access.log_in("bob", PASSWORD)).value
+    other = elsewhere(app)
+    assert await logged_in(other, sessions[0])
+    await end(access)  # type: ignore[operator]
+    assert [await logged_in(access, value) for value in sessions] == [False, False]
+    clock.advance(1)
+    assert not await logged_in(other, sessions[0])
+    assert await logged_in(access, bobs)
+
+
+async def test_a_user_made_again_under_the_same_name_has_no_old_sessions(access: Access) -> None:
+    """Also with the same password: its hash has another salt."""
+    session = await access.log_in("ada", PASSWORD)
+    await access.remove_superuser("ada")
+    await access.create_superuser("ada", PASSWORD)
+    assert not await logged_in(access, session.value)
+
+
+async def test_a_csrf_token_goes_with_one_session(access: Access) -> None:
+    """That of another session, of nobody or none at all is not it."""
+    one, other = await access.log_in("ada", PASSWORD), await access.log_in("ada", PASSWORD)
+    assert one.csrf == await access.csrf(one.value)
+    assert await access.is_csrf(one.value, one.csrf)
+    for token in (None, "", "é", other.csrf, one.csrf[:-1], one.value):
+        assert not await access.is_csrf(one.value, token)
+
+
+async def test_the_secret_of_sessions_is_made_once(app: Windlass) -> None:
+    """However many processes start at once."""
+    several = [elsewhere(app) for _ in range(5)]
+    assert len(set(await asyncio.gather(*(one.csrf("x") for one in several)))) == 1
+
+
+async def test_nothing_secret_is_shown(
+    app: Windlass, access: Access, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not in a repr, a log line, the audit log; and the store has a hash."""
+    caplog.set_level("DEBUG")
+    session: Session = await access.log_in("ada", PASSWORD)
+    account = await access._superusers.account("ada")
+    shown = [
+        repr(session),
+        repr(account),
+        repr(access._sessions),
+        repr(await access.superusers()),
+        caplog.text,
+    ]
+    for text in (PASSWORD, session.value, session.csrf, "argon2"):
+        assert all(text not in one for one in shown)
+    [user] = await app.store.documents("superuser", limit=10)
+    assert b"$argon2id$" in user.body
+    for line in await app.store.documents("audit", limit=10):
+        assert PASSWORD.encode() not in line.body
+
+
+# -- the first one, and the one of the setting ----------------------------------------------------------
+
+
+async def test_at_the_first_start_there_is_an_admin_with_a_password_that_is_told_once(app: Windlass) -> None:
+    """To one of those who start at once."""
+    several = [elsewhere(app) for _ in range(3)]
+    told = [
+        password
+        for password in await asyncio.gather(*(one.ensure_superuser() for one in several))
+        if password
+    ]
+    assert len(told) == 1
+    assert len(told[0]) >= 20
+    await app.access.log_in("admin", told[0])
+    assert await app.access.ensure_superuser() is None
+
+
+async def test_the_superuser_of_the_setting_is_not_stored(clock: FrozenClock) -> None:
+    """Its password may hold colons; its sessions are good in every process, until the setting changes."""
+    async with Windlass("memory://shared-setting", clock=clock, superuser="ada:one:two:three") as app:
+        assert await app.access.ensure_superuser() is None
+        session = await app.access.log_in("ada", "one:two:three")
+        assert await logged_in(elsewhere(app), session.value)
+        assert await app.store.documents("superuser", limit=1) == []
+        for change in (app.access.create_superuser("ada", PASSWORD), app.access.remove_superuser("ada")):
+            with pytest.raises(WrongState, match="change it there"):
+                await change
+        async with Windlass("memory://shared-setting", clock=clock, superuser="ada:another one") as changed:
+            assert not await logged_in(changed.access, session.value)
+        await app.access.log_out(session.caller, everywhere=True)
+        assert not await logged_in(app.access, session.value)
+        await app.access.log_in("ada", "one:two:three")
+
+
+@pytest.mark.parametrize(
+    "text", ["ada", "ada:", ":password", "ada:short", " ada:password1", "ada:" + "x" * 1001]
+)
+def test_a_setting_that_names_no_superuser_is_refused(text: str) -> None:
+    """Before anything starts, and without the password in the message."""
+    with pytest.raises(ConfigurationError, match="name:password") as caught:
+        _ = Windlass("memory://", superuser=text).access
+    assert "short" not in str(caught.value)
+
+
+async def test_bad_names_and_passwords_are_not_stored(app: Windlass) -> None:
+    """An error with the limit, and nothing is written."""
+    for name, password in (("", PASSWORD), ("a:b", PASSWORD), ("a" * 101, PASSWORD), ("a\n", PASSWORD)):
+        with pytest.raises(InvalidInput, match="name of a superuser"):
+            await app.access.create_superuser(name, password)
+    for password in ("", "1234567", "x" * 1001):
+        with pytest.raises(InvalidInput, match="8 to 1,000 are possible"):
+            await app.access.create_superuser("ada", password)
+    assert await app.access.superusers() == ([], None)
+    with pytest.raises(InvalidInput, match="no superuser"):
+        await app.access.remove_superuser("ada")
+    with acting_as(SecurityContext("acme")), pytest.raises(NotPermitted):
+        await app.access.create_superuser("ada", PASSWORD)
+
+
+# -- trying passwords -----------------------------------------------------------------------------------
+
+
+async def fail(access: Access, name: str = "ada", address: str | None = "192.0.2.1") -> float:
+    """Try a wrong password; how long to wait when it was not even tried."""
+    try:
+        await access.log_in(name, "wrong", address=address)
+    except NotAuthenticated:
+        return 0.0
+    except TooManyAttempts as error:
+        return error.retry_after
+    raise AssertionError("it was the password")
+
+
+async def test_after_five_failures_each_try_takes_a_pause_twice_as_long(
+    access: Access, clock: FrozenClock
+) -> None:
+    """Also the right password has to wait; then it is forgotten."""
+    assert [await fail(access) for _ in range(5)] == [0.0] * 5
+    for pause in (1.0, 2.0, 4.0):
+        assert await fail(access) == pause
+        with pytest.raises(TooManyAttempts):
+            await access.log_in("ada", PASSWORD, address="198.51.100.7")
+        clock.advance(pause)
+        assert await fail(access) == 0.0
+    clock.advance(attempts.LONGEST_PAUSE)
+    await access.log_in("ada", PASSWORD, address="198.51.100.7")
+    assert [await fail(access, address="198.51.100.7") for _ in range(4)] == [0.0] * 4
+
+
+async def test_pauses_have_an_end(access: Access, clock: FrozenClock) -> None:
+    """A user is not locked out for ever by those who try its name."""
+    for _ in range(100):
+        clock.advance(await fail(access))
+    assert await fail(access) <= attempts.LONGEST_PAUSE
+
+
+async def test_one_address_does_not_try_many_names(access: Access) -> None:
+    """And whoever has a name of its own does not wait for that address."""
+    assert [await fail(access, f"user{number}") for number in range(5)] == [0.0] * 5
+    assert await fail(access, "ada") > 0
+    await access.log_in("ada", PASSWORD, address="198.51.100.7")
+
+
+async def test_many_tries_at_once_are_many_tries(access: Access) -> None:
+    """They are counted before the password is looked at."""
+    tried = await asyncio.gather(*(fail(access) for _ in range(50)))
+    assert tried.count(0.0) == 5
+
+
+async def test_names_and_addresses_cannot_fill_memory(
+    access: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that tried least recently are forgotten."""
+    monkeypatch.setattr(attempts, "MOST_REMEMBERED", 5)
+    for number in range(20):
+        await fail(access, f"user{number}", f"192.0.2.{number}")
+    remembered = access._attempts
+    assert (len(remembered._by_name), len(remembered._by_address)) == (5, 5)

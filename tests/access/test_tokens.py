@@ -1,0 +1,432 @@
+"""JSON Web Tokens: what they prove, and everything that proves nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from windlass import ConfigurationError, NotAuthenticated, SecurityContext, Windlass
+from windlass.access import jwks
+from windlass.access.caller import ALL_SCOPES, Caller, CallerKind, Scope
+from windlass.access.jwks import read_keys
+from windlass.testing.clock import FrozenClock
+
+SECRET = "s" * 32
+NOW = 1767225600  # where a frozen clock stands
+RSA_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+OTHER_RSA_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+EC_KEY = ec.generate_private_key(ec.SECP256R1())
+P384_KEY = ec.generate_private_key(ec.SECP384R1())
+ED_KEY = ed25519.Ed25519PrivateKey.generate()
+
+
+def made(clock: FrozenClock, **settings: Any) -> Windlass:
+    return Windlass("memory://", clock=clock, **({"jwt_secret": SECRET} | settings))
+
+
+def token(
+    claims: dict[str, Any] | None = None, *, key: Any = SECRET, alg: str = "HS256", **header: Any
+) -> str:
+    return jwt.encode({"sub": "ada", "exp": NOW + 60} | (claims or {}), key, alg, headers=header or None)
+
+
+def by_hand(header: dict[str, Any], claims: dict[str, Any], key: bytes | None = None) -> str:
+    """A token a library would not make."""
+
+    def part(data: bytes) -> str:
+        return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+    signed = f"{part(json.dumps(header).encode())}.{part(json.dumps(claims).encode())}"
+    signature = b"" if key is None else hmac.digest(key, signed.encode(), hashlib.sha256)
+    return f"{signed}.{part(signature)}"
+
+
+async def who(app: Windlass, text: str) -> Caller:
+    return await app.access.authenticate(bearer=text)
+
+
+async def refused(app: Windlass, text: str) -> None:
+    with pytest.raises(NotAuthenticated, match="is not valid; it may be wrong, expired or revoked"):
+        await who(app, text)
+
+
+# -- a shared secret ------------------------------------------------------------------------------------
+
+
+async def test_a_good_token_tells_who_is_asking(clock: FrozenClock) -> None:
+    """Who it is about, its tenant from the claim that was named, and its claims for rules."""
+    app = made(clock, jwt_tenant_claim="org")
+    caller = await who(app, token({"org": "acme", "role": "staff", "kind": "forged", "superuser": True}))
+    assert (caller.kind, caller.id, caller.tenant) == (CallerKind.TOKEN, "ada", "acme")
+    assert (caller.superuser, caller.scopes) == (False, ALL_SCOPES)
+    assert caller.context() == SecurityContext("acme", "ada")
+    assert (caller.auth["role"], caller.auth["id"], caller.auth["tenant"]) == ("staff", "ada", "acme")
+    assert (caller.auth["kind"], caller.auth["superuser"]) == ("token", False), "no claim forges what is ours"
+
+
+@pytest.mark.parametrize(
+    ("scope", "scopes", "superuser"),
+    [
+        (None, ALL_SCOPES, False),
+        ("", ALL_SCOPES, False),
+        ("openid email superuser", ALL_SCOPES, False),
+        ("windlass:read", {Scope.READ}, False),
+        ("openid windlass:read windlass:enqueue", {Scope.READ, Scope.ENQUEUE}, False),
+        ("windlass:superuser", ALL_SCOPES, True),
+        ("windlass:superuser windlass:read", {Scope.READ}, True),
+        ("windlass:unheard-of", set(), False),
+        ("windlass:", set(), False),
+    ],
+)
+async def test_scopes_narrow_what_a_token_is_good_for(
+    clock: FrozenClock, scope: str | None, scopes: set[Scope], superuser: bool
+) -> None:
+    """One that says nothing of Windlass has all three, and only one that says superuser is one."""
+    caller = await who(made(clock), token({} if scope is None else {"scope": scope}))
+    assert (caller.scopes, caller.superuser) == (scopes, superuser)
+
+
+CLAIMS: dict[str, Any] = {"sub": "ada", "exp": NOW + 60}
+BAD: dict[str, str] = {
+    "nothing": "",
+    "no token": "abc",
+    "two parts": "a.b",
+    "not ascii": "é.é.é",
+    "alg none": by_hand({"alg": "none", "typ": "JWT"}, CLAIMS),
+    "alg None": by_hand({"alg": "None"}, CLAIMS),
+    "alg none, signed": by_hand({"alg": "none"}, CLAIMS, SECRET.encode()),
+    "no alg": by_hand({"typ": "JWT"}, CLAIMS, SECRET.encode()),
+    "alg is a list": by_hand({"alg": ["HS256"]}, CLAIMS, SECRET.encode()),
+    "another alg": token(key="s" * 64, alg="HS512"),
+    "a public alg": token(key=RSA_KEY, alg="RS256"),
+    "no signature": token().rpartition(".")[0] + ".",
+    "another secret": token(key="t" * 32),
+    "an empty secret": by_hand({"alg": "HS256"}, CLAIMS, b""),
+    "critical extension": by_hand({"alg": "HS256", "crit": ["x"], "x": 1}, CLAIMS, SECRET.encode()),
+    "no exp": by_hand({"alg": "HS256"}, {"sub": "ada"}, SECRET.encode()),
+    "exp null": by_hand({"alg": "HS256"}, {"exp": None}, SECRET.encode()),
+    "exp text": by_hand({"alg": "HS256"}, {"exp": "9999999999"}, SECRET.encode()),
+    "exp true": by_hand({"alg": "HS256"}, {"exp": True}, SECRET.encode()),
+    "exp for ever": by_hand({"alg": "HS256"}, {"exp": float("inf")}, SECRET.encode()),
+    "exp huge": by_hand({"alg": "HS256"}, {"exp": 10**400}, SECRET.encode()),
+    "expired": token({"exp": NOW - 10}),
+    "not yet": token({"nbf": NOW + 11}),
+    "from the future": token({"iat": NOW + 11}),
+    "for somebody": token({"aud": "another"}),
+    "sub is a number": by_hand({"alg": "HS256"}, {"sub": 1, "exp": NOW + 60}, SECRET.encode()),
+    "sub is empty": token({"sub": ""}),
+    "sub is long": token({"sub": "a" * 256}),
+    "sub has a NUL": token({"sub": "a\x00"}),
+    "scope is a list": token({"scope": ["windlass:superuser"]}),
+    "claims are a list": by_hand({"alg": "HS256"}, [], SECRET.encode()),  # type: ignore[arg-type]
+    "too large": token({"padding": "x" * 8200}),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+async def test_a_bad_token_is_refused(clock: FrozenClock, what: str) -> None:
+    """With the one message there is, whatever is wrong."""
+    await refused(made(clock), BAD[what])
+
+
+async def test_clocks_may_be_off_by_ten_seconds(clock: FrozenClock) -> None:
+    """Not by more; and a token that was believed ends all the same."""
+    app = made(clock)
+    await who(app, token({"exp": NOW - 9}))
+    await who(app, token({"nbf": NOW + 10, "iat": NOW + 10}))
+    good = token({"exp": NOW + 5})
+    await who(app, good)
+    clock.advance(15)
+    await refused(app, good)
+
+
+async def test_audience_and_issuer_are_checked_where_they_are_configured(clock: FrozenClock) -> None:
+    """A token for others, of others or of nobody proves nothing."""
+    app = made(clock, jwt_audience="windlass", jwt_issuer="https://id.example")
+    good = {"aud": "windlass", "iss": "https://id.example"}
+    await who(app, token(good))
+    await who(app, token(good | {"aud": ["others", "windlass"]}))
+    for bad in (
+        {"aud": "others"},
+        {"aud": []},
+        {"aud": None},
+        {"iss": "https://evil.example"},
+        {"iss": None},
+    ):
+        await refused(app, token({name: value for name, value in (good | bad).items() if value is not None}))
+
+
+@pytest.mark.parametrize("tenant", [None, "", "a b", "*", 7, ["acme"], {"id": "acme"}])
+async def test_a_token_without_a_good_tenant_is_refused(clock: FrozenClock, tenant: Any) -> None:
+    """Where the claim is configured; it does not become one of the root tenant."""
+    app = made(clock, jwt_tenant_claim="org")
+    await refused(app, token({} if tenant is None else {"org": tenant}))
+
+
+async def test_tenants_of_tokens_are_uuids_where_tenants_are(clock: FrozenClock) -> None:
+    """The setting holds for every door."""
+    app = made(clock, jwt_tenant_claim="org", tenant_uuids=True)
+    await refused(app, token({"org": "acme"}))
+
+
+async def test_a_verified_token_is_not_verified_again_for_a_while(
+    clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its hash; few are remembered, and none that was refused."""
+    from windlass.access import tokens
+
+    app = made(clock)
+    verified = []
+    decode = jwt.decode
+    monkeypatch.setattr(tokens.jwt, "decode", lambda *a, **k: verified.append(1) or decode(*a, **k))
+    monkeypatch.setattr(tokens, "MOST_BELIEVED", 3)
+    text = token({"exp": NOW + 600})
+    for _ in range(5):
+        await who(app, text)
+    assert len(verified) == 1
+    clock.advance(tokens.BELIEVED_SECONDS)
+    await who(app, text)
+    assert len(verified) == 2
+    for number in range(10):
+        await who(app, token({"exp": NOW + 600, "jti": str(number)}))
+    believed = app.access._tokens._believed  # type: ignore[union-attr]
+    assert len(believed) == 3
+    assert all(text.encode() not in key for key in believed)
+
+
+async def test_tokens_are_refused_where_none_are_configured(clock: FrozenClock) -> None:
+    """Also those signed with an empty secret."""
+    app = Windlass("memory://", clock=clock)
+    for text in (token(), by_hand({"alg": "HS256"}, CLAIMS, b""), by_hand({"alg": "none"}, CLAIMS)):
+        await refused(app, text)
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"jwt_secret": "s" * 31}, "jwt_secret has 31 bytes; HS256 needs 32"),
+        ({"jwt_secret": "s" * 32, "jwt_algorithms": ["HS512"]}, "HS512 needs 64"),
+        ({"jwt_algorithms": ["none"]}, "'none'"),
+        ({"jwt_algorithms": ["RS256"]}, "'RS256'"),
+        ({"jwt_secret": None, "jwt_jwks_url": "https://x.example/", "jwt_algorithms": ["HS256"]}, "'HS256'"),
+        ({"jwt_jwks_url": "https://x.example/", "jwt_algorithms": ["RS256"]}, "has none of HS256"),
+        ({"jwt_secret": None, "jwt_jwks_url": "http://x.example/jwks"}, "must be https"),
+        ({"jwt_secret": None, "jwt_jwks_url": "file:///etc/passwd"}, "must be https"),
+        ({"jwt_secret": None, "jwt_jwks_url": "http://localhost.evil.example/"}, "must be https"),
+    ],
+)
+def test_what_cannot_be_safe_is_refused_before_anything_starts(
+    clock: FrozenClock, settings: dict[str, Any], what: str
+) -> None:
+    """Short secrets, algorithms for other keys, keys from anywhere; and no secret is in the message."""
+    with pytest.raises(ConfigurationError, match=what) as caught:
+        _ = made(clock, **settings).access
+    assert "sss" not in str(caught.value)
+
+
+def test_no_secret_is_shown(clock: FrozenClock) -> None:
+    """What has a repr ends up in a log."""
+    app = made(clock, superuser="ada:hunter2hunter2")
+    assert app.access._tokens is not None
+    for thing in (app, app.access, app.access._tokens, app.access._superusers, app.access._sessions):
+        assert SECRET not in repr(thing)
+        assert "hunter2" not in repr(thing)
+
+
+# -- published keys -------------------------------------------------------------------------------------
+
+
+def public(key: Any, kid: str | None, **more: Any) -> dict[str, Any]:
+    algorithms = jwt.algorithms
+    kind = {
+        rsa.RSAPrivateKey: algorithms.RSAAlgorithm,
+        ec.EllipticCurvePrivateKey: algorithms.ECAlgorithm,
+        ed25519.Ed25519PrivateKey: algorithms.OKPAlgorithm,
+    }
+    to_jwk = next(algorithm.to_jwk for base, algorithm in kind.items() if isinstance(key, base))
+    return json.loads(to_jwk(key.public_key())) | ({} if kid is None else {"kid": kid}) | more
+
+
+class Issuer:
+    """A server that publishes keys, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.status = 200
+        self.keys: list[dict[str, Any]] = []
+        self.body: bytes | None = None
+        issuer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                issuer.asked += 1
+                self.send_response(issuer.status)
+                self.send_header("Location", "/elsewhere")
+                self.end_headers()
+                self.wfile.write(issuer.body or json.dumps({"keys": issuer.keys}).encode())
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/jwks"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    issuer = Issuer()
+    issuer.thread.start()
+    issuer.keys = [public(RSA_KEY, "r"), public(EC_KEY, "e"), public(ED_KEY, "d"), public(P384_KEY, "p")]
+    yield issuer
+    issuer.server.shutdown()
+    issuer.server.server_close()
+    issuer.thread.join()
+
+
+def published(clock: FrozenClock, issuer: Issuer, **settings: Any) -> Windlass:
+    return made(clock, **({"jwt_secret": None, "jwt_jwks_url": issuer.url} | settings))
+
+
+async def test_tokens_are_verified_with_published_keys(clock: FrozenClock, issuer: Issuer) -> None:
+    """RSA, elliptic curves and Edwards curves; one fetch for all of them."""
+    app = published(clock, issuer)
+    for key, alg, kid in ((RSA_KEY, "RS256", "r"), (EC_KEY, "ES256", "e"), (ED_KEY, "EdDSA", "d")):
+        caller = await who(app, token(key=key, alg=alg, kid=kid))
+        assert caller.id == "ada"
+    assert issuer.asked == 1
+
+
+async def test_a_public_key_is_no_secret(clock: FrozenClock, issuer: Issuer) -> None:
+    """HS256 over the text of a published key, the classic confusion, in both set-ups."""
+    pem = RSA_KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    for app in (published(clock, issuer), published(clock, issuer, jwt_secret=SECRET)):
+        for key in (pem, pem.strip(), json.dumps(public(RSA_KEY, "r")).encode(), b""):
+            await refused(app, by_hand({"alg": "HS256", "kid": "r"}, CLAIMS, key))
+        await refused(app, by_hand({"alg": "none", "kid": "r"}, CLAIMS))
+
+
+async def test_secret_and_published_keys_stay_apart_where_both_are_configured(
+    clock: FrozenClock, issuer: Issuer
+) -> None:
+    """Each algorithm has its kind of key."""
+    app = published(clock, issuer, jwt_secret=SECRET)
+    await who(app, token())
+    await who(app, token(key=RSA_KEY, alg="RS256", kid="r"))
+    await refused(app, token(key=OTHER_RSA_KEY, alg="RS256", kid="r"))
+
+
+async def test_a_key_is_used_with_its_own_algorithm_only(clock: FrozenClock, issuer: Issuer) -> None:
+    """An algorithm that is not on the list, or not that of the key, proves nothing."""
+    issuer.keys = [public(RSA_KEY, "r", alg="RS256"), public(EC_KEY, "e"), public(P384_KEY, "p")]
+    app = published(clock, issuer, jwt_algorithms=["RS256", "PS256", "ES256", "ES384"])
+    await who(app, token(key=RSA_KEY, alg="RS256", kid="r"))
+    await who(app, token(key=P384_KEY, alg="ES384", kid="p"))
+    await refused(app, token(key=RSA_KEY, alg="PS256", kid="r"))
+    await refused(app, token(key=RSA_KEY, alg="RS512", kid="r"))
+    await refused(app, token(key=RSA_KEY, alg="RS256", kid="e"))
+
+
+@pytest.mark.parametrize("kid", ["unknown", "../../etc/passwd", "' OR 1=1 --", "r\x00", ""])
+async def test_a_bad_kid_is_refused_and_asks_the_issuer_once_in_thirty_seconds(
+    clock: FrozenClock, issuer: Issuer, kid: str
+) -> None:
+    """It is a name in a table, and no reason to call anybody more often."""
+    app = published(clock, issuer)
+    await who(app, token(key=RSA_KEY, alg="RS256", kid="r"))
+    for _ in range(5):
+        await refused(app, token(key=RSA_KEY, alg="RS256", kid=kid))
+    assert issuer.asked == 1
+    clock.advance(30)
+    for _ in range(5):
+        await refused(app, token(key=RSA_KEY, alg="RS256", kid=kid))
+    assert issuer.asked == 2
+
+
+async def test_a_kid_that_is_no_text_or_endless_is_refused(clock: FrozenClock, issuer: Issuer) -> None:
+    """Whatever JSON has."""
+    app = published(clock, issuer)
+    for kid in (1, ["r"], {"kid": "r"}, True, "x" * 201):
+        await refused(app, by_hand({"alg": "RS256", "kid": kid}, CLAIMS, b"x"))
+    assert issuer.asked == 0
+
+
+async def test_without_a_kid_the_only_key_is_meant(clock: FrozenClock, issuer: Issuer) -> None:
+    """With several there is no telling which."""
+    text = token(key=RSA_KEY, alg="RS256")
+    await refused(published(clock, issuer), text)
+    issuer.keys = [public(RSA_KEY, None)]
+    await who(published(clock, issuer), text)
+
+
+async def test_keys_are_fetched_again_and_old_ones_serve_while_the_issuer_is_away(
+    clock: FrozenClock, issuer: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new key is known within half a minute; after an hour nothing old is believed."""
+    app = published(clock, issuer)
+
+    def text(key: Any, kid: str) -> str:
+        return token({"exp": NOW + 10**6}, key=key, alg="RS256", kid=kid)
+
+    await who(app, text(RSA_KEY, "r"))
+    issuer.keys.append(public(OTHER_RSA_KEY, "new"))
+    clock.advance(30)
+    await who(app, text(OTHER_RSA_KEY, "new"))
+    issuer.status = 500
+    clock.advance(jwks.FRESH_SECONDS)
+    await who(app, text(RSA_KEY, "r"))
+    assert "no keys from http://127.0.0.1" in caplog.text
+    clock.advance(jwks.STALE_SECONDS)
+    await refused(app, text(RSA_KEY, "r"))
+    issuer.status = 200
+    issuer.keys = [public(OTHER_RSA_KEY, "new")]
+    clock.advance(30)
+    await refused(app, text(RSA_KEY, "r"))
+    await who(app, text(OTHER_RSA_KEY, "new"))
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"<html>", b'{"keys": 1}', b" " * (jwks.MAX_BYTES + 1)])
+async def test_what_is_no_set_of_keys_is_not_believed(
+    clock: FrozenClock, issuer: Issuer, body: bytes
+) -> None:
+    """Nor is one that is too large."""
+    issuer.body = body or b" "
+    await refused(published(clock, issuer), token(key=RSA_KEY, alg="RS256", kid="r"))
+
+
+async def test_a_redirect_is_not_followed(clock: FrozenClock, issuer: Issuer) -> None:
+    """It could lead anywhere."""
+    issuer.status = 302
+    await refused(published(clock, issuer), token(key=RSA_KEY, alg="RS256", kid="r"))
+    assert issuer.asked == 1
+
+
+def test_only_public_keys_for_signatures_are_taken_from_a_set() -> None:
+    """No shared secret that was published, none for encryption, nothing broken; and not endlessly many."""
+    secret = {
+        "kty": "oct",
+        "k": base64.urlsafe_b64encode(SECRET.encode()).decode(),
+        "kid": "s",
+        "alg": "HS256",
+    }
+    listed = [
+        secret,
+        public(RSA_KEY, "enc", use="enc"),
+        {"kty": "RSA", "kid": "broken"},
+        7,
+        public(EC_KEY, "e"),
+    ]
+    assert list(read_keys(json.dumps({"keys": listed}).encode())) == ["e"]
+    many = [public(EC_KEY, str(number)) for number in range(jwks.MAX_KEYS + 5)]
+    assert len(read_keys(json.dumps({"keys": many}).encode())) == jwks.MAX_KEYS

@@ -1,0 +1,131 @@
+"""Bulk operations over HTTP: counted first, done in the background, followed and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from tests.server.conftest import Asking, asking, make_app
+from tests.stores.urls import STORES
+from windlass import Windlass, bulk
+from windlass.testing import FrozenClock
+
+BULK = "/api/jobs/bulk"
+
+
+async def fill(client: httpx2.AsyncClient, number: int) -> None:
+    job = {"task": "mail_digest", "payload": {"userId": "1"}, "delay": 3600}
+    assert (await client.post("/api/jobs/enqueue-many", json={"jobs": [job] * number})).status_code == 201
+
+
+async def until_ended(client: httpx2.AsyncClient, place: str) -> Any:
+    async with asyncio.timeout(30):
+        while True:
+            shown = (await client.get(place)).json()
+            if shown["state"] != "running":
+                return shown
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_everything_that_matches_is_acted_on_in_the_background(store: str, tmp_path: Path) -> None:
+    """Preview, operation, progress, audit; other tenants' jobs are left alone."""
+    async with asking(make_app(STORES[store](tmp_path))) as ask:
+        shop, other = await ask.with_key(tenant="shop"), await ask.with_key(tenant="other")
+        root = await ask.with_key(superuser=True)
+        await fill(shop, 5)
+        await fill(other, 2)
+        body = {"action": "cancel", "filter": {"where": "topic:mail_digest"}}
+        preview = await shop.post(BULK, json={**body, "preview": True})
+        assert preview.json() == {"action": "cancel", "matched": 5, "exact": True}
+        started = await shop.post(BULK, json=body)
+        assert (started.status_code, started.json()["state"]) == (202, "running")
+        ended = await until_ended(shop, started.headers["location"])
+        assert (ended["state"], ended["matched"], ended["done"], ended["skipped"]) == ("done", 5, 5, 0)
+        assert (await other.get("/api/jobs/stats")).json()["pending"] == 2
+        assert (await shop.get("/api/jobs/stats")).json()["cancelled"] == 5
+        # Neither another tenant nor another key of this one is told of it.
+        colleague = await ask.with_key(tenant="shop")
+        for client in (other, colleague):
+            assert (await client.get(started.headers["location"])).json()["code"] == "bulk_not_found"
+        assert (await root.get(started.headers["location"])).json()["done"] == 5
+        assert (await root.get(f"{BULK}/{uuid4()}")).status_code == 404
+        actions = [line["action"] for line in (await root.get("/api/jobs/audit")).json()["items"]]
+        assert actions.count("bulk.start") == actions.count("bulk.end") == 1
+
+
+async def test_all_jobs_are_nobodys_wish(shop: httpx2.AsyncClient) -> None:
+    """Without a filter nothing is done."""
+    for given in ({}, {"where": " "}, {"unknown": 1}):
+        answer = await shop.post(BULK, json={"action": "delete", "filter": given})
+        assert answer.status_code == 422
+    assert (await shop.post(BULK, json={"action": "run", "filter": {"topic": "x"}})).status_code == 422
+
+
+async def test_an_operation_stops_when_asked_from_another_process(
+    ask: Asking, shop: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wish is in the store: whoever runs it sees it with the next batch, and says that it stopped."""
+    monkeypatch.setattr("windlass.managing.MAX_BATCH", 1)
+    monkeypatch.setattr(bulk, "BEAT_SECONDS", 0.0)
+    await fill(shop, 30)
+    reached, go_on = asyncio.Event(), asyncio.Event()
+    cancel = ask.app.store.cancel
+
+    async def slowly(*args: Any, **kwargs: Any) -> Any:
+        reached.set()
+        await go_on.wait()
+        return await cancel(*args, **kwargs)
+
+    monkeypatch.setattr(ask.app.store, "cancel", slowly)
+    started = await shop.post(BULK, json={"action": "cancel", "filter": {"topic": "mail_digest"}})
+    await reached.wait()
+    ask.app.bulk._stops.clear()  # as in another process, which can only write it down
+    stopped = await shop.post(f"{started.headers['location']}/stop")
+    assert (stopped.status_code, stopped.json()["stop_requested"]) == (202, True)
+    go_on.set()
+    ended = await until_ended(shop, started.headers["location"])
+    assert ended["state"] == "stopped"
+    assert 0 < ended["done"] < 30
+
+
+async def test_a_shutdown_stops_operations_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was done stays done, and whoever asks later is told that it was not all."""
+    monkeypatch.setattr("windlass.managing.MAX_BATCH", 1)
+    app = make_app()
+    async with app:
+        async with asking(app) as ask:
+            shop = await ask.with_key(tenant="shop")
+            await fill(shop, 50)
+            started = await shop.post(BULK, json={"action": "cancel", "filter": {"topic": "mail_digest"}})
+        operation = await app.bulk.get(started.json()["id"])
+        assert operation is not None
+        assert operation.state == "stopped"
+
+
+async def test_an_operation_whose_process_died_shows_as_interrupted() -> None:
+    """Progress that is not renewed is no progress."""
+    clock = FrozenClock()
+    async with Windlass("memory://", clock=clock) as app:
+        operation = await app.bulk.start("cancel", {"topic": "mail_digest"})
+        for task in list(app.bulk._running.values()):
+            task.cancel()
+        clock.advance(bulk.SILENT_SECONDS + 1)
+        found = await app.bulk.get(operation.id)
+        assert found is not None
+        assert found.state == "interrupted"
+
+
+async def test_a_process_runs_a_few_operations_at_a_time(
+    ask: Asking, shop: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More are refused with a hint to come back."""
+    monkeypatch.setattr(bulk, "MAX_RUNNING", 0)
+    await fill(shop, 1)
+    answer = await shop.post(BULK, json={"action": "cancel", "filter": {"topic": "mail_digest"}})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

@@ -1,0 +1,77 @@
+"""Searches on SQLite end in time, and say how far they came."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from windlass.conditions import Compare, ComparePayload, Comparison, Condition, Field, HoldsText
+from windlass.model import JobFilter
+from windlass.stores.protocol import Store
+from windlass.stores.sqlite import SqliteStore, looking
+from windlass.testing.clock import FrozenClock
+from windlass.testing.conformance.building import put, put_many
+
+CONDITIONS: dict[str, Condition] = {
+    "column": Compare(Field.USER_ID, Comparison.EQUAL, "needle"),
+    "text": HoldsText("needle"),
+    "payload": ComparePayload((), Comparison.EQUAL, "needle"),
+}
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: FrozenClock) -> AsyncIterator[Store]:
+    store = SqliteStore(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=normal", clock=clock)
+    await store.open()
+    await store.migrate()
+    yield store
+    await store.close()
+
+
+@pytest.mark.parametrize("condition", CONDITIONS.values(), ids=CONDITIONS)
+async def test_a_search_that_runs_out_of_time_says_how_far_it_came(
+    store: Store, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, condition: Condition
+) -> None:
+    """The cursor goes on from there, until everything has been looked into; a count is not exact."""
+    oldest = await put(store, payload=b'"needle"', user_id="needle")
+    clock.advance(1)
+    [middle, _] = await put_many(store, 2)
+    moment = clock.now()
+    monkeypatch.setattr(looking, "SEARCH_SECONDS", -1.0)  # over before it began: one job a page
+    where = JobFilter(condition=condition)
+    first = await store.list_jobs(where, limit=10)
+    assert (first.items, first.partial, first.searched_back_to) == ((), True, moment)
+    second = await store.list_jobs(where, limit=10, cursor=first.cursor)
+    assert second.cursor == (await _number(store, middle))
+    third = await store.list_jobs(where, limit=10, cursor=second.cursor)
+    assert [item.id for item in third.items] == [oldest]
+    count = await store.count(where)
+    assert (count.total, count.exact) == (0, False)
+
+
+@pytest.mark.parametrize("condition", CONDITIONS.values(), ids=CONDITIONS)
+async def test_how_far_a_search_came_tells_nothing_of_other_tenants(
+    store: Store, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, condition: Condition
+) -> None:
+    """It is stopped by the tenant's own jobs, and says when one of those was made, or says nothing."""
+    own = clock.now()
+    await put_many(store, 2, tenant="mine")
+    clock.advance(60)
+    await put_many(store, 3, tenant="other")
+    monkeypatch.setattr(looking, "SEARCH_SECONDS", -1.0)
+    page = await store.list_jobs(JobFilter(condition=condition, tenant="mine"), limit=10)
+    assert (page.partial, page.searched_back_to) == (True, own)
+    page = await store.list_jobs(JobFilter(condition=condition, tenant="nobody"), limit=10)
+    assert (page.partial, page.searched_back_to, page.cursor) == (False, None, None)
+
+
+async def _number(store: Store, job_id: object) -> int:
+    page = await store.list_jobs(JobFilter(), limit=100)
+    return next(item.number for item in page.items if item.id == job_id)
