@@ -268,6 +268,25 @@ def decide(condition: Condition, tell: Callable[[Leaf], bool]) -> bool:
             return tell(condition)
 
 
+def of_topics(condition: Condition) -> bool:
+    """Whether it has all jobs of a tenant's topic or none of them."""
+    return all(
+        isinstance(leaf, Compare) and leaf.field in (Field.TOPIC, Field.TENANT) for leaf in leaves(condition)
+    )
+
+
+def holds_for_topic(condition: Condition, tenant: str, topic: str) -> bool:
+    """Whether it is true of the jobs of a tenant's topic, for a condition that is ``of_topics``."""
+    known = {Field.TENANT: tenant, Field.TOPIC: topic}
+
+    def tell(leaf: Leaf) -> bool:
+        if not isinstance(leaf, Compare):
+            raise InvalidInput(f"{shorten(leaf)} is not about topics")
+        return _compare_column(known[leaf.field], leaf.comparison, leaf.value, text=True)
+
+    return decide(condition, tell)
+
+
 def holds(condition: Condition, job: Judged, now: int) -> bool:
     """Whether it is true of this job. What looks into bodies and errors needs a record that has them."""
 

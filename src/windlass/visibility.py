@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from uuid import UUID
 
-from windlass.conditions import ALWAYS, Compare, Field, InState, any_of, holds, leaves
+from windlass.conditions import ALWAYS, InState, any_of, holds, holds_for_topic, leaves, of_topics
 from windlass.findings import TaskStats
 from windlass.model import Distribution, JobFilter, JobRecord, Shown, State, Stats, TopicStats
 from windlass.narrowing import narrowed
 from windlass.security import row_filter
 from windlass.stores.protocol import COUNT_LIMIT, Store
-
-_NOBODY = UUID(int=0)
 
 
 async def in_view(store: Store, record: JobRecord) -> bool:
@@ -97,31 +94,14 @@ def left_of(tenant: str | None) -> JobFilter | None:
 def _of_topics(where: JobFilter) -> bool:
     """Whether it asks for nothing but the topic, so that counters tell."""
     fields = replace(where, topic=None, tenant=None, condition=None)
-    return fields == JobFilter() and all(
-        isinstance(leaf, Compare) and leaf.field in (Field.TOPIC, Field.TENANT)
-        for leaf in leaves(where.condition or ALWAYS)
-    )
+    return fields == JobFilter() and of_topics(where.condition or ALWAYS)
 
 
 def _has(where: JobFilter, topic: str) -> bool:
     """Whether jobs of this topic are in view, when only topics matter."""
     if where.topic not in (None, topic):
         return False
-    tenant = where.tenant or ""
-    example = JobRecord(
-        id=_NOBODY,
-        number=0,
-        tenant=tenant,
-        topic=topic,
-        task="",
-        state=State.PENDING,
-        priority=0,
-        attempt=0,
-        max_attempts=None,
-        created_at=0,
-        run_at=0,
-    )
-    return holds(where.condition or ALWAYS, example, 0)
+    return holds_for_topic(where.condition or ALWAYS, where.tenant or "", topic)
 
 
 async def _counted(

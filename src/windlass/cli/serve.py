@@ -16,7 +16,8 @@ from windlass.cli.loading import load_app
 from windlass.cli.target import traceback_option
 from windlass.cli.terminal import examples
 from windlass.server import create_api
-from windlass.server.running import ApiServer, is_loopback, listen, url_of
+from windlass.server.open_files import allow_connections
+from windlass.server.running import OTHER_CONNECTIONS, ApiServer, is_loopback, listen, url_of
 from windlass.urls import shown_url
 from windlass.worker.signals import stop_signals
 
@@ -82,6 +83,7 @@ def serve(
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # it tells of its own life what we tell
     with listen(host, port) as listener:
         _warn(app, host)
+        _make_room(app)
         asyncio.run(_serve(app, listener, with_worker=with_worker))
 
 
@@ -119,6 +121,18 @@ async def _first_superuser(app: Windlass) -> None:
     if password is not None:
         click.echo("The first superuser was made. This is the only time its password is shown:", err=True)
         click.echo(f"  name      admin\n  password  {password}", err=True)
+
+
+def _make_room(app: Windlass) -> None:
+    """Connections are files, of which programs are allowed few unless they ask."""
+    wanted = app.settings.max_event_streams + OTHER_CONNECTIONS
+    room = allow_connections(wanted)
+    if room < wanted:
+        failures.warn(
+            f"the system allows this process about {room:,} connections; max_event_streams is "
+            f"{app.settings.max_event_streams:,} and others come on top: raise the limit of open files "
+            "(ulimit -n, LimitNOFILE=), or lower max_event_streams"
+        )
 
 
 def _warn(app: Windlass, host: str) -> None:

@@ -74,11 +74,12 @@ class Served:
 
 
 @asynccontextmanager
-async def served(app: Windlass) -> AsyncIterator[Served]:
-    """The app's API on a port of its own, until left."""
+async def served(app: Windlass, *, guarded: bool = False) -> AsyncIterator[Served]:
+    """The app's API on a port of its own, until left. ``guarded``: by keys and rules, as in earnest."""
     api = create_api(app)
     gate: Any = OpenGate()
-    api.gate = gate
+    if not guarded:
+        api.gate = gate
     with listen("127.0.0.1", 0) as listener:
         server = ApiServer(api, listener)
         running = asyncio.create_task(server.run_here())

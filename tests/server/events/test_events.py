@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from tests.server.events.serving import Served, Told
-from windlass import Job
+from windlass import Job, TopicStats
 from windlass.model import ClaimRequest, JobError, Lane, Settlement
 from windlass.outcome import Completed, Outcome, Retried
+from windlass.server.events import watcher
 
 BOOM = JobError("boom", "it broke")
 
@@ -162,3 +165,21 @@ async def test_many_listeners_are_told_the_same(server: Served) -> None:
     for client in clients:
         await client.__aexit__()
     await server.until_nobody_listens()
+
+
+async def test_a_hint_that_comes_before_its_commit_is_not_wasted(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite rings first and commits then: who looks at once sees nothing, and has to look again."""
+    monkeypatch.setattr(watcher, "LOOK_SECONDS", 600.0)
+    async with server.listen() as client:
+        topics = server.app.topics
+        early = [await topics()]
+
+        async def not_yet_committed() -> list[TopicStats]:
+            return early.pop() if early else await topics()
+
+        monkeypatch.setattr(server.app, "topics", not_yet_committed)
+        await server.app.enqueue("mail")
+        assert (await client.event()).data["topic"] == "mail"
+        assert not early

@@ -28,4 +28,4 @@ def test_every_limit_is_documented() -> None:
     assert f"{watcher.MAX_JOBS:,} of one server" in PAGE
     assert f"takes nothing for {stream.WRITE_SECONDS:g} s" in PAGE
     assert f"one every {listener.HEARTBEAT_SECONDS:g} s" in PAGE
-    assert f"end their streams within {broadcast.CHECK_SECONDS:g} s" in PAGE
+    assert f"every {broadcast.CHECK_SECONDS:g} s it is asked" in PAGE

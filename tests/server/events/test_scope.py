@@ -6,12 +6,11 @@ import asyncio
 
 import pytest
 
-from tests.server.events.serving import Served
+from tests.server.events.serving import Served, served
 from tests.server.events.test_events import finish
-from windlass import SecurityContext, acting_as
+from windlass import SecurityContext, Windlass, acting_as
 from windlass.conditions import AnyOf, Compare, ComparePayload, Comparison, Field
 from windlass.ids import new_id
-from windlass.model import TopicStats
 from windlass.server.events import broadcast
 from windlass.server.events.ring import AboutTopic
 from windlass.server.events.view import View, Wish
@@ -31,7 +30,7 @@ async def test_a_tenant_hears_of_its_own_jobs_alone(server: Served) -> None:
         await enqueue(server, "acme", "mail")
         told = await client.event()
         assert (told.data["topic"], told.data["pending"]) == ("mail", 1)
-        assert set(told.data) == set(TopicStats("x").__slots__) - {"paused_until"}
+        assert "tenant" not in told.data
 
 
 async def test_another_tenants_job_is_not_found(server: Served) -> None:
@@ -65,6 +64,49 @@ async def test_only_superusers_choose_a_tenant_and_see_workers(server: Served) -
         await enqueue(server, "other", "t")
         await enqueue(server, "acme", "u")
         assert (await client.event()).data["topic"] == "u"
+
+
+async def test_a_rule_about_jobs_gives_jobs_and_no_counts(server: Served) -> None:
+    """A job outside of it is not found, and one that leaves it is gone."""
+    mine = ComparePayload(("user",), Comparison.EQUAL, 1)
+    server.gate.admit("one", SecurityContext("acme", only=mine))
+    async with server.listen(who="one") as client:
+        assert client.status == 403
+        assert client.problem["code"] == "not_permitted"
+    with acting_as(SecurityContext("acme")):
+        job = await server.app.enqueue("t", {"user": 1}, key="k")
+        other = await server.app.enqueue("t", {"user": 2})
+    async with server.listen({"job": str(other.id)}, who="one") as client:
+        assert client.status == 404
+    async with server.listen({"job": str(job.id)}, who="one") as client:
+        assert (await client.event()).kind == "job"
+        with acting_as(SecurityContext("acme")):
+            await server.app.enqueue("t", {"user": 2}, key="k", on_duplicate="replace")
+        assert [event.kind for event in await client.rest()] == ["gone", "end"]
+
+
+async def test_keys_and_rules_decide_in_earnest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a real key under a real rule: its topics, no others, until it is revoked."""
+    monkeypatch.setattr(broadcast, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(broadcast, "CHECK_SECONDS", 0.1)
+    rule = 'topic = "mail" && tenant = @request.auth.tenant'
+    async with Windlass("memory://", manage_rule=rule) as app, served(app, guarded=True) as server:
+        key = await app.access.create_key(tenant="acme", scopes=["read"])
+        writer = await app.access.create_key(tenant="acme", scopes=["enqueue"])
+        async with server.listen(who="nonsense") as client:
+            assert client.status == 401
+        async with server.listen(who=writer.key) as client:
+            assert client.status == 403
+        async with server.listen(who=key.key) as client:
+            assert client.status == 200
+            await enqueue(server, "other", "mail")
+            await enqueue(server, "acme", "secret")
+            await enqueue(server, "acme", "mail")
+            told = await client.event()
+            assert (told.data["topic"], told.data["pending"]) == ("mail", 1)
+            await app.access.revoke_key(key.info.id)
+            assert await client.rest() == []
+            assert client.comments == [broadcast.NOT_GOOD]
 
 
 def test_a_rule_about_topics_narrows_them() -> None:

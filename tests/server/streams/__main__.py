@@ -25,8 +25,8 @@ def main() -> None:
     print(f"processor while idle: {100 * figures.idle_processor_share:.1f} % of a core")
     print(f"told of a change: the first after {figures.first_told_ms:.0f} ms, the last after "
           f"{figures.last_told_ms:.0f} ms")  # fmt: skip
-    print(f"clients killed: all streams gone after {figures.gone_seconds:.2f} s, open files "
-          f"{figures.files_before} before and {figures.files_after} after")  # fmt: skip
+    print(f"clients killed: all streams gone after {figures.gone_seconds:.2f} s, open sockets "
+          f"{figures.sockets_before} before and {figures.sockets_after} after")  # fmt: skip
     print(f"SIGTERM with all open: exit {figures.exit_code} after {figures.exit_seconds:.2f} s")
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from windlass.app import Windlass
 from windlass.errors import Backpressure
+from windlass.security import acting_as
 from windlass.server.events.listener import HEARTBEAT_SECONDS, Credential, Listener
 from windlass.server.events.ring import Ring
 from windlass.server.events.view import Wish
@@ -152,15 +153,16 @@ class Broadcast:
         """Heartbeats, and whether everybody may still listen."""
         loop = asyncio.get_running_loop()
         checked_at = loop.time()
-        while True:
-            await asyncio.sleep(PULSE_SECONDS)
-            now = loop.time()
-            for listener in self.listeners:
-                if now - listener.heard_at >= HEARTBEAT_SECONDS:
-                    listener.wake()
-            if now - checked_at >= CHECK_SECONDS:
-                checked_at = now
-                await self._check_credentials()
+        with acting_as(None):  # started by a request, which acts for its caller
+            while True:
+                await asyncio.sleep(PULSE_SECONDS)
+                now = loop.time()
+                for listener in self.listeners:
+                    if now - listener.heard_at >= HEARTBEAT_SECONDS:
+                        listener.wake()
+                if now - checked_at >= CHECK_SECONDS:
+                    checked_at = now
+                    await self._check_credentials()
 
     async def _check_credentials(self) -> None:
         credentials = {listener.credential.name: listener.credential for listener in self.listeners}

@@ -9,7 +9,7 @@ from uuid import UUID
 from msgspec import Meta, Struct
 
 from windlass.access.caller import Caller
-from windlass.errors import Backpressure, InvalidInput
+from windlass.errors import Backpressure, InvalidInput, NotAuthenticated, NotPermitted
 from windlass.names import check_wire_topic
 from windlass.security import SecurityContext
 from windlass.server.connection import EXTENSION, Connection
@@ -22,7 +22,6 @@ from windlass.server.problems import (
     NOT_PERMITTED,
     TOO_MANY_STREAMS,
     Problem,
-    problem_of,
     refused,
 )
 from windlass.server.request import Request
@@ -98,7 +97,7 @@ def _wish(request: Request[EventsQuery, None]) -> Wish:
 def _view(caller: Caller, context: SecurityContext | None, tenant: str | None) -> View:
     if context is None:
         return View(tenant, superuser=caller.superuser)
-    return View(context.tenant, getattr(context, "only", None), superuser=caller.superuser)
+    return View(context.tenant, context.only, superuser=caller.superuser)
 
 
 def _topics(given: str) -> frozenset[str]:
@@ -137,11 +136,8 @@ async def _still_good(request: Request[EventsQuery, None], view: View) -> bool:
     try:
         caller = await gate.caller(request.headers, changing=False)
         context = gate.context(caller, Permission.READ, "GET")
-    except Exception as error:
-        problem = problem_of(error)
-        if problem.kind.status in {401, 403}:
-            return False
-        raise
+    except (NotAuthenticated, NotPermitted, Problem):
+        return False
     return _view(caller, context, request.query.tenant) == view
 
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 from uuid import UUID
 
-from windlass.conditions import Compare, Condition, Field, holds, leaves
-from windlass.model import JobRecord, State
+from windlass.conditions import Condition, holds_for_topic, of_topics
 from windlass.security import SecurityContext
 from windlass.server.events.ring import AboutJob, AboutTopic, Event
-
-_NOBODY: Final = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +21,16 @@ class View:
     @property
     def context(self) -> SecurityContext | None:
         """On whose behalf to look."""
-        if self.tenant is None:
-            return None
-        return SecurityContext(self.tenant)
+        return None if self.tenant is None else SecurityContext(self.tenant, only=self.only)
 
     @property
     def whole_topics(self) -> bool:
         """Whether it has all jobs of a topic or none, so that its counts are no secret."""
-        if self.only is None:
-            return True
-        return all(
-            isinstance(leaf, Compare) and leaf.field in (Field.TOPIC, Field.TENANT)
-            for leaf in leaves(self.only)
-        )
+        return self.only is None or of_topics(self.only)
 
     def sees_topic(self, topic: str) -> bool:
         """Whether it has this topic's jobs; for views on whole topics."""
-        return self.only is None or holds(self.only, _any_job_of(self.tenant or "", topic), 0)
+        return self.only is None or holds_for_topic(self.only, self.tenant or "", topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +57,3 @@ class Wish:
                 return job_id in self.job_ids and view == self.view
             case None:
                 return True
-
-
-def _any_job_of(tenant: str, topic: str) -> JobRecord:
-    """A job of which only this matters."""
-    return JobRecord(
-        id=_NOBODY,
-        number=0,
-        tenant=tenant,
-        topic=topic,
-        task="",
-        state=State.PENDING,
-        priority=0,
-        attempt=0,
-        max_attempts=None,
-        created_at=0,
-        run_at=0,
-    )

@@ -31,6 +31,8 @@ LOOK_SECONDS: Final = 1.0
 """How long after a look the next one is, when nothing hints."""
 BETWEEN_LOOKS: Final = 0.25
 """How long after a look the next one is, at least."""
+AFTER_HINT: Final = 0.02
+"""How long after a hint a look is: what is hinted is nearly always committed then."""
 RUNNING_SECONDS: Final = 1.0
 """How often a running job is read: it may report progress and finish steps."""
 RESTING_SECONDS: Final = 2.0
@@ -160,12 +162,17 @@ class Watcher:
         """Look until cancelled. An outage of the store is told to those who listen, and waited out."""
         with acting_as(None):  # started by a request, which acts for its caller
             async with self._app.changes() as hints:
+                hinted = False
                 while True:
                     began = time.monotonic()
                     await self.look()
                     took = time.monotonic() - began
                     await asyncio.sleep(max(BETWEEN_LOOKS, took))
-                    await hints.wait(max(0.0, LOOK_SECONDS - BETWEEN_LOOKS))
+                    # SQLite hints just before it commits: a look that was too early is followed by another.
+                    pause = 0.0 if hinted else max(0.0, LOOK_SECONDS - BETWEEN_LOOKS)
+                    hinted = await hints.wait(pause)
+                    if hinted:
+                        await asyncio.sleep(AFTER_HINT)
 
     async def look(self) -> None:
         """Everything that is listened to, once."""
