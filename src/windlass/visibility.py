@@ -45,11 +45,12 @@ async def stats(store: Store, window_seconds: float, tenant: str | None) -> Stat
     where = left_of(tenant)
     if where is None:
         return told
-    kept, exact = tuple(topic for topic in told.topics if _has(where, topic.topic)), True
-    if not _of_topics(where):
+    if _of_topics(where):
+        kept, exact = tuple(topic for topic in told.topics if _has(where, topic.topic)), True
+        if kept == told.topics:
+            return told
+    else:
         kept, exact = await _counted(store, where, told.topics)
-    elif kept == told.topics:
-        return told
     delayed = await store.count(narrowed(where, InState(Shown.DELAYED)))
     return Stats(
         **{str(state): sum(getattr(topic, state) for topic in kept) for state in State},
