@@ -38,6 +38,8 @@ SOURCES = (
     Source("task", "Task", parameters=("P", "R")),
     Source("task", "BoundTask", parameters=("P", "R")),
     Source("questions", "Questions"),
+    Source("access.audit", "Audit"),
+    Source("access.access", "Access", base="AccessTwin"),
     # The twin of the app opens and closes the thread behind it instead; AppTwin does that.
     Source("app", "Windlass", base="AppTwin", skip=frozenset({"open", "close"})),
 )
@@ -53,7 +55,8 @@ from __future__ import annotations
 def generate() -> str:
     """The whole module, not yet formatted."""
     trees = {
-        source.module: ast.parse((PACKAGE / f"{source.module}.py").read_text("utf-8")) for source in SOURCES
+        source.module: ast.parse((PACKAGE / f"{source.module.replace('.', '/')}.py").read_text("utf-8"))
+        for source in SOURCES
     }
     classes = "\n\n".join(
         make_twin(source, find_class(trees[source.module], source.name)) for source in SOURCES
@@ -189,7 +192,11 @@ def make_imports(trees: dict[str, ast.Module], classes: ast.Module) -> str:
                 places[name] = f"from windlass.{module} import {name}"
     lines = {places[name] for name in used if name in places and name not in TWINS.values()}
     lines |= {"from typing import Generic", "from typing import ParamSpec", "from typing import TypeVar"}
-    lines |= {"from windlass.blocking import AppTwin", "from windlass.blocking import Twin"}
+    lines |= {
+        "from windlass.blocking import AccessTwin",
+        "from windlass.blocking import AppTwin",
+        "from windlass.blocking import Twin",
+    }
     return "\n".join(sorted(lines)) + "\n"
 
 

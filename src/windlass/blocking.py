@@ -15,9 +15,12 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from windlass.errors import NotOpen, WindlassError
+
+if TYPE_CHECKING:
+    from windlass.blocking_twins import BlockingAccess, BlockingAudit
 
 logger = logging.getLogger(__name__)
 
@@ -238,8 +241,26 @@ class Twin(Generic[T]):
         return hash(self._inner)
 
 
+class AccessTwin(Twin[T]):
+    """The twin of ``app.access``, with that of the audit log."""
+
+    @property
+    def audit(self) -> BlockingAudit:
+        """Who did what."""
+        from windlass.blocking_twins import BlockingAudit
+
+        return BlockingAudit(self._inner.audit, self._portal)  # type: ignore[attr-defined]
+
+
 class AppTwin(Twin[T]):
     """The twin of an app, which can also be opened and closed; opening happens by itself."""
+
+    @property
+    def access(self) -> BlockingAccess:
+        """Who may do what."""
+        from windlass.blocking_twins import BlockingAccess
+
+        return BlockingAccess(self._inner.access, self._portal)  # type: ignore[attr-defined]
 
     def open(self) -> Self:
         """Start the thread behind the blocking calls and open the store there."""

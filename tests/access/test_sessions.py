@@ -31,7 +31,8 @@ PASSWORD = "correct horse"  # noqa: S105 - of a user of these tests
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A hash that takes no time; how slow the real one is, is argon2's business."""
-    monkeypatch.setattr(passwords, "_hasher", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+    quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    monkeypatch.setattr(passwords, "_hasher", lambda: quick)
     passwords._nobodys_hash.cache_clear()
     yield
     passwords._nobodys_hash.cache_clear()
@@ -75,7 +76,7 @@ async def test_a_wrong_password_and_an_unknown_name_get_the_same_answer_and_the_
 ) -> None:
     """One message, and one hash is verified either way."""
     verified: list[str] = []
-    hasher = passwords._hasher
+    hasher = passwords._hasher()
 
     class Watched:
         def verify(self, hashed: str, password: str) -> bool:
@@ -84,7 +85,7 @@ async def test_a_wrong_password_and_an_unknown_name_get_the_same_answer_and_the_
 
         hash = staticmethod(hasher.hash)
 
-    monkeypatch.setattr(passwords, "_hasher", Watched())
+    monkeypatch.setattr(passwords, "_hasher", Watched)
     said = []
     for name in ("ada", "nobody"):
         with pytest.raises(NotAuthenticated) as caught:

@@ -15,6 +15,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from windlass import ConfigurationError, NotAuthenticated, SecurityContext, Windlass
 from windlass.access import jwks
@@ -94,7 +95,7 @@ async def test_scopes_narrow_what_a_token_is_good_for(
 ) -> None:
     """One that says nothing of Windlass has all three, and only one that says superuser is one."""
     caller = await who(made(clock), token({} if scope is None else {"scope": scope}))
-    assert (caller.scopes, caller.superuser) == (scopes, superuser)
+    assert (set(caller.scopes), caller.superuser) == (set(scopes), superuser)
 
 
 CLAIMS: dict[str, Any] = {"sub": "ada", "exp": NOW + 60}
@@ -157,14 +158,16 @@ async def test_audience_and_issuer_are_checked_where_they_are_configured(clock: 
     good = {"aud": "windlass", "iss": "https://id.example"}
     await who(app, token(good))
     await who(app, token(good | {"aud": ["others", "windlass"]}))
-    for bad in (
+    changes: list[dict[str, Any]] = [
         {"aud": "others"},
         {"aud": []},
         {"aud": None},
-        {"iss": "https://evil.example"},
+        {"iss": "evil"},
         {"iss": None},
-    ):
-        await refused(app, token({name: value for name, value in (good | bad).items() if value is not None}))
+    ]
+    for change in changes:
+        claims = {name: value for name, value in (good | change).items() if value is not None}
+        await refused(app, token(claims))
 
 
 @pytest.mark.parametrize("tenant", [None, "", "a b", "*", 7, ["acme"], {"id": "acme"}])
@@ -189,7 +192,12 @@ async def test_a_verified_token_is_not_verified_again_for_a_while(
     app = made(clock)
     verified = []
     decode = jwt.decode
-    monkeypatch.setattr(tokens.jwt, "decode", lambda *a, **k: verified.append(1) or decode(*a, **k))
+
+    def watched(*given: Any, **options: Any) -> Any:
+        verified.append(1)
+        return decode(*given, **options)
+
+    monkeypatch.setattr(jwt, "decode", watched)
     monkeypatch.setattr(tokens, "MOST_BELIEVED", 3)
     text = token({"exp": NOW + 600})
     for _ in range(5):
@@ -248,14 +256,14 @@ def test_no_secret_is_shown(clock: FrozenClock) -> None:
 
 
 def public(key: Any, kid: str | None, **more: Any) -> dict[str, Any]:
-    algorithms = jwt.algorithms
-    kind = {
-        rsa.RSAPrivateKey: algorithms.RSAAlgorithm,
-        ec.EllipticCurvePrivateKey: algorithms.ECAlgorithm,
-        ed25519.Ed25519PrivateKey: algorithms.OKPAlgorithm,
+    kinds: dict[type, Any] = {
+        rsa.RSAPrivateKey: RSAAlgorithm,
+        ec.EllipticCurvePrivateKey: ECAlgorithm,
+        ed25519.Ed25519PrivateKey: OKPAlgorithm,
     }
-    to_jwk = next(algorithm.to_jwk for base, algorithm in kind.items() if isinstance(key, base))
-    return json.loads(to_jwk(key.public_key())) | ({} if kid is None else {"kid": kid}) | more
+    to_jwk = next(algorithm.to_jwk for kind, algorithm in kinds.items() if isinstance(key, kind))
+    data: dict[str, Any] = json.loads(to_jwk(key.public_key()))
+    return data | ({} if kid is None else {"kid": kid}) | more
 
 
 class Issuer:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.postgres.plans import Plans, Step
 from tests.servers.shared import other_version, shared_server
+from windlass.conditions import (
+    AllOf,
+    AnyOf,
+    Compare,
+    ComparePayload,
+    Comparison,
+    Field,
+    HoldsText,
+    Not,
+)
 from windlass.ids import new_id
 from windlass.model import JobFilter, Lane, Progress, Report, Settlement, Shown, State
 from windlass.outcome import Completed, Failed, Outcome, Released, Retried
@@ -171,6 +182,31 @@ async def test_each_list_reads_the_indexes_made_for_it(store: PostgresStore, mis
             _check(statements)
             [page] = [steps for text, steps in statements if text.startswith("SELECT number FROM")]
             assert {step.index for step in page} == indexes, where
+
+
+SOUGHT = AllOf(
+    (
+        Not(Compare(Field.USER_ID, Comparison.EQUAL, "nobody")),
+        AnyOf((HoldsText("nowhere"), Not(ComparePayload(("a",), Comparison.EQUAL, 1)))),
+    )
+)
+"""What no index serves: columns, texts and payloads, all of which have to be looked at."""
+
+
+@misled
+async def test_each_search_reads_the_same_indexes(store: PostgresStore, mislead: Misled) -> None:
+    """What the fields leave is walked through in order; bodies and errors are looked up one by one."""
+    await mislead(store)
+    await _fill(store)
+    async with Plans(store).kept() as plans:
+        for where, indexes in LISTS:
+            await plans.taken()
+            await store.list_jobs(replace(where, condition=SOUGHT), limit=50)
+            statements = await plans.taken()
+            _check(statements)
+            pages = [steps for text, steps in statements if text.startswith("SELECT number, created_at")]
+            assert pages
+            assert all({step.index for step in page} == indexes for page in pages), where
 
 
 @misled

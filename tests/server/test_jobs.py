@@ -78,8 +78,8 @@ async def test_what_a_caller_may_not_see_is_as_if_it_were_not_there(ask: Asking)
     theirs, gone = await made(other), await made(shop)
     await shop.delete(f"{JOBS}/{gone}")
     routes = [
-        ("GET", ""), ("GET", "/result"), ("GET", "/result?wait=0.01"), ("POST", "/requeue"), ("POST", "/cancel"),
-        ("DELETE", ""),
+        ("GET", ""), ("GET", "/result"), ("GET", "/result?wait=0.01"), ("POST", "/requeue"),
+        ("POST", "/cancel"), ("DELETE", ""),
     ]  # fmt: skip
     for method, path in routes:
         answers = set()
@@ -240,3 +240,46 @@ async def test_topics_are_paused_by_superusers(root: httpx2.AsyncClient, shop: h
     assert not (await root.get(f"{JOBS}/topics")).json()["items"][0]["paused"]
     lines = (await root.get(f"{JOBS}/audit")).json()["items"]
     assert {"topic.pause", "topic.resume"} <= {line["action"] for line in lines}
+
+
+async def test_what_is_not_shown_cannot_be_searched_for(ask: Asking, shop: httpx2.AsyncClient) -> None:
+    """Whoever could ask for a payload's text again and again would read it; the same for workers' names."""
+    await made(shop)
+    reader = await ask.with_key(tenant="shop", scopes=["read"])
+    for client, queries in (
+        (reader, ({"where": "payload.userId:1"}, {"where": "NOT (topic:x OR secret)"}, {"text": "1"})),
+        (shop, ({"where": "worker~box"},)),
+    ):
+        for query in queries:
+            assert (await client.get(JOBS, params=query)).status_code == 403
+            assert (await client.get(f"{JOBS}/failures", params=query)).status_code == 403
+    assert (await reader.get(JOBS, params={"where": "topic:mail_digest error:timeout"})).status_code == 200
+    assert (await shop.get(JOBS, params={"where": "payload.userId:1"})).json()["total"] == 1
+
+
+async def test_every_question_has_an_answer(stored: Asking) -> None:
+    """Each is one call, for superusers and for a tenant about its own."""
+    shop, other = await stored.with_key(tenant="shop"), await stored.with_key(tenant="other")
+    root = await stored.with_key(superuser=True)
+    await shop.post(f"{JOBS}/enqueue", json={"task": "refuse", "payload": {"reason": "no paper"}})
+    await stored.app.run_until_idle()
+    await made(shop)
+    listed = (await shop.get(f"{JOBS}/questions")).json()["items"]
+    assert len(listed) == 6
+    for question in listed:
+        for client in (root, shop):
+            answer = await client.get(question["path"])
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["answer"]
+    (group,) = (await shop.get(f"{JOBS}/failures")).json()["groups"]
+    assert "no paper" in group["sample"]
+    found = (await shop.get(JOBS, params={"where": group["where"]})).json()
+    assert found["total"] == group["jobs"] == 1
+    assert (await other.get(f"{JOBS}/failures")).json()["groups"] == []
+    (failed,) = [
+        lane for lane in (await root.get(f"{JOBS}/lanes")).json()["items"] if lane["task"] == "refuse"
+    ]
+    assert (failed["failed"], failed["failed_in_window"]) == (1, 1)
+    assert (await other.get(f"{JOBS}/lanes")).json()["items"] == []
+    fields = (await shop.get(f"{JOBS}/filter-fields")).json()["items"]
+    assert {"state", "topic", "age"} <= {field["name"] for field in fields}

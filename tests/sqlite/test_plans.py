@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from windlass.conditions import Compare, ComparePayload, Comparison, Condition, Field
 from windlass.model import ROOT_TENANT, JobFilter, Shown, State
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite import SqliteStore, reading
@@ -124,6 +126,11 @@ async def test_a_claim_looks_at_the_chosen_jobs_in_their_order(store: SqliteStor
 
 
 @pytest.mark.parametrize(
+    "condition",
+    [None, Compare(Field.USER_ID, Comparison.EQUAL, "u"), ComparePayload((), Comparison.EQUAL, 1)],
+    ids=["fields", "column", "payload"],
+)
+@pytest.mark.parametrize(
     ("where", "index"),
     [
         (JobFilter(state=State.PENDING), "windlass_jobs_pending"),
@@ -145,18 +152,22 @@ async def test_a_claim_looks_at_the_chosen_jobs_in_their_order(store: SqliteStor
     ],
 )
 async def test_a_list_reads_the_index_of_what_it_shows(
-    store: SqliteStore, path: Path, where: JobFilter, index: str
+    store: SqliteStore, path: Path, where: JobFilter, index: str, condition: Condition | None
 ) -> None:
-    """The first page is as quick beside a million other jobs."""
+    """The first page is as quick beside a million other jobs; a search walks through the same ones."""
     statements: list[str] = []
     connection = sqlite3.connect(path)
     connection.set_trace_callback(statements.append)
-    reading.list_jobs(connection, where, limit=50, cursor=None, offset=0, now=0)
+    sought = replace(where, condition=condition)
+    reading.list_jobs(connection, sought, limit=50, cursor=None, offset=0, now=0)
     connection.set_trace_callback(None)
-    [page] = [statement for statement in statements if "LIMIT" in statement]
+    [page] = [statement for statement in statements if "ORDER BY j.number DESC" in statement]
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {page}")]
     connection.close()
     assert any(index in step for step in plan), plan
+    # What leaves few jobs may be put in order; everything else has to come in order.
+    few = ("windlass_jobs_leased", "windlass_jobs_key", "windlass_jobs_correlation")
+    assert index in few or not any("TEMP B-TREE" in step for step in plan), plan
 
 
 def test_no_parameter_has_a_number() -> None:

@@ -16,13 +16,13 @@ from windlass.access.remembered import Remembered
 from windlass.access.rules import RuleRequest, asks_about_body, decide, read_rule, row_filter
 from windlass.access.sessions import Session, Sessions
 from windlass.access.superusers import Superuser, Superusers
-from windlass.access.tokens import Tokens
 from windlass.conditions import ALWAYS, NEVER, Condition
 from windlass.errors import HandlerNotFound, InvalidInput, NotAuthenticated, NotPermitted
 from windlass.names import shorten, suggest
 from windlass.security import SecurityContext, system_only
 
 if TYPE_CHECKING:
+    from windlass.access.tokens import Tokens
     from windlass.app import Windlass
 
 NOT_VALID: Final = "the key, token or session is not valid; it may be wrong, expired or revoked"
@@ -47,8 +47,7 @@ class Access:
         self._superusers = Superusers(app)
         self._sessions = Sessions(app, self._superusers)
         self._attempts = Attempts(app.clock)
-        some = settings.jwt_secret is not None or settings.jwt_jwks_url is not None
-        self._tokens = Tokens(settings, app.clock) if some else None
+        self._tokens = _tokens(app)
         self.audit = Audit(app)
 
     # -- who is it --------------------------------------------------------------------------------------
@@ -299,6 +298,14 @@ class Access:
         if password is not None:
             await self.audit.record(audit.by(SYSTEM, "superuser.create", "admin"))
         return password
+
+
+def _tokens(app: Windlass) -> Tokens | None:
+    if app.settings.jwt_secret is None and app.settings.jwt_jwks_url is None:
+        return None
+    from windlass.access.tokens import Tokens  # late: its libraries take longer to import than all of ours
+
+    return Tokens(app.settings, app.clock)
 
 
 def _refusal(caller: Caller, what: str, why: str) -> NotAuthenticated | NotPermitted:

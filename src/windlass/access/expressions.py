@@ -78,8 +78,9 @@ class Compares:
     """Two operands; if one is of the job, it is the left one."""
 
     left: Operand
-    operator: Operator
+    comparison: Comparison
     right: Literal | OfRequest
+    negative: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ import functools
 import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
-
-from argon2 import PasswordHasher
-from argon2.exceptions import Argon2Error, InvalidHashError
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from windlass.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
 
 T = TypeVar("T")
 
@@ -21,7 +21,12 @@ MAX_LENGTH: Final = 1000
 AT_ONCE: Final = 2
 """Each takes 64 MiB and a processor: more at once would only be a way to keep the server busy."""
 
-_hasher = PasswordHasher()
+
+@functools.cache
+def _hasher() -> PasswordHasher:
+    from argon2 import PasswordHasher  # late: most programs never see a password
+
+    return PasswordHasher()
 
 
 @functools.cache
@@ -32,7 +37,7 @@ def _threads() -> ThreadPoolExecutor:
 @functools.cache
 def _nobodys_hash() -> str:
     """Of a password nobody has: what a name that does not exist is checked against."""
-    return _hasher.hash(secrets.token_urlsafe())
+    return _hasher().hash(secrets.token_urlsafe())
 
 
 def check_password(password: Any) -> str:
@@ -44,7 +49,7 @@ def check_password(password: Any) -> str:
 
 
 async def hash_password(password: str) -> str:
-    return await _run(_hasher.hash, password)
+    return await _run(_hasher().hash, password)
 
 
 async def is_password(hashed: str | None, password: str) -> bool:
@@ -55,9 +60,11 @@ async def is_password(hashed: str | None, password: str) -> bool:
 
 
 def _verify(hashed: str | None, password: str) -> bool:
+    from argon2.exceptions import Argon2Error, InvalidHashError
+
     nobodys = _nobodys_hash()  # made for the first of all, so that no name is told from another by it
     try:
-        _hasher.verify(hashed or nobodys, password)
+        _hasher().verify(hashed or nobodys, password)
     except (Argon2Error, InvalidHashError, UnicodeEncodeError):
         return False
     return hashed is not None

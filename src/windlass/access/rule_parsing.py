@@ -163,7 +163,7 @@ class _Parser:
         assert not isinstance(right, OfJob)  # noqa: S101 - told apart above
         if isinstance(left, OfJob) and isinstance(right, Literal):
             self._check_literal(left.field, operator, right, at)
-        return Compares(left, operator, right)
+        return Compares(left, operator.comparison, right, operator.negative)
 
     def _operand(self) -> Operand:
         token = self._token

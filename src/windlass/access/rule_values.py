@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from operator import eq, ge, gt, le, lt
 from typing import Any, Final
 
 from windlass.clock import MICROSECONDS, to_microseconds
@@ -16,6 +17,14 @@ from windlass.conditions import Comparison
 
 COMPOSITE: Final = object()
 """An object or a list: equals nothing, and is not missing."""
+_PLAIN: Final = (str, int, float)
+_ORDERS: Final = {
+    Comparison.EQUAL: eq,
+    Comparison.LESS: lt,
+    Comparison.AT_MOST: le,
+    Comparison.GREATER: gt,
+    Comparison.AT_LEAST: ge,
+}
 LARGEST: Final = 2**63 - 1
 LATEST_SECONDS: Final = 253_402_300_800.0
 """The end of the year 9999."""
@@ -30,7 +39,7 @@ def at(value: Any, path: tuple[str, ...]) -> Any:
             value = value[int(part)] if int(part) < len(value) else None
         else:
             return None
-    return value if value is None or isinstance(value, str | int | float) else COMPOSITE
+    return value if value is None or isinstance(value, _PLAIN) else COMPOSITE
 
 
 def compare(left: Any, comparison: Comparison, right: Any) -> bool:
@@ -50,22 +59,14 @@ def compare(left: Any, comparison: Comparison, right: Any) -> bool:
 
 def ordered(left: Any, comparison: Comparison, right: Any) -> bool:
     """Two of a kind that has an order."""
-    match comparison:
-        case Comparison.EQUAL:
-            return bool(left == right)
-        case Comparison.LESS:
-            return bool(left < right)
-        case Comparison.AT_MOST:
-            return bool(left <= right)
-        case Comparison.GREATER:
-            return bool(left > right)
-        case _:
-            return bool(left >= right)
+    return bool(_ORDERS[comparison](left, right))
 
 
 def storable(text: str) -> bool:
     """Whether a database could have it; otherwise no job does."""
-    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+    return "\x00" not in text and (
+        text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+    )
 
 
 def moment(value: Any) -> int | None:

@@ -111,13 +111,13 @@ def _holds(expression: Expression, request: RuleRequest, job: Mapping[str, Any])
             return all(_holds(part, request, job) for part in parts)
         case Either(parts):
             return any(_holds(part, request, job) for part in parts)
-        case Compares(left, operator, right):
+        case Compares(left, comparison, right, negative):
             value = _value(right, request)
             if isinstance(left, OfJob):
-                found = _job_compares(job, left.field, operator.comparison, value)
+                found = _job_compares(job, left.field, comparison, value)
             else:
-                found = compare(_value(left, request), operator.comparison, value)
-            return found != operator.negative
+                found = compare(_value(left, request), comparison, value)
+            return found != negative
     assert_never(expression)
 
 
@@ -156,13 +156,13 @@ def _condition(expression: Expression, request: RuleRequest) -> Condition:
             return all_of(*(_condition(part, request) for part in parts))
         case Either(parts):
             return any_of(*(_condition(part, request) for part in parts))
-        case Compares(left, operator, right):
+        case Compares(left, comparison, right, negative):
             value = _value(right, request)
             if isinstance(left, OfJob):
-                found = _job_condition(left.field, operator.comparison, value)
+                found = _job_condition(left.field, comparison, value)
             else:
-                found = _known(compare(_value(left, request), operator.comparison, value))
-            return negate(found) if operator.negative else found
+                found = _known(compare(_value(left, request), comparison, value))
+            return negate(found) if negative else found
     assert_never(expression)
 
 
@@ -187,11 +187,9 @@ def _known(holds: bool) -> Condition:
     return ALWAYS if holds else NEVER
 
 
-def _value(operand: Literal | OfRequest | OfJob, request: RuleRequest) -> Any:
-    match operand:
-        case Literal(value):
-            return value
-        case OfRequest((root, *path)):
-            found = {"auth": request.auth, "body": request.body, "method": request.method}[root]
-            return at(found, tuple(path))
-    raise AssertionError(operand)  # a job's own side is read elsewhere
+def _value(operand: Literal | OfRequest, request: RuleRequest) -> Any:
+    if isinstance(operand, Literal):
+        return operand.value
+    root = operand.path[0]
+    found = request.auth if root == "auth" else request.body if root == "body" else request.method
+    return at(found, operand.path[1:])

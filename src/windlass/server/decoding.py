@@ -64,13 +64,17 @@ def decode_query(kind: type[S], query: bytes) -> S:
 
 def _convert(kind: type[S], given: Mapping[str, str]) -> S:
     try:
-        return msgspec.convert(given, kind, strict=False)
+        found = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         detail, pointer = _explain(str(error))
         name = pointer.removeprefix("/")
         if name in given and "unknown" not in detail:
             detail = f"{name} is {shorten(given[name])}: {detail}"
         raise refused(detail + _hint(detail, kind), parameter=name) from None
+    for name, value in given.items():
+        if getattr(found, name) is None:  # msgspec takes the word null for None, where there is no text
+            raise refused(f"{name} is {shorten(value)}; leave it out instead", parameter=name)
+    return found
 
 
 def _explain(message: str) -> tuple[str, str]:

@@ -74,7 +74,7 @@ class Route:
     summary: str
     permission: Permission
     handler: Handler
-    answers: Mapping[int, type[Struct] | None]  # None: not JSON, or nothing
+    answers: Mapping[int, type | None]  # None: not JSON, or nothing
     query: type[Struct] = Nothing
     body: type[Struct] | None = None
     body_required: bool = True

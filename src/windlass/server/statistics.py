@@ -102,7 +102,7 @@ async def stats(request: Request[StatsQuery, None]) -> Answer:
             wait_time=_distribution(found.wait_time),
             topics=tuple(topic_shape(topic) for topic in found.topics[:MAX_TOPICS]),
             more_topics=max(0, len(found.topics) - MAX_TOPICS),
-            series=tuple(_minute(minute) for minute in found.series),
+            series=tuple(minute_shape(minute) for minute in found.series),
         )
     )
 
@@ -133,7 +133,7 @@ def _distribution(found: Distribution) -> DistributionShape:
     return DistributionShape(found.count, found.average, found.p50, found.p95, found.p99)
 
 
-def _minute(found: MinuteStats) -> MinuteShape:
+def minute_shape(found: MinuteStats) -> MinuteShape:
     return MinuteShape(
         to_datetime(found.minute),
         found.enqueued,

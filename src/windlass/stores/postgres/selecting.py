@@ -53,13 +53,16 @@ class Seen(NamedTuple):
 class Selection:
     """Statements that find the numbers of matching jobs."""
 
-    def __init__(self, database: Database, connection: Any, sources: str, values: list[object]) -> None:
+    def __init__(
+        self, database: Database, connection: Any, sources: str, values: list[object], *, searching: bool
+    ) -> None:
         self._connection = connection
         self._values = values  # from $3 on
         offset = f"${len(values) + 3}::bigint"
         # Not with ``qualify``, which remembers: there are as many statements as there are conditions.
         sources = sources.replace("{schema}", database.schema)
-        self._numbers = _read_sql["numbers"].replace("{offset}", offset).replace("{sources}", sources)
+        numbers = _read_sql["numbers"].replace("{also}", ", created_at, possible" if searching else "")
+        self._numbers = numbers.replace("{offset}", offset).replace("{sources}", sources)
         self._count = _read_sql["count"].replace("{sources}", sources)
 
     async def numbers(self, limit: int, cursor: int | None, offset: int = 0) -> list[int]:
@@ -132,7 +135,8 @@ class Selecting:
         if where.state is None or where.state in FINAL_STATES:
             sources += await self._finished()
         together = " UNION ALL ".join(f"({source})" for source in sources)
-        return Selection(self._database, self._connection, together, self._values)
+        searching = self._possible is not None
+        return Selection(self._database, self._connection, together, self._values, searching=searching)
 
     async def _look_at_counters(self) -> None:
         where = self._where

@@ -41,7 +41,7 @@ SELECT {schema}.now_us($1::bigint), set_config('enable_seqscan', 'off', true),
 -- name: numbers
 -- The jobs of a page. What is shown of them is asked for separately: a sort in the same statement, which the
 -- settings make look infinitely expensive, would hide the price of everything beside it.
-SELECT found.* FROM ({sources}) AS found ORDER BY number DESC LIMIT $1::bigint - {offset} OFFSET {offset}
+SELECT number{also} FROM ({sources}) AS found ORDER BY number DESC LIMIT $1::bigint - {offset} OFFSET {offset}
 
 -- name: count
 SELECT count(*) FROM (SELECT FROM ({sources}) AS found LIMIT $1) AS counted
