@@ -19,8 +19,9 @@ def published() -> Iterator[PublishedKey]:
 @pytest.fixture(autouse=True, scope="package")
 def quick_passwords() -> Iterator[None]:
     """A hash takes a tenth of a second on purpose, and hundreds log in here."""
+    quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passwords, "_hasher", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+        patch.setattr(passwords, "_hasher", lambda: quick)
         passwords._nobodys_hash.cache_clear()
         yield
     passwords._nobodys_hash.cache_clear()

@@ -32,6 +32,9 @@ _SCOPES: Final = {
 }
 
 
+OF_ALL_JOBS: Final = {"/api/jobs/questions/durations", "/api/jobs/questions/duplicates"}
+
+
 def expected(rules: Rules, case: Case, caller: Caller) -> Expected:
     refusal = admitted(rules, case, caller)
     return named(rules, case, caller) if refusal is Expected.DONE else refusal
@@ -56,9 +59,16 @@ def admitted(rules: Rules, case: Case, caller: Caller) -> Expected:
         return Expected.DONE if open_to_all else Expected.NOT_AUTHENTICATED
     if route.permission is Permission.SUPERUSER or rules is Rules.CLOSED or scope not in caller.scopes:
         return Expected.NOT_PERMITTED
-    if route.stream and case.job is None and rules is Rules.SOME and caller.user is not None:
-        return Expected.NOT_PERMITTED  # counts of topics are of everybody's jobs
+    if rules is Rules.SOME and _about_all_jobs(case, caller):
+        return Expected.NOT_PERMITTED
     return Expected.DONE
+
+
+def _about_all_jobs(case: Case, caller: Caller) -> bool:
+    """Whether it would tell of jobs that the caller's row filter hides, in a sum that cannot be taken apart."""
+    if case.route.stream and case.job is None:
+        return caller.user is not None  # counts of topics are of everybody's jobs
+    return case.path in OF_ALL_JOBS and (caller.user is not None or caller.topic is not None)
 
 
 def _session(case: Case, caller: Caller) -> Expected:

@@ -62,10 +62,10 @@ async def test_what_is_redacted_cannot_be_asked_for(published: PublishedKey) -> 
             caller = made.caller(name)
             for probe in PROBES:
                 got = await made.ask(caller, "GET", f"/api/jobs?where={quote(probe)}")
-                assert got.status == 422 and why in got.json()["detail"], (name, probe, got)
+                assert got.status in {403, 422} and why in got.json()["detail"], (name, probe, got)
                 preview = {"action": "cancel", "filter": {"where": probe}, "preview": True}
                 got = await made.ask(caller, "POST", "/api/jobs/bulk", body=preview)
-                assert got.status == (403 if name == READER else 422), (name, probe, got)
+                assert got.status in {403, 422}, (name, probe, got)
 
 
 async def test_payloads_are_not_searched_for_those_who_are_not_shown_all_of_them(
@@ -77,7 +77,7 @@ async def test_payloads_are_not_searched_for_those_who_are_not_shown_all_of_them
         for query in ("text=s3", "where=text:s3", "where=s3cr3t", "where=-text:s3"):
             for name in (MANAGER, READER, TOPICAL):
                 got = await made.ask(made.caller(name), "GET", f"/api/jobs?{query}")
-                assert got.status == 422, (query, got)
+                assert got.status == 403, (query, got)
         got = await made.ask(made.caller(SUPER), "GET", "/api/jobs?text=s3cr3t")
         assert got.json()["total"] == 1
 
@@ -87,14 +87,14 @@ async def test_who_does_not_manage_asks_nothing_about_payloads(published: Publis
     async with world(Rules.SOME, published) as made:
         await _plant(made)
         query = "/api/jobs?where=payload.card.kind:visa"
-        assert (await made.ask(made.caller(READER), "GET", query)).status == 422
+        assert (await made.ask(made.caller(READER), "GET", query)).status == 403
         assert (await made.ask(made.caller(MANAGER), "GET", query)).json()["total"] == 1
 
 
 async def test_only_superusers_ask_about_workers(published: PublishedKey) -> None:
     """Names of workers are shown to superusers, so only they can filter by them."""
     async with world(Rules.SOME, published) as made:
-        assert (await made.ask(made.caller(MANAGER), "GET", "/api/jobs?where=worker~h")).status == 422
+        assert (await made.ask(made.caller(MANAGER), "GET", "/api/jobs?where=worker~h")).status == 403
         assert (await made.ask(made.caller(SUPER), "GET", "/api/jobs?where=worker~h")).status == 200
 
 
