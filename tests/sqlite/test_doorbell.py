@@ -29,6 +29,30 @@ async def test_an_enqueue_rings_at_other_processes_that_listen_to_its_topic(stor
     await sibling.close()
 
 
+async def test_a_subscription_that_was_given_up_leaves_the_next_one_not_deaf(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A port counts as registered when it is written: who was cancelled before has not written it."""
+    sibling = store.sibling()
+    await sibling.open()
+
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    async def subscribe() -> None:
+        async with sibling.wakeups(topics=["mail"]):
+            raise AssertionError("nothing was registered")
+
+    with monkeypatch.context() as stuck:
+        stuck.setattr(sibling._writer, "run", never)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(subscribe(), 0.05)
+    async with sibling.wakeups(topics=["mail"]) as wakeups:
+        await store.enqueue([NewJob(id=new_id(), topic="mail")])
+        assert await wakeups.wait(5) is True
+    await sibling.close()
+
+
 async def test_a_finished_job_rings_at_those_who_wait_for_results(store: SqliteStore) -> None:
     """And only at them."""
     sibling = store.sibling()

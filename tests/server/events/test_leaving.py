@@ -165,3 +165,15 @@ async def test_a_server_that_stops_says_goodbye(monkeypatch: pytest.MonkeyPatch)
                     await asyncio.sleep(0.01)
             assert not server.server.force_exit
         stuck.close()
+
+
+async def test_asking_for_the_headers_alone_opens_no_stream(server: Served) -> None:
+    """HEAD is GET without a body, and a stream is nothing but body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(REQUEST.replace(b"GET", b"HEAD"))
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SOON)
+    assert head.startswith(b"HTTP/1.1 200")
+    assert b"text/event-stream" in head
+    assert not server.api.broadcast.listeners
+    writer.close()
+    await writer.wait_closed()

@@ -24,7 +24,9 @@ async def enqueue(server: Served, tenant: str, topic: str) -> str:
 async def test_a_tenant_hears_of_its_own_jobs_alone(server: Served) -> None:
     """Not of others' topics, nor of others' jobs in its topics, however it asks."""
     server.gate.admit("acme", SecurityContext("acme"))
-    async with server.listen(who="acme") as client:
+    server.gate.admit("other", SecurityContext("other"))
+    # The others listen, too, so that there are events about their jobs.
+    async with server.listen(), server.listen(who="other"), server.listen(who="acme") as client:
         await enqueue(server, "other", "mail")
         await enqueue(server, "other", "secret")
         await enqueue(server, "acme", "mail")

@@ -51,6 +51,7 @@ class Doorbell:
         self._port: int | None = None
         self._ready = False
         self._finished = False
+        self._registered: Registration | None = None  # as others can read it
         self.heard_waiter = False  # another process waits to write; reset by whoever lets it
 
     def listen(self, *, ready: bool, finished: bool) -> Registration | None:
@@ -70,11 +71,15 @@ class Doorbell:
                     target=self._hear, args=(inbox,), name="windlass-doorbell", daemon=True
                 )
                 self._thread.start()
-            elif (self._ready or not ready) and (self._finished or not finished):
-                return None
             self._ready |= ready
             self._finished |= finished
-            return self._inbox.getsockname()[1], self._ready, self._finished
+            registration = (self._inbox.getsockname()[1], self._ready, self._finished)
+            return None if registration == self._registered else registration
+
+    def registered(self, registration: Registration) -> None:
+        """It was written. Until then everybody who subscribes tries: the one before may have given up."""
+        with self._lock:
+            self._registered = registration
 
     def ring(self, connection: sqlite3.Connection, topics: Collection[str], *, finished: bool) -> None:
         """On the writer's thread: tell whoever listens."""
@@ -106,6 +111,7 @@ class Doorbell:
         with self._lock:
             inbox, self._inbox = self._inbox, None
             outbox, self._outbox = self._outbox, None
+            self._registered = None
         port = None
         if inbox is not None:
             port = int(inbox.getsockname()[1])

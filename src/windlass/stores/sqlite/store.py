@@ -319,6 +319,7 @@ class SqliteStore:
             if registration is not None:
                 try:
                     await self._writer.run(_register, registration)
+                    self._doorbell.registered(registration)
                 except StoreUnavailable as error:
                     # A hint that cannot be ordered now is no reason not to start; it is tried again later.
                     _log.warning("wake-ups are not registered, polling until they are: %s", error)
