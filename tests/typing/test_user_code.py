@@ -209,6 +209,11 @@ async def main() -> None:
         reveal_type(listed)  # reveals: Job[Any]
     await app.jobs(sate="failed")  # refused: call-arg
     reveal_type((await app.stats()).pending)  # reveals: int
+    reveal_type(await app.task_stats())  # reveals: list[windlass.findings.TaskStats]
+    reveal_type(await app.questions.stuck())  # reveals: StuckJobs
+    reveal_type((await app.questions.failed(topic="mail")).groups[0].where)  # reveals: str
+    await app.questions.failed(tpoic="mail")  # refused: call-arg
+    reveal_type(app.sync.questions.outstanding().due)  # reveals: int
     reveal_type(await app.migrate(rls=True))  # reveals: list[str]
     reveal_type(await app.cancel(job.id))  # reveals: bool
     for worker in await app.workers():

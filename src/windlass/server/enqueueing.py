@@ -17,6 +17,7 @@ from windlass.job import Job
 from windlass.names import shorten, suggest
 from windlass.options import MAX_PRIORITY, EnqueueOptions
 from windlass.retry import Retry
+from windlass.server.names import TopicName
 from windlass.server.problems import (
     BACKPRESSURE,
     HANDLER_NOT_FOUND,
@@ -32,9 +33,6 @@ from windlass.settings import LONGEST, MAX_COUNT
 MAX_TOGETHER: Final = 1000
 """Most jobs of one request."""
 
-Topic: TypeAlias = Annotated[
-    str, Meta(pattern=r"^[A-Za-z0-9_-]{1,200}$", description="The lane it waits in.")
-]
 TaskName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST)]
@@ -85,7 +83,7 @@ class EnqueueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ``correlationId`` and ``onDuplicate`` are other names, for programs that use them.
     """
 
-    topic: Topic | UnsetType = UNSET
+    topic: TopicName | UnsetType = UNSET
     task: TaskName | UnsetType = UNSET
     payload: Any = None
     format: Literal["json", "bytes"] = "json"

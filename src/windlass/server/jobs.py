@@ -15,6 +15,7 @@ from windlass.filters import MAX_SEARCH_LENGTH, JobFilters
 from windlass.job import Job
 from windlass.model import State
 from windlass.server.discretion import refuse_peeping
+from windlass.server.names import TenantName
 from windlass.server.problems import JOB_NOT_FOUND, WRONG_STATE, Problem, refused
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
@@ -37,7 +38,7 @@ class JobsFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     handler_id: SearchText | None = None
     state: SearchText | None = None
     status: SearchText | None = None
-    tenant: SearchText | None = None
+    tenant: TenantName | None = None
     key: SearchText | None = None
     correlation_id: SearchText | None = None
     created_after: Moment | None = None

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from windlass.access.keys import ApiKey
 from windlass.errors import InvalidInput
+from windlass.server.names import TenantName
 from windlass.server.paging import PageQuery
 from windlass.server.problems import KEY_NOT_FOUND, Problem
 from windlass.server.request import Request
@@ -49,7 +50,7 @@ class KeyBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A key to make: for one tenant as far as rules and scopes allow, or for a superuser."""
 
     name: Annotated[str, Meta(max_length=200)] = ""
-    tenant: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    tenant: TenantName | None = None
     superuser: bool = False
     scopes: Annotated[list[Literal["read", "enqueue", "manage"]], Meta(min_length=1, max_length=3)] | None = (
         None

@@ -30,6 +30,8 @@ from windlass.server.problems import (
 from windlass.server.route import Nothing, Permission, Route
 
 _parameter = re.compile(r"\{(\w+)(?::(\w+))?\}")
+_PATTERNS: Final = {"topic": r"^[A-Za-z0-9_-]{1,200}$", "key": "^[0-9a-f]{16}$"}
+"""What parameters in a path look like, where they are no ids of jobs."""
 _REFERENCE: Final = "#/components/schemas/{name}"
 
 _WORDS: Final = {
@@ -147,6 +149,8 @@ def _in_path(route: Route) -> Iterable[dict[str, Any]]:
         schema: dict[str, Any] = {"type": "string", "minLength": 1}
         if kind == "uuid":
             schema = {"type": "string", "format": "uuid"}
+        elif name in _PATTERNS:
+            schema = {"type": "string", "pattern": _PATTERNS[name]}
         yield {"name": name, "in": "path", "required": True, "schema": schema}
 
 

@@ -12,6 +12,7 @@ from windlass.answers import Duplicates, FailedJobs, JobDurations, LastHour, Out
 from windlass.findings import TaskStats
 from windlass.questions import Questions
 from windlass.server.jobs import JobsFilter
+from windlass.server.names import TenantName
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 from windlass.server.statistics import MinuteShape, chosen_tenant, minute_shape
@@ -21,11 +22,10 @@ MAX_LANES: Final = 1000
 """Most lanes of one answer; more_lanes counts the others."""
 
 Window = Annotated[float, Meta(ge=1, le=366 * DAY, description="Seconds.")]
-Tenant = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class QuestionQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    tenant: Tenant | None = None
+    tenant: TenantName | None = None
 
 
 class FailuresQuery(JobsFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,7 +35,7 @@ class FailuresQuery(JobsFilter, frozen=True, kw_only=True, forbid_unknown_fields
 
 class LanesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     window: Window = 3600.0
-    tenant: Tenant | None = None
+    tenant: TenantName | None = None
 
 
 class LaneShape(Struct, frozen=True, kw_only=True):

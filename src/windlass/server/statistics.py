@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from windlass.clock import to_datetime
 from windlass.model import FOREVER, Distribution, MinuteStats, TopicStats
+from windlass.server.names import TenantName
 from windlass.server.problems import refused
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Permission, Route
@@ -22,7 +23,7 @@ class StatsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     window: Annotated[
         float, Meta(ge=1, le=366 * DAY, description="Seconds that times and series are about.")
     ] = 3600.0
-    tenant: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    tenant: TenantName | None = None
 
 
 class DistributionShape(Struct, frozen=True):

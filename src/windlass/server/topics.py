@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from windlass.errors import JobNotFound, WrongState
+from windlass.server.names import TenantName
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 from windlass.server.statistics import TopicShape, chosen_tenant, topic_shape
@@ -17,7 +18,7 @@ MAX_KICKED: Final = 1000
 
 
 class TopicsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    tenant: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    tenant: TenantName | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 200
     offset: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
 

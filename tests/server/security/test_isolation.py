@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from tests.server.security.callers import ACME, GLOBEX, bearer
 from tests.server.security.cases import Case, cases
 from tests.server.security.client import Got, ask
@@ -18,6 +20,7 @@ from windlass.model import ClaimRequest, JobError, Lane, Settlement, WorkerRecor
 from windlass.outcome import Completed, Failed, Outcome
 from windlass.server import create_api
 from windlass.server.app import Api
+from windlass.server.events.ring import AboutTopic, Kind, Ring
 from windlass.testing.clock import FrozenClock
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -27,7 +30,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "one user": {"service_id": "personal", "user_id": "ann"},
 }
 _cursor = re.compile(rb'"cursor":"[^"]+"')
-_ring = re.compile(rb"[0-9a-f]{12}-")
+_event_id = re.compile(rb"(?m)^id: [A-Za-z0-9_-]{32}$")
 
 
 @dataclass
@@ -59,7 +62,8 @@ class Queue:
         """What acme is told, without what every queue makes up for itself."""
         key = self.keys[kind]
         got: Got = await ask(self.api, "GET", target, headers=bearer(key.key))
-        body = _ring.sub(b"", _cursor.sub(b'"cursor":"<cursor>"', got.body)).replace(key.info.id.encode(), b"<key>")
+        body = _event_id.sub(b"id: <id>", _cursor.sub(b'"cursor":"<cursor>"', got.body))
+        body = body.replace(key.info.id.encode(), b"<key>")
         for place, job_id in enumerate(self.ids):
             body = body.replace(str(job_id).encode(), f"<{place}>".encode())
         headers = [(name, value) for name, value in got.headers if name != b"content-length"]
@@ -146,3 +150,37 @@ def _queries(case: Case) -> list[str]:
 def _target(case: Case, job_id: UUID) -> str:
     path = re.sub(r"\{operation:\w+\}", "01890a5d-ac96-774b-bcce-b302099a8057", case.path)
     return re.sub(r"\{id:\w+\}", str(job_id), path) + case.query.format(id=job_id)
+
+
+async def test_ids_of_events_tell_nothing_of_other_tenants() -> None:
+    """All events of a server have one numbering. Ids are texts of which no two are alike, whether or not
+    something happened in between, so that nobody counts what happens to others.
+    """
+    ring = Ring()
+    ids = [ring.id_at(ring.head).decode() for _ in range(50)]
+    for number in range(50):
+        ring.add(AboutTopic(GLOBEX, f"topic-{number}"), Kind.TOPIC, b"{}")
+        ids.append(ring.id_at(ring.head).decode())
+    assert len(set(ids)) == 100
+    assert len({len(one) for one in ids}) == 1
+    assert [ring.position_of(one) for one in ids] == [0] * 50 + list(range(1, 51))
+    for one in ids:
+        for place in range(len(one)):
+            bent = one[:place] + ("A" if one[place] != "A" else "B") + one[place + 1 :]
+            assert ring.position_of(bent) is None
+    assert Ring().position_of(ids[0]) is None
+
+
+async def test_a_leak_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison is not blind: a single verb that forgets its tenant is caught."""
+    async with _queue(shared=True) as shared, _queue(shared=False) as alone:
+        store = shared.app.store
+        topics = store.topics
+
+        async def forgetful(*, tenant: str | None = None) -> Any:
+            del tenant
+            return await topics(tenant=None)
+
+        monkeypatch.setattr(store, "topics", forgetful)
+        here, there = [await one.told("all", "/api/jobs/topics") for one in (shared, alone)]
+        assert here != there

@@ -104,12 +104,17 @@ def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]
         return False
     if results:
         write_rows(connection, "windlass_results", len(results), {"number": with_result, "result": results})
-    for (tenant, topic, task), n in Counter([_lane_of(job) for _, job in simple]).items():
+    lanes = Counter([_lane_of(job) for _, job in simple])
+    for (tenant, topic, task), n in lanes.items():
         tally.moved(tenant, topic, task, Code.RUNNING, Code.COMPLETED, n)
         tally.happened(now, Metric.COMPLETED, topic, task, n)
     tally.lasted(now, Metric.RUN_TIME, run_times)
     tally.lasted(now, Metric.WAIT_TIME, wait_times)
-    _measure_lanes(transaction, simple, run_times, wait_times)
+    if len(lanes) == 1:
+        [(_, topic, task)] = lanes
+        tally.ran(now, topic, task, run_times, wait_times)
+    else:
+        _measure_lanes(transaction, simple, run_times, wait_times)
     transaction.finished = True
     return True
 
@@ -120,15 +125,10 @@ def _measure_lanes(
     run_times: list[int],
     wait_times: list[int],
 ) -> None:
-    """Durations of completed jobs by lane; mostly one. Both lists leave out what was not measured."""
-    now, tally = transaction.now, transaction.tally
+    """Durations of completed jobs by lane. Both lists leave out what was not measured."""
     measured = [job for settlement, job in simple if settlement.run_seconds is not None]
-    lanes = {(job.topic, job.task) for job in measured}
-    if len(lanes) == 1:
-        tally.ran(now, *lanes.pop(), run_times, wait_times)
-    elif lanes:
-        for job, run_time, wait_time in zip(measured, run_times, wait_times, strict=True):
-            tally.ran(now, job.topic, job.task, (run_time,), (wait_time,))
+    for job, run_time, wait_time in zip(measured, run_times, wait_times, strict=True):
+        transaction.tally.ran(transaction.now, job.topic, job.task, (run_time,), (wait_time,))
 
 
 def _write_ends(transaction: Transaction, ends: list[int | None]) -> bool:
