@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias, assert_never
 
 from windlass import payload
-from windlass.errors import InvalidInput
+from windlass.errors import InvalidInput, InvalidPayload
 from windlass.model import AttemptRecord, BodyFormat, JobFilter, Shown, State
 from windlass.names import check_text, shorten
 
@@ -350,7 +350,10 @@ def compare_payload(asked_for: ComparePayload, body_format: BodyFormat, body: by
 def _at(body_format: BodyFormat, body: bytes | None, path: Path) -> Any:
     if body is None or body_format is not BodyFormat.JSON:
         return None
-    found = payload.decode(body)
+    try:
+        found = payload.parse(body)
+    except InvalidPayload:  # no door lets such a body in; if there is one, it must not end everybody's search
+        return None
     for part in path:
         if isinstance(found, dict) and isinstance(part, str):
             found = found.get(part)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from argon2 import PasswordHasher
 
 from windlass import Windlass
+from windlass.access import passwords
 from windlass.testing.clock import FrozenClock
 
 
@@ -19,3 +21,13 @@ def clock() -> FrozenClock:
 async def app(clock: FrozenClock) -> AsyncIterator[Windlass]:
     async with Windlass("memory://", clock=clock) as app:
         yield app
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A hash that takes no time; how slow the real one is, is argon2's business."""
+    quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    monkeypatch.setattr(passwords, "_hasher", lambda: quick)
+    passwords._nobodys_hash.cache_clear()
+    yield
+    passwords._nobodys_hash.cache_clear()

@@ -149,6 +149,33 @@ async def test_a_revoked_key_is_refused_at_once_here_and_within_a_second_elsewhe
     assert made.key not in str(caught.value), "who gives the key instead of its id does not see it in a log"
 
 
+async def test_a_look_that_began_before_the_key_was_revoked_is_not_remembered(
+    app: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer may still be the old one; whoever asks afterwards gets the new one."""
+    made = await app.access.create_key()
+    store, looked, go_on = app.store, asyncio.Event(), asyncio.Event()
+    look = store.document
+
+    async def slowly(kind: str, document_id: str) -> Document | None:
+        monkeypatch.setattr(store, "document", look)
+        found = await look(kind, document_id)
+        looked.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(store, "document", slowly)
+    first = asyncio.create_task(who(app, made.key))
+    await looked.wait()
+    await app.access.revoke_key(made.info.id)
+    with pytest.raises(NotAuthenticated):
+        await who(app, made.key)
+    go_on.set()
+    await first
+    with pytest.raises(NotAuthenticated):
+        await who(app, made.key)
+
+
 async def test_a_key_is_looked_up_once_a_second_however_often_it_is_used(
     app: Windlass, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.access.rule_strategies import requests, rule_texts
 from windlass import ConfigurationError
+from windlass.access.rule_values import ordered, whole
 from windlass.access.rules import RuleRequest, decide, job_fields, read_rule, row_filter
 from windlass.clock import to_microseconds
 from windlass.conditions import ALWAYS, NEVER, Compare, Comparison, Field, holds, of_columns
@@ -199,3 +200,32 @@ def test_the_clock_of_these_tests_is_where_they_think_it_is() -> None:
     from datetime import UTC, datetime
 
     assert to_microseconds(datetime(2026, 1, 1, tzinfo=UTC)) == NOW
+
+
+@pytest.mark.parametrize("comparison", [one for one in Comparison if one is not Comparison.CONTAINS])
+def test_a_bound_for_whole_numbers_means_what_the_number_says(comparison: Comparison) -> None:
+    """Fractions, infinities and what 64 bits cannot hold: no database is asked for those."""
+    values = [
+        0,
+        1,
+        -1,
+        0.5,
+        -0.5,
+        1.5,
+        2.0,
+        -2.0,
+        2**53 + 1,
+        2**63 - 1,
+        2**63,
+        -(2**63),
+        -(2**63) - 1,
+        10**400,
+    ]
+    values += [1e18, 1e19, -1e19, 1e308, float("inf"), -float("inf"), float("nan"), -(10**400)]
+    for value in values:
+        bound = whole(comparison, value)
+        assert isinstance(bound, bool) or -(2**63) <= bound < 2**63
+        for number in (-(2**62), -2, -1, 0, 1, 2, 2**53, 2**53 + 1, 2**62):
+            expected = ordered(number, comparison, value)
+            found = bound if isinstance(bound, bool) else ordered(number, comparison, bound)
+            assert found == expected, (number, comparison, value, bound)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
-from argon2 import PasswordHasher
 
 from windlass import (
     ConfigurationError,
@@ -26,16 +24,6 @@ from windlass.access.sessions import Session
 from windlass.testing.clock import FrozenClock
 
 PASSWORD = "correct horse"  # noqa: S105 - of a user of these tests
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A hash that takes no time; how slow the real one is, is argon2's business."""
-    quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-    monkeypatch.setattr(passwords, "_hasher", lambda: quick)
-    passwords._nobodys_hash.cache_clear()
-    yield
-    passwords._nobodys_hash.cache_clear()
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from windlass import (
     errors,
     testing,
 )
+from windlass.access.access import Access
 from windlass.context import JobInfo
 from windlass.filters import JobFilters
 from windlass.model import Shown, State
@@ -136,7 +137,7 @@ INNER = {
 
 @pytest.mark.parametrize(
     "kind",
-    [Windlass, Task, BoundTask, Context, Transaction, JobInfo, WorkerInfo],
+    [Windlass, Access, Task, BoundTask, Context, Transaction, JobInfo, WorkerInfo],
     ids=lambda kind: kind.__name__,
 )
 def test_every_call_is_documented(kind: type[Any]) -> None:

@@ -24,8 +24,10 @@ from windlass.model import (
     State,
 )
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Retried
+from windlass.stores.compiling import to_sql
 from windlass.stores.memory import MemoryStore
 from windlass.stores.postgres import PostgresStore, narrowing, searching, selecting
+from windlass.stores.postgres.compiling import Words
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
 from windlass.testing.conformance.building import BOOM, claim_one, end, failed, put, put_many
@@ -210,6 +212,15 @@ async def test_payloads_come_in_portions_and_time_is_looked_at_between_them(
         if (cursor := page.cursor) is None:
             break
     assert found == job_ids[::-1]
+
+
+@pytest.mark.parametrize("comparison", ["<", "<=", ">", ">="])
+def test_texts_are_ordered_by_code_point_in_every_database(comparison: str) -> None:
+    """The test servers order so by themselves; one that was set up for a language does not."""
+    told = to_sql(
+        Compare(Field.USER_ID, Comparison(comparison), "x"), Words(lambda _, kind: f"$1::{kind}", 0)
+    )
+    assert told == f"(coalesce(j.user_id, '') COLLATE \"C\" {comparison} $1::text)"
 
 
 async def test_statements_of_conditions_are_not_kept(store: PostgresStore) -> None:

@@ -56,6 +56,23 @@ async def test_a_search_that_runs_out_of_time_says_how_far_it_came(
     assert (count.total, count.exact) == (0, False)
 
 
+async def test_a_search_in_a_time_long_ago_ends_in_time_as_well(
+    store: Store, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No index knows when jobs were created, so the walk there is part of the search."""
+    oldest = await put(store, user_id="needle")
+    clock.advance(60)
+    before = clock.now()
+    await put_many(store, 2, user_id="needle")
+    where = JobFilter(
+        condition=CONDITIONS["column"], created_before=before, created_after=before - 60_000_000
+    )
+    assert [item.id for item in (await store.list_jobs(where, limit=10)).items] == [oldest]
+    monkeypatch.setattr(looking, "SEARCH_SECONDS", -1.0)
+    page = await store.list_jobs(where, limit=10)
+    assert (page.items, page.partial, page.searched_back_to) == ((), True, before)
+
+
 @pytest.mark.parametrize("condition", CONDITIONS.values(), ids=CONDITIONS)
 async def test_how_far_a_search_came_tells_nothing_of_other_tenants(
     store: Store, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, condition: Condition

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -82,7 +83,7 @@ async def test_a_job_out_of_view_is_not_found_in_the_same_words(app: Windlass, o
         app.requeue,
         app.cancel,
         app.delete,
-        lambda job_id: app.result(job_id, 5),
+        lambda job_id: asyncio.wait_for(app.result(job_id), 10),  # says so at once, and does not wait
         lambda job_id: app.result(job_id, 0),
     ]
     with acting_as(replace(TENANT, only=only)):

@@ -208,6 +208,8 @@ async def main() -> None:
     for listed in page:
         reveal_type(listed)  # reveals: Job[Any]
     await app.jobs(sate="failed")  # refused: call-arg
+    await app.requeue_all(where='error:"timed out" age>1h')
+    await app.count(where=5)  # refused: arg-type
     reveal_type((await app.stats()).pending)  # reveals: int
     reveal_type(await app.task_stats())  # reveals: list[windlass.findings.TaskStats]
     reveal_type(await app.questions.stuck())  # reveals: StuckJobs

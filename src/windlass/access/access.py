@@ -77,13 +77,12 @@ class Access:
         """A session for a superuser. ``TooManyAttempts`` after a few failures, for a while."""
         self._attempts.begin(name[:200], address)
         account = await self._superusers.log_in(name, password)
-        line = AuditLine("login", name, CallerKind.SESSION, address=address)
         if account is None:
             await self.audit.record(AuditLine("login.failed", name, CallerKind.ANONYMOUS, address=address))
             raise NotAuthenticated(NOT_LOGGED_IN)
         self._attempts.succeeded(name[:200], address)
         session = await self._sessions.begin(account)
-        await self.audit.record(line)
+        await self.audit.record(audit.by(session.caller, "login", address=address))
         return session
 
     async def log_out(self, caller: Caller, *, everywhere: bool = False, address: str | None = None) -> None:
@@ -127,7 +126,7 @@ class Access:
         context = self._contexts.of(caller)
         if context is not None:
             self._check_enqueue_rule(caller, topic, task, body, job or {}, method)
-            if not self._takes(topic):
+            if not self._is_allowed(topic):
                 raise NotPermitted(
                     f"topic {shorten(topic)} cannot be enqueued to from outside; the operator of this queue "
                     "can add it to allowed_topics"
@@ -170,7 +169,7 @@ class Access:
     def _may_enqueue_everything(self, caller: Caller) -> bool:
         return row_filter(self._enqueue_rule, RuleRequest(caller.auth, "POST")) == ALWAYS
 
-    def _takes(self, topic: str) -> bool:
+    def _is_allowed(self, topic: str) -> bool:
         """Whether jobs of this topic may come from outside."""
         allowed = self._app.settings.allowed_topics
         return topic in allowed if allowed else bool(self._app.registry.on_topic(topic))
@@ -192,7 +191,7 @@ class Access:
         if shown == NEVER:
             verb = "change" if changing else "see"
             raise _refusal(caller, f"{verb} jobs", "manage_rule")
-        return context if shown == ALWAYS else _narrowed(context, shown)
+        return context if shown == ALWAYS else replace(context, only=shown)
 
     def shown(self, caller: Caller, *, method: str = "GET") -> Condition:
         """What the manage rule leaves of all jobs for this caller, tenants aside."""
@@ -313,7 +312,3 @@ def _refusal(caller: Caller, what: str, why: str) -> NotAuthenticated | NotPermi
     if caller.kind is CallerKind.ANONYMOUS:
         return NotAuthenticated("this needs an API key, a token or a session; none was shown")
     return NotPermitted(f"{caller.name} may not {what} ({why})")
-
-
-def _narrowed(context: SecurityContext, shown: Condition) -> SecurityContext:
-    return replace(context, only=shown)

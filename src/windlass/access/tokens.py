@@ -56,27 +56,33 @@ class Tokens:
 
     def _check_algorithms(self) -> frozenset[str]:
         """The allow-list. Each is good for one kind of key only, so that none can be used with the other."""
-        usable = [*(SECRET_BYTES if self._secret else ()), *(PUBLIC if self._published else ())]
-        chosen = self._settings.jwt_algorithms or (
-            *(("HS256",) if self._secret is not None else ()),
-            *(("RS256", "ES256", "EdDSA") if self._published is not None else ()),
-        )
+        usable: list[str] = []
+        chosen = list(self._settings.jwt_algorithms)
+        if self._secret is not None:
+            usable += SECRET_BYTES
+            chosen += [] if self._settings.jwt_algorithms else ["HS256"]
+        if self._published is not None:
+            usable += PUBLIC
+            chosen += [] if self._settings.jwt_algorithms else ["RS256", "ES256", "EdDSA"]
         for name in chosen:
-            if name not in usable and not (name in SECRET_BYTES and self._secret is not None):
+            if name not in usable:
                 raise ConfigurationError(
                     f"jwt_algorithms has {name!r}, which is not for the keys that are configured; "
                     f"possible are {', '.join(usable)}: HS… with jwt_secret, others with jwt_jwks_url"
                 )
-        for name in chosen:
-            needed = SECRET_BYTES.get(name)
-            if self._secret is not None and needed is not None and len(self._secret) < needed:
-                raise ConfigurationError(
-                    f"jwt_secret has {len(self._secret)} bytes; {name} needs {needed} or more, for example "
-                    'python -c "import secrets; print(secrets.token_urlsafe(48))"'
-                )
-        if self._secret is not None and not any(name in SECRET_BYTES for name in chosen):
-            raise ConfigurationError("jwt_secret is given, but jwt_algorithms has none of HS256 to HS512")
+        if self._secret is not None:
+            self._check_secret(self._secret, chosen)
         return frozenset(chosen)
+
+    def _check_secret(self, secret: bytes, chosen: list[str]) -> None:
+        needed = max((SECRET_BYTES.get(name, 0) for name in chosen), default=0)
+        if not needed:
+            raise ConfigurationError("jwt_secret is given, but jwt_algorithms has none of HS256 to HS512")
+        if len(secret) < needed:
+            raise ConfigurationError(
+                f"jwt_secret has {len(secret)} bytes; HS{needed * 8} needs {needed} or more, for example "
+                'python -c "import secrets; print(secrets.token_urlsafe(48))"'
+            )
 
     async def caller(self, token: str) -> Caller | None:
         """Whom a token is about; None when it proves nothing."""

@@ -18,8 +18,45 @@ EXTENSION: Final = "windlass.connection"
 
 UNANSWERED_SECONDS: Final = 30
 """After so long without a sign of life from the client's machine the system ends a connection (on Linux)."""
+_HEAD: Final = b"HTTP/1.1 "
 STREAM_BUFFER_BYTES: Final = 64 * 1024
 """What the system may hold back of a stream: a client that does not read must not cost megabytes."""
+
+
+class Together:
+    """A transport as one answer sees it: its head goes out with its first bytes, not in a packet of its own.
+
+    A call of the system is what an answer costs most, and uvicorn makes one for each of the two. What is held
+    leaves in the same turn of the event loop, also when no body follows.
+    """
+
+    __slots__ = ("_held", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._held = b""
+
+    def write(self, data: bytes) -> None:
+        if self._held:
+            data, self._held = self._held + data, b""
+        elif data.startswith(_HEAD):
+            self._held = data
+            asyncio.get_running_loop().call_soon(self.flush)
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        """Let go of what is held."""
+        if self._held:
+            data, self._held = self._held, b""
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class Connection(HttpToolsProtocol):
@@ -27,6 +64,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._together: Any = Together(transport)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             self._set(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_SECONDS * 1000)
 
@@ -34,6 +72,15 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         scope: Any = self.scope
         scope["extensions"] = {EXTENSION: self}
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        if self.cycle is not None:  # it answers in a task that has not begun yet
+            self.cycle.transport = self._together
+
+    def on_response_complete(self) -> None:
+        self._together.flush()  # before anything else can close the connection
+        super().on_response_complete()
 
     @property
     def lost(self) -> bool:

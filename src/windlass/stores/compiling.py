@@ -24,6 +24,7 @@ from windlass.conditions import (
 from windlass.model import Shown, State
 
 _LARGEST: Final = 2**63 - 1
+_SIDE_BY_SIDE: Final = 50
 _ORDERED: Final = {
     Comparison.EQUAL: "=",
     Comparison.LESS: "<",
@@ -78,12 +79,20 @@ def to_sql(condition: Condition, dialect: Dialect) -> str:
         case Not(part):
             return f"(NOT {to_sql(part, dialect)})"
         case AllOf(parts):
-            return f"({' AND '.join(to_sql(part, dialect) for part in parts)})" if parts else "true"
+            return _joined([to_sql(part, dialect) for part in parts], " AND ") if parts else "true"
         case AnyOf(parts):
-            return f"({' OR '.join(to_sql(part, dialect) for part in parts)})" if parts else "false"
+            return _joined([to_sql(part, dialect) for part in parts], " OR ") if parts else "false"
         case ComparePayload():
             raise ValueError(f"no store compares values inside of payloads: {condition}")
     assert_never(condition)
+
+
+def _joined(parts: list[str], word: str) -> str:
+    """In halves of halves: SQLite takes ``a OR b OR c …`` for a tree as deep as it is long, up to 1,000."""
+    if len(parts) > _SIDE_BY_SIDE:
+        middle = len(parts) // 2
+        parts = [_joined(parts[:middle], word), _joined(parts[middle:], word)]
+    return f"({word.join(parts)})"
 
 
 def _compare_text(field: Field, comparison: Comparison, value: str, dialect: Dialect) -> str:

@@ -143,7 +143,10 @@ class Search:
         words = WordsOfAll(add, self._now)
         verdict = to_sql(self._after_texts, words)
         told = ", ".join(to_sql(leaf, words) for leaf in self._told)
-        statement = self._statement("look_into", verdict=verdict, told=told)
+        # Nobody asks how large bodies are that are not going to be fetched.
+        into_payloads = self._rest != ALWAYS
+        size, bodies = (_sql["size"], _sql["bodies"]) if into_payloads else ("0", "")
+        statement = self._statement("look_into", verdict=verdict, told=told, size=size, bodies=bodies)
         rows = await self._connection.fetch(statement, *values)
         left = {number: _Closer(told, size) for number, possible, told, size in rows if possible}
         return dict(sorted(left.items(), reverse=True))
@@ -152,7 +155,7 @@ class Search:
         """Those that meet the condition, payloads and all."""
         found = []
         for number, format_, payload, raw in await self._connection.fetch(
-            self._statement("with_bodies"), list(jobs)
+            self._statement("with_bodies", bodies=_sql["bodies"]), list(jobs)
         ):
             body_format, body = FORMATS[format_], raw if payload is None else payload.encode()
             told = dict(zip(self._told, jobs[number].told, strict=True))
@@ -163,7 +166,6 @@ class Search:
     def _statement(self, name: str, **parts: str) -> str:
         # Not with ``qualify``, which remembers: there are as many statements as there are conditions.
         text = _sql[name].replace("{found}", _sql["found"]).replace("{looked_at}", _sql["looked_at"])
-        text = text.replace("{bodies}", _sql["bodies"])
         for part, words in parts.items():
             text = text.replace(f"{{{part}}}", words)
         return text.replace("{schema}", self._database.schema)

@@ -6,6 +6,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -14,10 +15,13 @@ from windlass.conditions import (
     NEVER,
     Compare,
     ComparePayload,
+    Comparison,
     Condition,
+    Field,
     HoldsText,
     InState,
     Leaf,
+    all_of,
     beyond,
     compare_payload,
     decide,
@@ -48,8 +52,11 @@ class Looking:
     def __init__(
         self, connection: sqlite3.Connection, where: JobFilter, condition: Condition, now: int
     ) -> None:
+        # What no index is chosen by is asked like the condition: under WHERE the database could walk through
+        # all jobs for it, and nobody would see the time.
+        condition = all_of(_created(where), condition)
         self._connection = connection
-        self._where = where
+        self._where = replace(where, created_after=None, created_before=None)
         self._now = now
         self._possible = necessary(condition, *_TOLD_BY_SQLITE)
         self._rest = beyond(condition, *_TOLD_BY_SQLITE)
@@ -117,3 +124,13 @@ class Looking:
         statement = _sql["found"].format(columns=_sql["columns"])
         rows = self._connection.execute(statement, (json.dumps(numbers),))
         return tuple(record(row) for row in rows)
+
+
+def _created(where: JobFilter) -> Condition:
+    """When a filter wants jobs to have been created."""
+    bounds: list[Condition] = []
+    if where.created_after is not None:
+        bounds.append(Compare(Field.CREATED_AT, Comparison.AT_LEAST, where.created_after))
+    if where.created_before is not None:
+        bounds.append(Compare(Field.CREATED_AT, Comparison.LESS, where.created_before))
+    return all_of(*bounds)

@@ -76,9 +76,12 @@ WHERE j.number = ANY ($1)
 -- name: look_into
 -- Which of these jobs may meet a condition about texts, what else is to be told of them, and how large their bodies are.
 -- Those do not leave the server.
-SELECT j.number, {verdict}, ARRAY[{told}]::boolean[],
-       coalesce(octet_length(b.payload), octet_length(b.raw), octet_length(j.payload), octet_length(j.raw), 0)
+SELECT j.number, {verdict}, ARRAY[{told}]::boolean[], {size}
 FROM {found} AS j {bodies}
+
+-- name: size
+-- Part of it, for those who will want the bodies.
+coalesce(octet_length(b.payload), octet_length(b.raw), octet_length(j.payload), octet_length(j.raw), 0)
 
 -- name: with_bodies
 -- For conditions that only Python can decide.
@@ -86,7 +89,7 @@ SELECT j.number, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.raw
 FROM {found} AS j {bodies}
 
 -- name: bodies
--- Part of the two above, as is the next one.
+-- Part of those that read bodies; the next one is part of both.
 LEFT JOIN LATERAL (
     SELECT * FROM {schema}.bodies o WHERE o.id = j.id AND o.tenant = j.tenant AND j.body_apart OFFSET 0
 ) AS b ON true
