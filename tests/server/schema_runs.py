@@ -62,7 +62,6 @@ class Totals:
             case events.FatalError(exception=exception):
                 self.failures.append(repr(exception))
 
-
     def _failed(self, info: Any, case: Any) -> None:
         """One line of each kind for each route; the request that shows it goes with the first."""
         kind = f"{info.failure.operation}: {info.failure.title}"

@@ -29,7 +29,9 @@ def refuse_peeping(request: Request[Any, Any], where: str | None, text: str | No
                 _refuse_readers(request)
                 if redaction.hides(path):  # from everybody: a superuser is not shown it either
                     name = ".".join(map(str, path))
-                    raise InvalidInput(f"payload.{name} is hidden by the setting redact; leave it out of where")
+                    raise InvalidInput(
+                        f"payload.{name} is hidden by the setting redact; leave it out of where"
+                    )
             case HoldsText(_, in_payload=True):
                 _refuse_search(request)
             case _:

@@ -89,7 +89,9 @@ def named(rules: Rules, case: Case, caller: Caller) -> Expected:
     """Whether what the request names is there for this caller."""
     if case.job is not None and not visible(rules, case.job, caller):
         return Expected.NO_JOB
-    if case.owner is not None and not (caller.name == case.owner or (caller.superuser and case.owner != NOBODY)):
+    if case.owner is not None and not (
+        caller.name == case.owner or (caller.superuser and case.owner != NOBODY)
+    ):
         return Expected.NO_OPERATION
     if case.key == "an id of no key":
         return Expected.NO_KEY

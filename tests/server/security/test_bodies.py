@@ -23,7 +23,17 @@ NOBODYS = (
     *("state", "status", "tenant", "tenant_id", "fence", "attempt", "attempts", "id", "number", "superuser"),
     *("created", "created_at", "worker", "user_id", "service_id", "leased_until", "locked_until", "result"),
     *("error", "errors", "finished_at", "started_at", "version", "hash", "scopes", "revoked_at", "actor"),
-    *("role", "is_admin", "permissions", "retention", "trace", "__class__", "constructor", "__proto__", "$where"),
+    *(
+        "role",
+        "is_admin",
+        "permissions",
+        "retention",
+        "trace",
+        "__class__",
+        "constructor",
+        "__proto__",
+        "$where",
+    ),
     *("payload.password", ""),
 )
 """What a job, a key or a user has and no body may set, and what other systems fell for."""
@@ -230,7 +240,9 @@ async def test_no_text_in_a_query_or_a_path_is_more_than_a_text(published: Publi
 
 async def _inject(made: World, case: Case) -> None:
     caller, before = made.caller(SUPER), dump(made.app.store)
-    names = [name for name, kind in get_type_hints(case.route.query).items() if str in (kind, *get_args(kind))]
+    names = [
+        name for name, kind in get_type_hints(case.route.query).items() if str in (kind, *get_args(kind))
+    ]
     for text in INJECTIONS:
         for name in names if case.route.method == "GET" else ():
             got = await made.ask(caller, "GET", f"{case.path}?{urlencode({name: text})}")
@@ -247,7 +259,17 @@ async def _inject(made: World, case: Case) -> None:
 
 async def test_no_text_in_a_body_or_a_header_is_more_than_a_text(published: PublishedKey) -> None:
     """The same in every text a job can carry; what is accepted comes back as it was given."""
-    fields = ("topic", "task", "key", "correlation_id", "format", "until", "on_duplicate", "run_at", "payload")
+    fields = (
+        "topic",
+        "task",
+        "key",
+        "correlation_id",
+        "format",
+        "until",
+        "on_duplicate",
+        "run_at",
+        "payload",
+    )
     async with world(Rules.SOME, published) as made:
         caller = made.caller(SUPER)
         for text in INJECTIONS:

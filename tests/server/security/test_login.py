@@ -72,7 +72,9 @@ async def test_who_waits_is_told_the_same_whether_the_name_exists(made: World) -
     told = []
     for name in (NAME, "nobody"):
         for number in range(8):
-            got = await _log_in(made, name, "wrong", address=f"192.0.2.{number}" if name == NAME else f"198.51.100.{number}")
+            got = await _log_in(
+                made, name, "wrong", address=f"192.0.2.{number}" if name == NAME else f"198.51.100.{number}"
+            )
         told.append((got.status, got.headers, got.body))
     assert told[0] == told[1]
 

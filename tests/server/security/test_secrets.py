@@ -138,7 +138,10 @@ async def test_secrets_are_in_no_answer_and_in_no_log(
                 got = await made.ask(caller, case.route.method, target, body=case.body)
                 told.append((f"{case} for {caller.name}", got.body))
         told += [
-            ("a wrong payload", await _body(made, {"task": "mail", "payload": {"to": 1, "password": SECRET}})),
+            (
+                "a wrong payload",
+                await _body(made, {"task": "mail", "payload": {"to": 1, "password": SECRET}}),
+            ),
             ("an unknown task", await _body(made, {"task": "nope", "payload": {"password": SECRET}})),
             ("an unknown field", await _body(made, {"task": "mail", "payload": HIDDEN, "state": "failed"})),
             ("no JSON", await _body(made, None, b'{"task": "mail", "payload": "' + SECRET.encode())),
@@ -194,7 +197,9 @@ async def test_an_error_of_the_servers_own_tells_an_incident_and_nothing_else(
             if case.route.stream or expected(made.rules, case, caller) is not Expected.DONE:
                 continue
             job_id = next(iter(made.standing.values()))
-            got = await made.ask(caller, case.route.method, case.filled(job_id, made, "f" * 16), body=case.body)
+            got = await made.ask(
+                caller, case.route.method, case.filled(job_id, made, "f" * 16), body=case.body
+            )
             assert SECRET.encode() not in got.body, (case, got)
             if got.status == 500:
                 assert got.code == "internal_error" and got.json()["incident"]
@@ -202,7 +207,9 @@ async def test_an_error_of_the_servers_own_tells_an_incident_and_nothing_else(
         assert seen >= 10
 
 
-async def test_what_a_job_failed_of_is_shown_without_its_traceback_to_readers(published: PublishedKey) -> None:
+async def test_what_a_job_failed_of_is_shown_without_its_traceback_to_readers(
+    published: PublishedKey,
+) -> None:
     """A traceback has a program's inside in it, and is for those who manage."""
     error = JobError("ValueError", "no", traceback=f"File x, line 1\n  {SECRET}")
     async with world(Rules.SOME, published) as made:

@@ -73,7 +73,11 @@ async def _try(made: World, case: Case, caller: Caller, surprises: Surprises) ->
     job_id = made.standing[case.job] if case.job is not None else ""
     got = await made.ask(caller, case.route.method, case.filled(job_id, made, "f" * 16), body=case.body)
     status, code = wanted.value
-    fine = got.status in case.route.answers if wanted is Expected.DONE else (got.status, got.code) == (status, code)
+    fine = (
+        got.status in case.route.answers
+        if wanted is Expected.DONE
+        else (got.status, got.code) == (status, code)
+    )
     surprises.check(fine, case, caller.name, wanted, got)
 
 
@@ -91,7 +95,16 @@ async def test_no_text_ends_a_quote(url: str, published: PublishedKey) -> None:
                     got = await made.ask(made.caller(SUPER), "GET", f"{case.path}?{urlencode({name: text})}")
                     assert got.status in {200, 404, 422}, (case, name, text, got)
         for text in INJECTIONS:
-            for term in ("topic", "error", "text", "key", "payload.to", 'payload["a"]', "user", "correlation"):
+            for term in (
+                "topic",
+                "error",
+                "text",
+                "key",
+                "payload.to",
+                'payload["a"]',
+                "user",
+                "correlation",
+            ):
                 where = f"{term}~{_quoted(text)} OR {term}:{_quoted(text)}"
                 got = await made.ask(made.caller(SUPER), "GET", f"/api/jobs?{urlencode({'where': where})}")
                 assert got.status in {200, 422}, (where, got)

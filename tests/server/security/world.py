@@ -140,7 +140,16 @@ class World:
                 del documents[kind, name]
 
 
-_JOB_FIELDS: Final = ("id", "state", "attempt", "priority", "run_at", "finished_at", "cancel_requested", "fence")
+_JOB_FIELDS: Final = (
+    "id",
+    "state",
+    "attempt",
+    "priority",
+    "run_at",
+    "finished_at",
+    "cancel_requested",
+    "fence",
+)
 
 
 def dump(store: Store) -> Any:
@@ -182,7 +191,9 @@ def counting(store: Store) -> Iterator[list[str]]:
             delattr(store, name)
 
 
-def make_app(url: str, clock: FrozenClock, rules: Rules, jwks_url: str | None = None, **more: Any) -> Windlass:
+def make_app(
+    url: str, clock: FrozenClock, rules: Rules, jwks_url: str | None = None, **more: Any
+) -> Windlass:
     enqueue_rule, manage_rule = rules.value
     app = Windlass(
         url,
