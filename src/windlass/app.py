@@ -68,6 +68,7 @@ DEFAULT_PAGE: Final = 50
 LARGEST_PAGE: Final = 200
 """Larger limits are cut to this."""
 LARGEST_OFFSET: Final = 2**31 - 1
+_NOBODY: Final = UUID(int=0)
 
 
 class Windlass:
@@ -153,8 +154,11 @@ class Windlass:
         return self._connections.open_here()
 
     async def ping(self) -> None:
-        """Ask the store for its time: raises when it is out of reach."""
-        await self.store.now()
+        """Read something from the store: raises when it is out of reach.
+
+        Not its time, which a store in a file has without looking at the file.
+        """
+        await self.store.states([_NOBODY])
 
     @property
     def store(self) -> Store:

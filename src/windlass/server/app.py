@@ -104,6 +104,7 @@ class Api:
             if not self.app.is_open:
                 await self.app.open()
                 self._opened_by_us = True
+            await self.cursors()  # the first server of a store makes their secret: no GET shall have to write
             self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
