@@ -33,8 +33,8 @@ STREAM_BUFFER_BYTES: Final = 64 * 1024
 class Together:
     """A transport as one answer sees it: its head goes out with its first bytes, not in a packet of its own.
 
-    A call of the system is what an answer costs most, and uvicorn makes one for each of the two. What is held
-    leaves in the same turn of the event loop, also when no body follows.
+    uvicorn makes a call of the system for each of the two; this makes one. What is held leaves in the same
+    turn of the event loop, also when no body follows.
     """
 
     __slots__ = ("_held", "_transport")
