@@ -45,11 +45,11 @@ class Totals:
         match event:
             case events.ScenarioFinished(recorder=recorder):
                 self.cases += len(recorder.cases)
-                for case_id, checks in recorder.checks.items():
+                for checks in recorder.checks.values():
                     self.checks += len(checks)
                     for check in checks:
                         if check.failure_info is not None:
-                            self._failed(check.failure_info, recorder.cases[case_id].value)
+                            self._failed(check.failure_info)
                 self.statuses.update(
                     one.response.status_code
                     for one in recorder.interactions.values()
@@ -62,7 +62,7 @@ class Totals:
             case events.FatalError(exception=exception):
                 self.failures.append(repr(exception))
 
-    def _failed(self, info: Any, case: Any) -> None:
+    def _failed(self, info: Any) -> None:
         """One line of each kind for each route; the request that shows it goes with the first."""
         kind = f"{info.failure.operation}: {info.failure.title}"
         if not any(known.startswith(kind) for known in self.failures):

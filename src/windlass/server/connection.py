@@ -23,8 +23,8 @@ _TOO_LARGE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 )
 LARGEST_HEAD_BYTES: Final = 64 * 1024
-"""What may come of a request before its body, in reads after the first. The parser alone would keep any number
-of bytes, for whoever sends them.
+"""What may come of a request before its body, in reads after the first. The parser alone would keep any
+number of bytes, for whoever sends them.
 """
 STREAM_BUFFER_BYTES: Final = 64 * 1024
 """What the system may hold back of a stream: a client that does not read must not cost megabytes."""

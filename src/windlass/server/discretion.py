@@ -44,7 +44,7 @@ def _refuse_search(request: Request[Any, Any]) -> None:
     if request.api.redaction.hides_something and not request.caller.superuser:
         raise NotPermitted(
             "payloads can be searched for a text by superusers only, because the setting redact hides parts "
-            "of them; ask for a member, as in payload.user_id:42, or for a text in errors, as in error:timeout"
+            "of them; ask for a member, as in payload.user_id:42, or for a text in errors: error:timeout"
         )
 
 

@@ -53,7 +53,9 @@ async def readyz(request: Request[Nothing, None]) -> Answer:
     if request.api.closing.is_set():
         raise Problem(NOT_OPEN, "the server is shutting down")
     if not await request.api.readiness.fine(request):
-        raise Problem(STORE_UNAVAILABLE, f"the store cannot be reached, or did not answer within {READY_SECONDS:g} s")
+        raise Problem(
+            STORE_UNAVAILABLE, f"the store cannot be reached, or did not answer within {READY_SECONDS:g} s"
+        )
     return Answer(Health("ok"))
 
 

@@ -62,7 +62,7 @@ class ApiServer(uvicorn.Server):
         self._api.closing.set()
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second. Once a second, hang up on who has not said what it wants in ``request_seconds``:
+        """Ten times a second. Once a second, hang up on who has not said what it wants in time:
         connections that say nothing would otherwise be kept until there is room for no other.
         """
         if counter % 10 == 0:

@@ -1,1 +1,1 @@
-"""Attacks on the HTTP API, made from its route table: a new route is attacked without anybody thinking of it."""
+"""Attacks on the HTTP API, made from its route table: a new route is attacked by itself."""

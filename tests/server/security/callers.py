@@ -25,7 +25,7 @@ from windlass.testing.clock import FrozenClock
 
 ACME: Final = "acme"
 GLOBEX: Final = "globex"
-JWT_SECRET: Final = "a shared secret of more than thirty-two bytes"
+JWT_SECRET: Final = "a shared secret of more than thirty-two bytes"  # noqa: S105 - of these tests
 SUPERUSER: Final = "root:a password nobody guesses"
 READ, ENQUEUE, MANAGE = Scope.READ, Scope.ENQUEUE, Scope.MANAGE
 
@@ -211,7 +211,7 @@ def published_key() -> Iterator[PublishedKey]:
             self.end_headers()
             self.wfile.write(document)
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, *args: Any) -> None:
             """Nothing to say."""
 
     with HTTPServer(("127.0.0.1", 0), Issuer) as server:

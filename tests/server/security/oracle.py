@@ -65,7 +65,7 @@ def admitted(rules: Rules, case: Case, caller: Caller) -> Expected:
 
 
 def _about_all_jobs(case: Case, caller: Caller) -> bool:
-    """Whether it would tell of jobs that the caller's row filter hides, in a sum that cannot be taken apart."""
+    """Whether it would tell of jobs that the caller's row filter hides, in sums of all jobs."""
     if case.route.stream and case.job is None:
         return caller.user is not None  # counts of topics are of everybody's jobs
     return case.path in OF_ALL_JOBS and (caller.user is not None or caller.topic is not None)

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 from urllib.parse import quote, urlencode
 
 import msgspec
+
 from tests.server.security.callers import PublishedKey
 from tests.server.security.cases import BODIES, Case, cases
 from tests.server.security.test_secrets import MANAGER, READER, SUPER

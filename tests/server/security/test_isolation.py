@@ -119,8 +119,8 @@ async def _globex(made: Queue) -> None:
 
 
 async def test_a_tenant_is_told_what_it_would_be_told_alone() -> None:
-    """Every GET route, byte for byte and header for header, ids and random texts aside: lists, counts, series,
-    durations, topics, questions, events, and the errors of what does not exist.
+    """Every GET route, byte for byte and header for header, ids and random texts aside: lists, counts,
+    series, durations, topics, questions, events, and the errors of what does not exist.
     """
     async with _queue(shared=True) as shared, _queue(shared=False) as alone:
         tried = 0

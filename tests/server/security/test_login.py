@@ -86,11 +86,12 @@ async def test_a_sessions_cookie_is_for_this_server_alone(made: World, scheme: s
     assert {"httponly", "samesite=strict", "path=/"} <= attributes
     assert ("secure" in attributes) == (scheme == "https")
     assert not any(one.startswith("domain") for one in attributes)
-    assert PASSWORD not in value and len(value) > 60
+    assert PASSWORD not in value
+    assert len(value) > 60
 
 
 async def test_nobody_can_give_somebody_a_session(made: World) -> None:
-    """Session fixation: a value from before the login is worth nothing after it, and each login has its own."""
+    """Session fixation: a value from before a login is worth nothing after it; each login has its own."""
     planted = "planted-by-somebody-else"
     first, _ = _cookie(await _log_in(made, NAME, PASSWORD, cookie=f"{COOKIE}={planted}"))
     second, _ = _cookie(await _log_in(made, NAME, PASSWORD, cookie=f"{COOKIE}={first}"))

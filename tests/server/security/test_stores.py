@@ -1,4 +1,4 @@
-"""The same attacks where there is SQL underneath: a part of the matrix, and every text that could end a quote."""
+"""The same attacks where there is SQL underneath: a part of the matrix, and texts that could end a quote."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def _dump(made: World) -> Any:
 
 
 async def test_refused_requests_and_reading_ones_change_nothing(url: str, published: PublishedKey) -> None:
-    """Every route, for one caller of each kind that a store can tell apart: the answer the oracle expects, and
+    """Every route, for one caller of each kind that a store can tell apart: what the oracle expects, and
     the store as it was.
     """
     surprises = Surprises()

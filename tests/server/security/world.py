@@ -36,9 +36,11 @@ class Rules(Enum):
     """superusers"""
     SOME = (
         "@request.auth.id != ''",
-        "@request.auth.id != ''"
-        " && (@request.auth.service_id != 'mailer' || topic = 'mail')"
-        " && (@request.auth.service_id != 'personal' || user_id = @request.auth.user_id)",
+        (
+            "@request.auth.id != ''"
+            " && (@request.auth.service_id != 'mailer' || topic = 'mail')"
+            " && (@request.auth.service_id != 'personal' || user_id = @request.auth.user_id)"
+        ),
     )
     """who shows something, some of them with a row filter"""
     PUBLIC = ("true", "true")
