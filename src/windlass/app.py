@@ -68,7 +68,6 @@ DEFAULT_PAGE: Final = 50
 LARGEST_PAGE: Final = 200
 """Larger limits are cut to this."""
 LARGEST_OFFSET: Final = 2**31 - 1
-_NOBODY: Final = UUID(int=0)
 
 
 class Windlass:
@@ -154,11 +153,8 @@ class Windlass:
         return self._connections.open_here()
 
     async def ping(self) -> None:
-        """Read something from the store: raises when it is out of reach.
-
-        Not its time, which a store in a file has without looking at the file.
-        """
-        await self.store.states([_NOBODY])
+        """Read from the store (for its time one of them need not look): raises when it is out of reach."""
+        await self.store.states([UUID(int=0)])
 
     @property
     def store(self) -> Store:

@@ -92,7 +92,7 @@ class Api:
     async def cursors(self) -> Cursors:
         """What turns places in lists into texts, under a secret that all servers of this store share."""
         if self._cursors is None:
-            self._cursors = Cursors(await self.gate.access.secret("cursors"))
+            self._cursors = Cursors(await self.app.access.secret("cursors"))
         return self._cursors
 
     async def open(self) -> None:
