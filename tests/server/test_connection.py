@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.server.events.serving import served
 from windlass import Windlass
-from windlass.server import create_api
 from windlass.server.connection import LARGEST_HEAD_BYTES, Together
-from windlass.server.running import ApiServer, listen
 
 SOON = 20.0
 
@@ -54,15 +53,8 @@ async def test_head_and_body_leave_together_and_nothing_is_kept() -> None:
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
     """A server that waits for a second, not for thirty."""
-    async with Windlass("memory://", request_seconds=1) as app:
-        with listen("127.0.0.1", 0) as listener:
-            server = ApiServer(create_api(app), listener)
-            running = asyncio.create_task(server.run_here())
-            while not server.started:
-                await asyncio.sleep(0.005)
-            yield listener.getsockname()[1]
-            server.stop()
-            await asyncio.wait_for(running, SOON)
+    async with Windlass("memory://", request_seconds=1) as app, served(app) as server:
+        yield server.port
 
 
 async def test_a_head_without_an_end_is_not_kept(port: int) -> None:
