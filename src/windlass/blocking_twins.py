@@ -420,7 +420,7 @@ class BlockingWindlass(AppTwin[Windlass]):
     """Blocking twin of :class:`~windlass.app.Windlass`."""
 
     def ping(self) -> None:
-        """Ask the store for its time: raises when it is out of reach."""
+        """Read from the store (for its time one of them need not look): raises when it is out of reach."""
         self._portal.run(self._inner.ping)
 
     @property

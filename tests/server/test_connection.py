@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
-from windlass.server.connection import Together
+import pytest
+
+from tests.server.events.serving import served
+from windlass import Windlass
+from windlass.server.connection import LARGEST_HEAD_BYTES, Together
+
+SOON = 20.0
 
 
 class Line:
@@ -40,3 +48,74 @@ async def test_head_and_body_leave_together_and_nothing_is_kept() -> None:
     await asyncio.sleep(0)
     assert line.told[3:] == [b"HTTP/1.1 500 Oh\r\n\r\n", "closed"]
     assert together.is_closing()
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    """A server that waits for a second, not for thirty."""
+    async with Windlass("memory://", request_seconds=1) as app, served(app) as server:
+        yield server.port
+
+
+async def test_a_head_without_an_end_is_not_kept(port: int) -> None:
+    """A header of any number of megabytes costs the server none: it is cut off, with a 431 where that still
+    arrives.
+    """
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: ")
+    told = b""
+    with suppress(ConnectionError):
+        async with asyncio.timeout(SOON):
+            for _ in range(100):
+                writer.write(b"a" * LARGEST_HEAD_BYTES)
+                await writer.drain()
+                await asyncio.sleep(0)
+            told = await reader.read()
+    assert told == b"" or told.startswith(b"HTTP/1.1 431 ")
+    writer.close()
+    assert (await _asked(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_large_bodies_and_heads_in_pieces_are_no_heads_without_an_end(port: int) -> None:
+    """What is counted is one head: not the bodies before it, nor a slow but honest client's few bytes."""
+    body = b" " * (4 * LARGEST_HEAD_BYTES)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for number in range(3):
+        writer.write(b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        head = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 10_000 * number
+        for place in range(0, len(head), 4000):
+            writer.write(head[place : place + 4000])
+            await writer.drain()
+        writer.write(b"\r\n\r\n")
+    async with asyncio.timeout(SOON):
+        told = b""
+        while told.count(b"HTTP/1.1 200 ") < 3:
+            told += await reader.read(65536) or pytest.fail(f"hung up: {told!r}")
+    writer.close()
+
+
+async def test_who_does_not_say_what_it_wants_is_hung_up_on(port: int) -> None:
+    """Connections of nothing, or of half a request, end after ``request_seconds``, also when a good request
+    came before. One whose request is being answered goes on.
+    """
+    lines = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+    (_, nothing), (_, half), (reader, once) = lines
+    half.write(b"GET")
+    once.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with asyncio.timeout(SOON):
+        assert (await reader.read(1000)).startswith(b"HTTP/1.1 200 ")
+        once.write(b"GET /he")
+        for line, writer in lines:
+            with suppress(ConnectionError):
+                assert await line.read() == b""
+            writer.close()
+    assert nothing.is_closing()
+
+
+async def _asked(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    async with asyncio.timeout(SOON):
+        answer = await reader.read(1000)
+    writer.close()
+    return answer

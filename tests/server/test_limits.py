@@ -157,7 +157,7 @@ async def test_a_store_out_of_reach_is_a_503(
         raise errors.StoreUnavailable("postgresql://db.internal:5432 refused")
 
     await root.get("/api/jobs/session")
-    for verb in ("stats", "now"):
+    for verb in ("stats", "states"):
         monkeypatch.setattr(ask.app.store, verb, away)
     answer = await root.get("/api/jobs/stats")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

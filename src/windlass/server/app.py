@@ -113,7 +113,7 @@ class Api:
     async def cursors(self) -> Cursors:
         """What turns places in lists into texts, under a secret that all servers of this store share."""
         if self._cursors is None:
-            self._cursors = Cursors(await self.gate.access.secret("cursors"))
+            self._cursors = Cursors(await self.app.access.secret("cursors"))
         return self._cursors
 
     async def open(self) -> None:
@@ -125,6 +125,7 @@ class Api:
             if not self.app.is_open:
                 await self.app.open()
                 self._opened_by_us = True
+            await self.cursors()  # the first server of a store makes their secret: no GET shall have to write
             self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:

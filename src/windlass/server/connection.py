@@ -19,6 +19,13 @@ EXTENSION: Final = "windlass.connection"
 UNANSWERED_SECONDS: Final = 30
 """After so long without a sign of life from the client's machine the system ends a connection (on Linux)."""
 _HEAD: Final = b"HTTP/1.1 "
+_TOO_LARGE: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+)
+LARGEST_HEAD_BYTES: Final = 64 * 1024
+"""What may come of a request before its body, in reads after the first. The parser alone would keep any
+number of bytes, for whoever sends them.
+"""
 STREAM_BUFFER_BYTES: Final = 64 * 1024
 """What the system may hold back of a stream: a client that does not read must not cost megabytes."""
 
@@ -60,7 +67,12 @@ class Together:
 
 
 class Connection(HttpToolsProtocol):
-    """A connection as uvicorn makes it, and two handles on it."""
+    """A connection as uvicorn makes it, with a limit on what it reads and two handles on it."""
+
+    _head_bytes = 0  # of a head that did not come whole
+    _begun = False  # whether a head began in the read at hand
+    _waits_since = 0.0
+    _waited_after: Any = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -68,8 +80,22 @@ class Connection(HttpToolsProtocol):
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             self._set(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_SECONDS * 1000)
 
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        scope: Any = self.scope
+        if scope is None or "method" in scope:
+            return  # as nearly always: the head is whole
+        if self._begun:
+            self._begun, self._head_bytes = False, 0  # what came before it in this read was something else
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > LARGEST_HEAD_BYTES and not self.transport.is_closing():
+            self.transport.write(_TOO_LARGE)
+            self.transport.close()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._begun = True
         scope: Any = self.scope
         scope["extensions"] = {EXTENSION: self}
 
@@ -81,6 +107,19 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._together.flush()  # before anything else can close the connection
         super().on_response_complete()
+
+    def waits(self, now: float) -> float:
+        """For how many seconds it has been waiting for the rest of a head, or for the first word.
+
+        Found out by looking now and then, so that requests that come as they should cost nothing. Between
+        requests uvicorn's own timer runs.
+        """
+        cycle = self.cycle
+        if self.timeout_keep_alive_task is not None or (cycle is not None and not cycle.response_complete):
+            self._waits_since = 0.0
+        elif not self._waits_since or self._waited_after is not cycle:
+            self._waits_since, self._waited_after = now, cycle
+        return now - self._waits_since if self._waits_since else 0.0
 
     @property
     def lost(self) -> bool:

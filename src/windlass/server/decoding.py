@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
@@ -20,6 +21,7 @@ MAX_PARAMETERS: Final = 50
 
 _located = re.compile(r"(?P<what>.*) - at `\$(?P<path>.*)`", re.DOTALL)
 _field = re.compile(r"Object (?P<how>contains unknown|missing required) field `(?P<name>.*)`", re.DOTALL)
+_number = re.compile(r"\s*[-+]?[0-9._]*(e[-+]?[0-9]+)?\s*", re.IGNORECASE)
 _steps = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
@@ -64,13 +66,23 @@ def decode_query(kind: type[S], query: bytes) -> S:
 
 def _convert(kind: type[S], given: Mapping[str, str]) -> S:
     try:
-        return msgspec.convert(given, kind, strict=False)
+        found = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         detail, pointer = _explain(str(error))
         name = pointer.removeprefix("/")
         if name in given and "unknown" not in detail:
             detail = f"{name} is {shorten(given[name])}: {detail}"
         raise refused(detail + _hint(detail, kind), parameter=name) from None
+    for name, value in given.items():
+        # Without quotes around it msgspec takes the word null for None, and a number for a time.
+        match getattr(found, name):
+            case None:
+                raise refused(f"{name} is {shorten(value)}; leave it out instead", parameter=name)
+            case datetime() if _number.fullmatch(value):
+                raise refused(
+                    f"{name} is {shorten(value)}; give a time like 2026-01-31T12:00:00Z", parameter=name
+                )
+    return found
 
 
 def _explain(message: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from windlass.errors import StoreUnavailable
 from windlass.server.problems import NOT_OPEN, STORE_UNAVAILABLE, Problem
 from windlass.server.request import Request
 from windlass.server.route import Answer, Nothing, Permission, Route
@@ -37,7 +38,7 @@ class Readiness:
                     async with asyncio.timeout(READY_SECONDS):
                         await request.app.ping()
                     self._fine = True
-                except (TimeoutError, OSError):
+                except (TimeoutError, OSError, StoreUnavailable):
                     self._fine = False
                 self._asked_at = loop.time()
             return self._fine
@@ -52,7 +53,9 @@ async def readyz(request: Request[Nothing, None]) -> Answer:
     if request.api.closing.is_set():
         raise Problem(NOT_OPEN, "the server is shutting down")
     if not await request.api.readiness.fine(request):
-        raise Problem(STORE_UNAVAILABLE, f"the store did not answer within {READY_SECONDS:g} s")
+        raise Problem(
+            STORE_UNAVAILABLE, f"the store cannot be reached, or did not answer within {READY_SECONDS:g} s"
+        )
     return Answer(Health("ok"))
 
 

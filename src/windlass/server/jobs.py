@@ -9,13 +9,12 @@ from uuid import UUID
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from windlass.app import DEFAULT_PAGE, LARGEST_OFFSET
-from windlass.conditions import ALWAYS, Compare, ComparePayload, Condition, Field, HoldsText, leaves
-from windlass.errors import JobCancelled, JobFailed, NotPermitted, ResultTimeout
-from windlass.filtering import parse
+from windlass.errors import JobCancelled, JobFailed, ResultTimeout
 from windlass.filtering.meaning import STATES
 from windlass.filters import MAX_SEARCH_LENGTH, JobFilters
 from windlass.job import Job
 from windlass.model import State
+from windlass.server.discretion import refuse_peeping
 from windlass.server.names import TenantName
 from windlass.server.problems import JOB_NOT_FOUND, WRONG_STATE, Problem, refused
 from windlass.server.request import Request
@@ -191,21 +190,6 @@ async def _changed(request: Request[Any, Any], action: str, *, requested: bool =
     job_id = request.path["id"]
     await request.api.gate.record(request, f"job.{action}", target=str(job_id))
     return Answer(Changed(id=job_id, action=action, requested=requested), 202 if requested else 200)
-
-
-def refuse_peeping(request: Request[Any, Any], where: str | None, text: str | None) -> None:
-    """Refuse to look for what would not be shown: whoever may guess again and again finds it out."""
-    if request.caller.superuser:
-        return
-    asked: Condition = ALWAYS if where is None else parse(where, now=request.app.clock.now()).condition
-    for leaf in leaves(asked):
-        if isinstance(leaf, Compare) and leaf.field is Field.WORKER:
-            raise NotPermitted("worker can be asked for by superusers only; leave it out of where")
-        looks_inside = isinstance(leaf, ComparePayload) or (isinstance(leaf, HoldsText) and leaf.in_payload)
-        if looks_inside and not request.manages:
-            raise NotPermitted("payloads can be searched with the scope manage only; leave them out of where")
-    if text is not None and not request.manages:
-        raise NotPermitted("payloads can be searched with the scope manage only; leave text out")
 
 
 def viewer(request: Request[Any, Any]) -> Viewer:

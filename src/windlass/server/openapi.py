@@ -11,6 +11,7 @@ import msgspec
 from windlass.__about__ import __version__
 from windlass.server.problems import (
     CSRF_FAILED,
+    HEADERS_TOO_LARGE,
     INTERNAL_ERROR,
     INVALID_INPUT,
     MALFORMED_JSON,
@@ -22,13 +23,15 @@ from windlass.server.problems import (
     TIMED_OUT,
     TOO_LARGE,
     UNSUPPORTED_MEDIA_TYPE,
+    URI_TOO_LONG,
     ProblemDocument,
     ProblemType,
 )
 from windlass.server.route import Nothing, Permission, Route
 
 _parameter = re.compile(r"\{(\w+)(?::(\w+))?\}")
-_PATTERNS: Final = {"topic": r"^[A-Za-z0-9_-]{1,200}$", "key": "^[0-9a-f]{16}$"}
+# Topics made over beanstalkd's wire can be paused, too; those with a slash in them have no path of their own.
+_PATTERNS: Final = {"topic": r"^[A-Za-z0-9_+;.$()-]{1,200}$", "key": "^[0-9a-f]{16}$"}
 """What parameters in a path look like, where they are no ids of jobs."""
 _REFERENCE: Final = "#/components/schemas/{name}"
 
@@ -206,6 +209,7 @@ def _answer(route: Route, status: int, by_type: dict[type, Any]) -> dict[str, An
 def problems_of(route: Route) -> tuple[ProblemType, ...]:
     """Every problem a route may answer: its own, and those of all routes of its kind."""
     found = [*route.problems, INVALID_INPUT, INTERNAL_ERROR, TIMED_OUT, STORE_UNAVAILABLE, NOT_OPEN]
+    found += (URI_TOO_LONG, HEADERS_TOO_LARGE)
     if route.permission is not Permission.PUBLIC:
         found += (NOT_AUTHENTICATED, NOT_PERMITTED)
         if route.changes:

@@ -19,6 +19,19 @@ class Redaction:
         """The same JSON, with the hidden values replaced. What was given is not changed."""
         return self._shown(value, self._paths)
 
+    @property
+    def hides_something(self) -> bool:
+        return bool(self._names or self._paths)
+
+    def hides(self, path: Sequence[str | int]) -> bool:
+        """Whether the value at this path of a body is not shown, or is inside of one that is not."""
+        steps = [str(step).lower() for step in path]
+        return any(step in self._names for step in steps) or any(
+            len(hidden) <= len(steps)
+            and all(part in {step, "*"} for part, step in zip(hidden, steps, strict=False))
+            for hidden in self._paths
+        )
+
     def _shown(self, value: Any, paths: tuple[tuple[str, ...], ...]) -> Any:
         # Bodies are at most 64 levels deep (``payload``), so the stack is no concern.
         if isinstance(value, dict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from types import FrameType
 from typing import Any, Final
 
@@ -59,6 +60,17 @@ class ApiServer(uvicorn.Server):
         self.force_exit = self.should_exit
         self.should_exit = True
         self._api.closing.set()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second. Once a second, hang up on who has not said what it wants in time:
+        connections that say nothing would otherwise be kept until there is room for no other.
+        """
+        if counter % 10 == 0:
+            now, most = time.monotonic(), self._api.app.settings.request_seconds
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Connection) and connection.waits(now) > most:
+                    connection.cut()
+        return await super().on_tick(counter)
 
     async def run_here(self) -> None:
         """Serve until stopped, on the running event loop."""

@@ -91,7 +91,7 @@ class Listener:
     def read(self) -> bytes:
         """What comes next in the ring that it wants, and step over the rest; empty when it is up to date."""
         if not self._ring.holds(self.position):
-            return self.begin(self._ring.epoch)  # it slept too long: this is no id, so it starts anew
+            return self.begin("")  # it slept too long: this is no id, so it starts anew
         texts: list[bytes] = []
         size = 0
         for event in self._ring.after(self.position):

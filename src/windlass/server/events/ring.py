@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
+import os
 import re
 from collections.abc import Hashable
 from enum import StrEnum
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from msgspec import Struct
 
 RING_SIZE: Final = 10_000
 MAX_ID_LENGTH: Final = 64
 
-_form = re.compile(r"([0-9a-f]{12})-([0-9]{1,18})")
+_PART_BYTES: Final = 8
+_form = re.compile(r"[A-Za-z0-9_-]{32}")
 
 
 class Kind(StrEnum):
@@ -62,7 +66,7 @@ class Ring:
     """Events by growing numbers. What is coalesced leaves the ring when something newer says the same."""
 
     def __init__(self, size: int = RING_SIZE) -> None:
-        self.epoch = uuid4().hex[:12]  # an id of another server, or of this one before a restart, is not ours
+        self._secret = os.urandom(32)  # an id of another server, or of this one before a restart, is not ours
         self.head = 0  # the number of the newest event there ever was
         self._size = size
         self._events: dict[int, Event] = {}
@@ -113,16 +117,30 @@ class Ring:
         return newer
 
     def id_at(self, position: int) -> bytes:
-        """A position as clients know it."""
-        return b"%s-%d" % (self.epoch.encode(), position)
+        """A position as clients know it: a text that is another one each time, and opens for this ring alone.
+
+        All tenants' events are in one ring. A number, or a text that stays until the next event, would tell
+        one of them how much happens among the others.
+        """
+        salt = os.urandom(_PART_BYTES)
+        number = position.to_bytes(_PART_BYTES, "big")
+        hidden = bytes(a ^ b for a, b in zip(number, self._digest(b"mask", salt), strict=True))
+        return base64.urlsafe_b64encode(salt + hidden + self._digest(b"seal", salt + hidden))
 
     def position_of(self, event_id: str) -> int | None:
         """The position a client names; None when it is not one of this ring, or what followed is lost."""
-        match = _form.fullmatch(event_id)
-        if match is None or match[1] != self.epoch:
+        if _form.fullmatch(event_id) is None:
             return None
-        position = int(match[2])
+        whole = base64.urlsafe_b64decode(event_id)
+        salt, hidden, seal = (whole[at : at + _PART_BYTES] for at in range(0, 3 * _PART_BYTES, _PART_BYTES))
+        if not hmac.compare_digest(seal, self._digest(b"seal", salt + hidden)):
+            return None
+        number = bytes(a ^ b for a, b in zip(hidden, self._digest(b"mask", salt), strict=True))
+        position = int.from_bytes(number, "big")
         return position if self.holds(position) else None
+
+    def _digest(self, purpose: bytes, data: bytes) -> bytes:
+        return hmac.digest(self._secret, purpose + data, "sha256")[:_PART_BYTES]
 
     def told_about(self, job: AboutJob) -> frozenset[str]:
         """Which entries of a job's timeline are in the ring."""

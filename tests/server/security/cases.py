@@ -1,0 +1,90 @@
+"""What is asked: every route under every path it has, for every job, operation, key or topic it can name.
+
+A route with a parameter or a body this file does not know cannot be called, which is a failure of the tests:
+add how to call it here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from tests.server.security.callers import SUPERUSER
+from tests.server.security.world import NOBODYS_ID, OWNERS, TARGETS, Target, World
+from windlass.server.bulk import BulkBody
+from windlass.server.enqueueing import EnqueueBody, EnqueueManyBody
+from windlass.server.keys import KeyBody
+from windlass.server.route import Route
+from windlass.server.routes import ROUTES
+from windlass.server.session import LoginBody
+from windlass.server.topics import KickBody, PauseBody
+
+NAME, PASSWORD = SUPERUSER.split(":")
+BODIES: Final[Mapping[type[msgspec.Struct], Any]] = {
+    EnqueueBody: {"task": "mail", "payload": {"to": "ann"}},
+    EnqueueManyBody: {"jobs": [{"topic": "mail"}, {"topic": "reports"}]},
+    BulkBody: {"action": "cancel", "filter": {"key": "of no job"}},
+    PauseBody: {"seconds": 60},
+    KickBody: {"count": 1},
+    KeyBody: {"name": "another", "tenant": "acme", "scopes": ["read"]},
+    LoginBody: {"name": NAME, "password": PASSWORD},
+}
+"""A good body of each type."""
+
+STATES: Final = {"requeue": "cancelled"}
+"""The state a job has to be in for a route to take effect; pending for all others."""
+
+NOBODY: Final = "an id of no operation"
+_parameter = re.compile(r"\{(\w+)(?::\w+)?\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One request: a route under one of its paths, and what it names."""
+
+    route: Route
+    path: str
+    job: Target | None = None
+    owner: str | None = None  # of the bulk operation it names
+    key: str | None = None
+    query: str = ""
+
+    def __str__(self) -> str:
+        named = self.job.name if self.job else self.owner or self.key or ""
+        return f"{self.route.method} {self.path} {self.query} {named}".strip()
+
+    def filled(self, job_id: object, world: World, key_id: str) -> str:
+        """Its address."""
+        operation = world.operations.get(self.owner or "", str(NOBODYS_ID))
+        values = {"id": job_id, "operation": operation, "key": key_id, "topic": "mail", "name": "stuck"}
+        path = _parameter.sub(lambda found: str(values[found[1]]), self.path)
+        return path + self.query.format(id=job_id)
+
+    @property
+    def body(self) -> Any:
+        return None if self.route.body is None else BODIES[self.route.body]
+
+
+def cases(routes: tuple[Route, ...] = ROUTES) -> Iterator[Case]:
+    """All of them."""
+    for route in routes:
+        if route.body is not None and route.body not in BODIES:
+            raise AssertionError(f"{route.name} takes a {route.body.__name__}; add a good one to BODIES")
+        for path in route.paths:
+            match set(_parameter.findall(path)):
+                case set(names) if not names <= {"id", "operation", "topic", "key", "name"}:
+                    raise AssertionError(f"{path} has parameters nobody knows: {names}; add them to Case")
+                case set(names) if "id" in names:
+                    yield from (Case(route, path, job=target) for target in TARGETS)
+                case set(names) if "operation" in names:
+                    yield from (Case(route, path, owner=owner) for owner in (*OWNERS, NOBODY))
+                case set(names) if "key" in names:
+                    yield from (Case(route, path, key=key) for key in ("a key", "an id of no key"))
+                case _:
+                    yield Case(route, path)
+            if "job" in route.query.__struct_fields__:  # ids in the query
+                yield from (Case(route, path, job=target, query="?job={id}") for target in TARGETS)
