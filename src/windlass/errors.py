@@ -85,7 +85,13 @@ class InvalidFilter(InvalidInput):
 
 
 class InvalidPayload(InvalidInput):
-    """The payload is not storable JSON, or does not fit the task's signature."""
+    """The payload is not storable JSON, or does not fit the task's signature.
+
+    The message may quote a value, for whoever gave it. ``kept`` is the same without it, for the job's errors:
+    more people read those than may see payloads.
+    """
+
+    kept: str | None = None
 
 
 class LimitExceeded(InvalidInput):

@@ -48,7 +48,9 @@ def _describe_msgspec(
     shown = f" ({shorten(value)})" if value is not msgspec.UNSET and repr(value) not in problem else ""
     if isinstance(value, float) and problem.startswith("Expected int"):
         shown = f" ({value!r}); a number with a decimal point is no integer here, even when it is whole"
-    return _refusal(task, f"{place or 'the payload'}: {problem[:1].lower()}{problem[1:]}{shown}")
+    problem = f"{place or 'the payload'}: {problem[:1].lower()}{problem[1:]}"
+    hidden = problem if value is msgspec.UNSET else problem.replace(repr(value), "…")
+    return _refusal(task, problem + shown, hidden)
 
 
 def _describe_model(task: str, problems: list[dict[str, Any]], inside: str) -> InvalidPayload:
@@ -57,11 +59,15 @@ def _describe_model(task: str, problems: list[dict[str, Any]], inside: str) -> I
     place = ".".join(steps) or "the payload"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     value = f" ({shorten(first['input'])})" if "input" in first else ""
-    return _refusal(task, f"{place}: {first.get('msg', 'is not valid')}{value}{more}")
+    problem = f"{place}: {first.get('msg', 'is not valid')}"
+    return _refusal(task, f"{problem}{value}{more}", f"{problem}{more}")
 
 
-def _refusal(task: str, problem: str) -> InvalidPayload:
-    return InvalidPayload(f"payload does not fit task {task!r}: {problem}")
+def _refusal(task: str, problem: str, without_value: str | None = None) -> InvalidPayload:
+    before = f"payload does not fit task {task!r}: "
+    error = InvalidPayload(before + problem)
+    error.kept = before + (problem if without_value is None else without_value)
+    return error
 
 
 def _takes(fields: Collection[str], place: str) -> str:

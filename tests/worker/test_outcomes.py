@@ -6,8 +6,10 @@ import asyncio
 import sys
 import threading
 from contextvars import ContextVar
+from enum import Enum
 from typing import Any
 
+import pydantic
 import pytest
 
 from tests.worker.helpers import take_away, until, working
@@ -15,6 +17,7 @@ from windlass import (
     Cancel,
     Context,
     Fail,
+    InvalidPayload,
     JobCancelled,
     JobFailed,
     LeaseLost,
@@ -210,6 +213,44 @@ async def test_a_payload_that_no_longer_fits_fails_at_once(app: Windlass) -> Non
     assert (bad.state, bad.attempt) == ("failed", 1)
     assert bad.error is not None
     assert bad.error.code == "invalid_input"
+
+
+class Grade(Enum):
+    GOOD = "good"
+
+
+class Account(pydantic.BaseModel):
+    token: int
+
+
+async def test_errors_of_payloads_that_do_not_fit_do_not_quote_them(app: Windlass) -> None:
+    """More people read a job's errors than may see its payload."""
+
+    @app.task(name="strict")
+    async def strict(n: int = 0, grade: Grade = Grade.GOOD) -> None:
+        raise AssertionError("must not run")
+
+    @app.task(name="model")
+    async def model(account: Account) -> None:
+        raise AssertionError("must not run")
+
+    bodies = [
+        ("strict", b'{"n":["s3cr3t"]}'),
+        ("strict", b'{"grade":"s3cr3t"}'),
+        ("model", b'{"token":"s3cr3t"}'),
+    ]
+    answers = await app.store.enqueue(
+        [NewJob(id=new_id(), topic=name, task=name, payload=body) for name, body in bodies]
+    )
+    await app.run_until_idle()
+    for answer, place in zip(answers, ("n", "grade", "token"), strict=True):
+        job = await app.get(answer.job_id)
+        assert job.error is not None
+        assert (job.state, job.error.code, job.error.traceback) == ("failed", "invalid_input", None)
+        assert f"{place}: " in job.error.message
+        assert "s3cr3t" not in f"{job.error} {job.error_summary}"
+    with pytest.raises(InvalidPayload, match="s3cr3t"):  # whoever gave it is told which
+        await app.enqueue("strict", {"n": ["s3cr3t"]})
 
 
 async def test_a_result_that_cannot_be_stored_fails_the_job(app: Windlass) -> None:
