@@ -295,6 +295,14 @@ class Settings:
         "The claim that names the tenant; a token without it is refused.",
         none_means="all tokens are of the root tenant",
     )
+    trusted_proxies: tuple[str, ...] = _setting(
+        Kind.LIST,
+        (),
+        "Addresses or networks of the proxies in front of the server, whose word counts for where a request "
+        "came from (X-Forwarded-For) and whether it was encrypted (X-Forwarded-Proto).",
+        0,
+        100,
+    )
     max_request_bytes: int = _setting(
         Kind.NUMBER, 4 * 1024 * 1024, "Largest body of an HTTP request.", 1024, MAX_COUNT
     )
@@ -350,6 +358,7 @@ class SettingOptions(TypedDict, total=False):
     jwt_audience: str | None
     jwt_issuer: str | None
     jwt_tenant_claim: str | None
+    trusted_proxies: Sequence[str]
     max_request_bytes: int
     request_seconds: float | timedelta
     max_event_streams: int

@@ -206,7 +206,7 @@ async def test_logins_are_written_down(app: Windlass) -> None:
     lines = (await app.access.audit.lines()).lines
     assert [(line.action, line.actor, line.address) for line in lines] == [
         ("logout", "ada", None),
-        ("login.failed", "eve", "192.0.2.9"),
+        ("login.failed", "(nobody of that name)", "192.0.2.9"),
         ("login", "ada", "192.0.2.1"),
         ("superuser.create", "system", None),
     ]

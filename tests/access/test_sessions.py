@@ -270,24 +270,42 @@ async def fail(access: Access, name: str = "ada", address: str | None = "192.0.2
 async def test_after_five_failures_each_try_takes_a_pause_twice_as_long(
     access: Access, clock: FrozenClock
 ) -> None:
-    """Also the right password has to wait; then it is forgotten."""
+    """Also the right password has to wait at that address; then it is forgotten."""
     assert [await fail(access) for _ in range(5)] == [0.0] * 5
     for pause in (1.0, 2.0, 4.0):
         assert await fail(access) == pause
         with pytest.raises(TooManyAttempts):
-            await access.log_in("ada", PASSWORD, address="198.51.100.7")
+            await access.log_in("ada", PASSWORD, address="192.0.2.1")
         clock.advance(pause)
         assert await fail(access) == 0.0
-    clock.advance(attempts.LONGEST_PAUSE)
-    await access.log_in("ada", PASSWORD, address="198.51.100.7")
-    assert [await fail(access, address="198.51.100.7") for _ in range(4)] == [0.0] * 4
+    clock.advance(attempts.OF_ADDRESS.longest_pause)
+    await access.log_in("ada", PASSWORD, address="192.0.2.1")
 
 
 async def test_pauses_have_an_end(access: Access, clock: FrozenClock) -> None:
-    """A user is not locked out for ever by those who try its name."""
+    """An address is not locked out for ever."""
     for _ in range(100):
         clock.advance(await fail(access))
-    assert await fail(access) <= attempts.LONGEST_PAUSE
+    assert await fail(access) <= attempts.OF_ADDRESS.longest_pause
+
+
+async def test_many_addresses_together_cannot_guess(access: Access, clock: FrozenClock) -> None:
+    """After twenty failures a name can be tried every ten seconds at most, from wherever."""
+    tried = [await fail(access, address=f"192.0.2.{number}") for number in range(100)]
+    assert tried.count(0.0) == attempts.OF_NAME.free
+    for number in range(20):
+        clock.advance(await fail(access, address=f"198.51.100.{number}"))
+    assert await fail(access, address="203.0.113.1") == attempts.OF_NAME.longest_pause
+
+
+async def test_who_logged_in_before_is_not_kept_out_by_others(access: Access) -> None:
+    """Whoever knows a name can make it wait, but not where its owner is at home."""
+    await access.log_in("ada", PASSWORD, address="192.0.2.7")
+    for number in range(100):
+        await fail(access, address=f"198.51.100.{number}")
+    with pytest.raises(TooManyAttempts):
+        await access.log_in("ada", PASSWORD, address="203.0.113.1")
+    await access.log_in("ada", PASSWORD, address="192.0.2.7")
 
 
 async def test_one_address_does_not_try_many_names(access: Access) -> None:

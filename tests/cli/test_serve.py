@@ -122,8 +122,27 @@ def test_the_first_superuser_is_shown_once(project: Project) -> None:
         login = {"name": "admin", "password": password}
         assert ask(port, "POST", "/api/jobs/session", body=login)[0] == 200
         assert ask(port, "GET", "/api/jobs")[0] == 401
-    with serving(project) as (process, _):
+    with serving(project, WINDLASS_TRUSTED_PROXIES="127.0.0.1") as (process, port):
         assert not [line for line in process.seen if "password" in line]
+        assert _log_in_through_a_proxy(port, login) == ("203.0.113.7", True)
+    with serving(project) as (process, port):
+        assert _log_in_through_a_proxy(port, login) == ("127.0.0.1", False)
+
+
+def _log_in_through_a_proxy(port: int, login: dict[str, str]) -> tuple[str, bool]:
+    """Where the audit log says it came from, and whether the cookie is for encrypted lines only."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    headers = {"Content-Type": "application/json", "X-Forwarded-For": "203.0.113.7"}
+    headers["X-Forwarded-Proto"] = "https"
+    connection.request("POST", "/api/jobs/session", json.dumps(login), headers)
+    answer = connection.getresponse()
+    answer.read()
+    cookie = answer.getheader("set-cookie") or ""
+    connection.request("GET", "/api/jobs/audit", headers={"Cookie": cookie.partition(";")[0]})
+    line = json.load(connection.getresponse())["items"][0]
+    connection.close()
+    assert line["action"] == "login"
+    return line["address"], "; Secure" in cookie
 
 
 def test_it_warns_of_open_doors(project: Project) -> None:

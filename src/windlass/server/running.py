@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import socket
 import time
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Final
 
 import uvicorn
 
 from windlass.errors import ConfigurationError
+from windlass.names import shorten
 from windlass.server.app import Api
 from windlass.server.connection import Connection
 
@@ -33,6 +36,7 @@ class ApiServer(uvicorn.Server):
         self._api = api
         self._listener = listener
         self._running_loop: asyncio.AbstractEventLoop | None = None
+        trusted = _networks(api.app.settings.trusted_proxies)
         super().__init__(
             uvicorn.Config(
                 api,
@@ -45,7 +49,9 @@ class ApiServer(uvicorn.Server):
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=LAST_SECONDS,  # type: ignore[arg-type]  # any number of seconds
                 limit_concurrency=api.app.settings.max_event_streams + OTHER_CONNECTIONS,
-                proxy_headers=False,  # whoever connects could claim any address
+                # From anybody else they are not believed: whoever connects could claim any address.
+                proxy_headers=bool(trusted),
+                forwarded_allow_ips=list(trusted),
             )
         )
 
@@ -107,6 +113,18 @@ def url_of(listener: socket.socket) -> str:
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach it."""
     return host in {"localhost", "::1"} or host.startswith("127.")
+
+
+def _networks(given: Sequence[str]) -> Sequence[str]:
+    for item in given:
+        try:
+            ipaddress.ip_network(item)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"trusted_proxies has {shorten(item)}: {error}; give addresses like 10.0.0.7 or "
+                "networks like 10.0.0.0/8"
+            ) from None
+    return given
 
 
 def _family(host: str) -> socket.AddressFamily:

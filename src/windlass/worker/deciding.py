@@ -50,7 +50,9 @@ def after_error(job: Claimed, policy: Retry | None, error: BaseException) -> Out
             return Failed(reason) if job.last_attempt else Retried(_sane(error.delay), reason)
         case InvalidPayload():
             # What was stored does not fit the handler: trying again cannot help.
-            return Failed(JobError("invalid_input", _clean(error.kept or error, MAX_MESSAGE), retryable=False))
+            return Failed(
+                JobError("invalid_input", _clean(error.kept or error, MAX_MESSAGE), retryable=False)
+            )
         case _:
             return after_failure(job, policy, describe(error), error)
 
