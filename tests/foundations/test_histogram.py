@@ -69,7 +69,7 @@ def test_percentiles_are_ordered_and_close_to_the_real_ones(values: list[int]) -
     ordered = sorted(values)
     for share, found in ((0.5, summary.p50), (0.95, summary.p95), (0.99, summary.p99)):
         rank = max(0, -(-len(values) * round(share * 100) // 100) - 1)
-        assert found == pytest.approx(ordered[rank] / 1e6, rel=0.125)
+        assert found == pytest.approx(ordered[rank] / 1e6, rel=0.125 + 1e-9)  # 4.5 is an eighth from 4
 
 
 @given(st.integers(0, 200))
