@@ -1,7 +1,7 @@
 """One filter as several: what its condition says of columns that indexes serve. No I/O.
 
-``state:failed,cancelled`` is no field of a filter. But it is two filters with one each, and each of those has an
-index to walk.
+``state:failed,cancelled`` is no field of a filter. But it is two filters with one each, and each of those has
+an index to walk.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from windlass.conditions import (
     Comparison,
     Condition,
     Field,
+    InState,
     asked,
     for_other_values,
     for_state,
@@ -44,7 +45,7 @@ def alternatives(where: JobFilter) -> list[JobFilter]:
             values = _possible_values(condition, field)
             if values is not None:
                 choices.append([{name: value} for value in values])
-    if where.state is None:
+    if where.state is None and any(isinstance(leaf, InState) for leaf in leaves(condition)):
         states = [state for state in State if may_hold(for_state(condition, state))]
         if len(states) < len(State):
             choices.append([{"state": state} for state in states])
@@ -56,13 +57,13 @@ def alternatives(where: JobFilter) -> list[JobFilter]:
 
 
 def _possible_values(condition: Condition, field: Field) -> list[str] | None:
-    """The texts that a column may have; None when that can be anything, or nothing."""
+    """The texts that a column may have; None when that can be anything, none, or one of many."""
     named = {
         str(leaf.value or "")
         for leaf in leaves(condition)
         if isinstance(leaf, Compare) and leaf.field is field and leaf.comparison is Comparison.EQUAL
     }
-    if not named or may_hold(for_other_values(condition, field)):
+    if not 0 < len(named) <= MOST or may_hold(for_other_values(condition, field)):
         return None
     possible = sorted(value for value in named if may_hold(for_value(condition, field, value)))
     return None if "" in possible else possible

@@ -27,10 +27,14 @@ async def counted(database: Database, connection: Any, where: JobFilter) -> int 
     if not of_counters(where):
         return None
     values: list[object] = [where.topic, where.task, where.tenant]
+    placeholders: dict[object, str] = {}
 
     def add(value: object, kind: str) -> str:
-        values.append(value)
-        return f"${len(values)}::{kind}"
+        # Once for all states: a statement can have 32,767 of them.
+        if value not in placeholders:
+            values.append(value)
+            placeholders[value] = f"${len(values)}::{kind}"
+        return placeholders[value]
 
     words = Words(add, 0)
     condition = asked(where) or ALWAYS

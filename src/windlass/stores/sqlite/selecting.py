@@ -23,7 +23,7 @@ _sql = Queries("windlass.stores.sqlite.sql", "select.sql")
 FEW: Final = 10_000
 """So many jobs are put in order, rather than walking past others in theirs."""
 COVERED: Final = 10
-"""So many entries of an index that tells topic and task are read in the time in which one job is looked up."""
+"""So many entries of an index that has the lanes are read in the time in which one job is looked up."""
 
 
 @dataclass(slots=True)
