@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Any
-from uuid import UUID
 
 import pytest
 
+from tests.stores.paging import ids_of
 from windlass.conditions import (
     AllOf,
     AnyOf,
@@ -24,7 +24,6 @@ from windlass.outcome import Failed, Retried
 from windlass.stores.compiling import to_sql
 from windlass.stores.postgres import PostgresStore, reading, searching
 from windlass.stores.postgres.compiling import Words
-from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
 from windlass.testing.conformance.building import claim_one, end, failed, put, put_many
 
@@ -41,19 +40,6 @@ async def store(postgres_url: str, clock: FrozenClock) -> AsyncIterator[Postgres
     await store.migrate()
     yield store
     await store.close()
-
-
-async def _ids(store: Store, where: JobFilter, limit: int = 1000) -> list[UUID]:
-    """All jobs of a filter, page by page."""
-    found: list[UUID] = []
-    cursor = None
-    while True:
-        page = await store.list_jobs(where, limit=limit, cursor=cursor)
-        found += [item.id for item in page.items]
-        if page.cursor is None:
-            return found
-        assert len(page.items) == limit
-        cursor = page.cursor
 
 
 @pytest.mark.parametrize(
@@ -156,7 +142,7 @@ async def test_searches_look_into_bodies_wherever_they_are_kept(store: PostgresS
         await put(store, payload=b'"' + long + b'\xffneedle"'),
     ]
     await put(store, payload=b'"' + long + b'"')
-    assert (await _ids(store, JobFilter(text="needle")))[::-1] == found
+    assert (await ids_of(store, JobFilter(text="needle")))[::-1] == found
 
 
 @pytest.mark.parametrize(
@@ -170,7 +156,7 @@ async def test_nothing_in_a_search_means_anything_but_itself(store: PostgresStor
     in_message = await put(store)
     await end(store, (await claim_one(store)).lease, Retried(0, JobError("boom", f"<{text}>")))
     await end(store, (await claim_one(store)).lease, Failed(JobError("boom", "hay")))
-    assert await _ids(store, JobFilter(text=text)) == [in_message, in_bytes]
+    assert await ids_of(store, JobFilter(text=text)) == [in_message, in_bytes]
 
 
 async def test_errors_with_a_nul_do_not_break_a_search(store: PostgresStore) -> None:
@@ -182,8 +168,8 @@ async def test_errors_with_a_nul_do_not_break_a_search(store: PostgresStore) -> 
     error = r'{"code":"boom","message":"before\u0000\u0000after \\u0000 \\\u0000"}'
     statement = "UPDATE {schema}.attempts SET error = $1 WHERE ordinal = 1 AND id = $2"
     await store._database.fetch(statement, error, job_id)
-    assert await _ids(store, JobFilter(text="after")) == [job_id]
-    assert await _ids(store, JobFilter(text="after \\u0000 \\")) == [job_id], "spelled out is not a NUL"
+    assert await ids_of(store, JobFilter(text="after")) == [job_id]
+    assert await ids_of(store, JobFilter(text="after \\u0000 \\")) == [job_id], "spelled out is not a NUL"
 
 
 async def test_counts_that_counters_tell_do_not_look_at_jobs(

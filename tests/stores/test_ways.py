@@ -7,12 +7,12 @@ from contextlib import AsyncExitStack
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
-from uuid import UUID
 
 import pytest
 
+from tests.stores.paging import ids_of
 from tests.stores.urls import STORES, made
-from windlass.conditions import AllOf, AnyOf, Compare, Comparison, Field, InState, Not
+from windlass.conditions import AllOf, AnyOf, Compare, Comparison, Condition, Field, InState, Not
 from windlass.ids import new_id
 from windlass.model import ClaimRequest, JobFilter, Lane, NewJob, Settlement, Shown, State
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Retried
@@ -103,7 +103,7 @@ def _filters(moments: list[int]) -> list[JobFilter]:
             times,
         )
     ]  # fmt: skip
-    conditions = [
+    conditions: list[Condition] = [
         _either(Field.TOPIC, "a", "none"),
         _either(Field.KEY, "k", "none"),
         AnyOf((InState(State.FAILED), InState(State.CANCELLED))),
@@ -148,26 +148,13 @@ async def _compare(
         for name, value in values.items():
             monkeypatch.setattr(module, name, value, raising=False)
     for where in _filters(moments):
-        expected = await _ids(memory, where)
-        assert await _ids(store, where) == expected, where
+        expected = await ids_of(memory, where)
+        assert await ids_of(store, where) == expected, where
         assert await store.count(where) == await memory.count(where), where
         if len(expected) > 20:
-            assert await _ids(store, where, limit=7) == expected, where
+            assert await ids_of(store, where, limit=7) == expected, where
             page = await store.list_jobs(where, limit=5, offset=10)
             assert [item.id for item in page.items] == expected[10:15], where
         failures = await store.failures(where, window_seconds=600, limit=5)
         assert failures == await memory.failures(where, window_seconds=600, limit=5), where
     assert await store.check() == []
-
-
-async def _ids(store: Store, where: JobFilter, limit: int = 1000) -> list[UUID]:
-    """All jobs of a filter, page by page."""
-    found: list[UUID] = []
-    cursor = None
-    while True:
-        page = await store.list_jobs(where, limit=limit, cursor=cursor)
-        found += [item.id for item in page.items]
-        if page.cursor is None:
-            return found
-        assert len(page.items) == limit
-        cursor = page.cursor
