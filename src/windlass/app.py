@@ -14,7 +14,7 @@ from windlass import isolation, managing, payload, visibility
 from windlass.blocking import Portal
 from windlass.bulk import Bulk
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds, to_datetime
-from windlass.conditions import asked
+from windlass.conditions import asked, of_counters
 from windlass.connections import Connections
 from windlass.enqueueing import submit, submit_many
 from windlass.errors import (
@@ -282,12 +282,12 @@ class Windlass:
         check_integer("offset", offset, 0, LARGEST_OFFSET)
         if cursor is not None:
             check_integer("cursor", cursor, 0, 2**63 - 1)
-        store = self.store
-        page = await store.list_jobs(where, limit=limit, cursor=cursor, offset=offset)
-        if asked(where) is None:
-            count = await store.count(where)
+        page = await self.store.list_jobs(where, limit=limit, cursor=cursor, offset=offset)
+        whole = page.cursor is None and cursor is None and (offset == 0 or page.items != ())
+        if not whole and (asked(where) is None or of_counters(where)):
+            count = await self.store.count(where)
         else:  # a search is counted by what it has found: counting would be the same search again
-            count = Count(offset + len(page.items), page.cursor is None and cursor is None)
+            count = Count(offset + len(page.items) if page.items else 0, whole)
         return JobPage(
             tuple(Job(self, record) for record in page.items),
             page.cursor,

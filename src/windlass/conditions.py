@@ -150,6 +150,14 @@ Condition: TypeAlias = Leaf | Not | AllOf | AnyOf
 ALWAYS: Final = AllOf(())
 NEVER: Final = AnyOf(())
 
+_OF_LANES: Final = frozenset({Field.TENANT, Field.TOPIC, Field.TASK})
+_STORED_AS: Final = {
+    Shown.DELAYED: State.PENDING,
+    Shown.RETRYING: State.PENDING,
+    Shown.BLOCKED: State.PENDING,
+    Shown.CLAIMED: State.RUNNING,
+}
+
 
 class Judged(Protocol):
     """What conditions look at in a job, beside the columns that :class:`Field` names."""
@@ -266,6 +274,71 @@ def decide(condition: Condition, tell: Callable[[Leaf], bool]) -> bool:
             return any(decide(part, tell) for part in parts)
         case _:
             return tell(condition)
+
+
+def resolve(condition: Condition, tell: Callable[[Leaf], Condition]) -> Condition:
+    """The condition for jobs of which something is known: ``tell`` says what each leaf becomes."""
+    match condition:
+        case Not(part):
+            return negate(resolve(part, tell))
+        case AllOf(parts):
+            return all_of(*(resolve(part, tell) for part in parts))
+        case AnyOf(parts):
+            return any_of(*(resolve(part, tell) for part in parts))
+        case _:
+            return tell(condition)
+
+
+def for_state(condition: Condition, state: State) -> Condition:
+    """What it asks of jobs in this stored state beside that. Derived states are still asked for."""
+
+    def tell(leaf: Leaf) -> Condition:
+        if not isinstance(leaf, InState):
+            return leaf
+        if isinstance(leaf.state, State):
+            return ALWAYS if leaf.state is state else NEVER
+        return leaf if _STORED_AS[leaf.state] is state else NEVER
+
+    return resolve(condition, tell)
+
+
+def for_value(condition: Condition, field: Field, value: str) -> Condition:
+    """What it asks of jobs with this text in a column beside that."""
+
+    def tell(leaf: Leaf) -> Condition:
+        if not isinstance(leaf, Compare) or leaf.field is not field:
+            return leaf
+        return ALWAYS if _compare_column(value, leaf.comparison, leaf.value, text=True) else NEVER
+
+    return resolve(condition, tell)
+
+
+def for_other_values(condition: Condition, field: Field) -> Condition:
+    """What it asks of jobs with a text in a column that it does not name."""
+
+    def tell(leaf: Leaf) -> Condition:
+        named = isinstance(leaf, Compare) and leaf.field is field and leaf.comparison is Comparison.EQUAL
+        return NEVER if named else leaf
+
+    return resolve(condition, tell)
+
+
+def may_hold(condition: Condition) -> bool:
+    """Whether it can be true of any job, for all that is known without asking one."""
+    return necessary(condition) != NEVER
+
+
+def of_counters(where: JobFilter) -> bool:
+    """Whether stores keep counters of exactly this: of tenants, lanes and stored states."""
+    finer = (where.key, where.correlation_id, where.created_after, where.created_before)
+    if finer != (None,) * len(finer) or isinstance(where.state, Shown):
+        return False
+    return all(
+        isinstance(leaf.state, State)
+        if isinstance(leaf, InState)
+        else isinstance(leaf, Compare) and leaf.field in _OF_LANES
+        for leaf in leaves(asked(where) or ALWAYS)
+    )
 
 
 def of_topics(condition: Condition) -> bool:

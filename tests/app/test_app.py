@@ -209,6 +209,24 @@ async def test_pages_are_newest_first_with_totals_and_cursors(app: Windlass) -> 
     assert (await app.jobs(limit=10_000)).limit == 200
 
 
+async def test_totals_are_what_counters_tell_or_what_was_found(app: Windlass) -> None:
+    """Several states or topics are counted beyond the page; a search says how many it has found so far."""
+    for topic in ("a", "a", "b", "c"):
+        await app.enqueue(topic, user_id="anna")
+    for where, offset, expected in (
+        ("topic:a,b", 0, (3, True)),
+        ("topic:a,b", 5, (3, True)),
+        ("-state:failed", 1, (4, True)),
+        ("user:anna", 0, (1, False)),
+        ("user:anna", 3, (4, True)),
+        ("user:anna", 5, (0, False)),
+        ("user:nobody", 0, (0, True)),
+        (None, 4, (4, True)),
+    ):
+        page = await app.jobs(limit=1, offset=offset, where=where)
+        assert (page.total, page.total_exact) == expected, (where, offset)
+
+
 async def test_every_filter_narrows(app: Windlass, clock: FrozenClock, finish: Finish) -> None:
     """Lists and counts understand the same conditions."""
 

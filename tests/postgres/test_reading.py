@@ -1,50 +1,31 @@
-"""However jobs are found, the same ones are found."""
+"""Searches end in time, and find what is meant wherever it is kept."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator
-from itertools import product
 from typing import Any
-from uuid import UUID
 
 import pytest
 
-from windlass.conditions import AllOf, AnyOf, Compare, ComparePayload, Comparison, Field, HoldsText
-from windlass.ids import new_id
-from windlass.model import (
-    BodyFormat,
-    ClaimRequest,
-    JobError,
-    JobFilter,
-    Lane,
-    NewJob,
-    Settlement,
-    Shown,
-    State,
+from tests.stores.paging import ids_of
+from windlass.conditions import (
+    AllOf,
+    AnyOf,
+    Compare,
+    ComparePayload,
+    Comparison,
+    Field,
+    HoldsText,
+    InState,
+    Not,
 )
-from windlass.outcome import Cancelled, Completed, Failed, Outcome, Retried
+from windlass.model import BodyFormat, Count, JobError, JobFilter, State
+from windlass.outcome import Failed, Retried
 from windlass.stores.compiling import to_sql
-from windlass.stores.memory import MemoryStore
-from windlass.stores.postgres import PostgresStore, narrowing, searching, selecting
+from windlass.stores.postgres import PostgresStore, reading, searching
 from windlass.stores.postgres.compiling import Words
-from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import BOOM, claim_one, end, failed, put, put_many
-
-OUTCOMES: list[Outcome] = [
-    Completed(b"1"),
-    Failed(BOOM),
-    Cancelled(BOOM),
-    Retried(0, BOOM),
-    Retried(300, BOOM),
-]
-
-WAYS: dict[str, dict[Any, dict[str, Any]]] = {
-    "as usual": {},
-    "walking by number": {selecting: {"MOST_LANES": 0, "FEW_LANES": 0}},
-    "narrowing by time": {narrowing: {"WALKED": 0, "DISORDER": 0}},
-}
+from windlass.testing.conformance.building import claim_one, end, failed, put, put_many
 
 
 @pytest.fixture
@@ -59,96 +40,6 @@ async def store(postgres_url: str, clock: FrozenClock) -> AsyncIterator[Postgres
     await store.migrate()
     yield store
     await store.close()
-
-
-async def _live(stores: tuple[Store, ...], clock: FrozenClock) -> list[int]:
-    """The same life of some hundred jobs on each store; the times at which jobs were created."""
-    chance = random.Random(11)
-    moments = []
-    for _ in range(60):
-        clock.advance(chance.choice([1, 30, 120]))
-        moments.append(clock.now())
-        jobs = [
-            NewJob(
-                id=new_id(),
-                topic=chance.choice(["a", "a", "a", "b", "c"]),
-                task=chance.choice(["x", "x", "y", ""]),
-                tenant=chance.choice(["root", "root", "root", "acme", "tiny"]),
-                priority=chance.choice([0, 0, 1, -5]),
-                delay=chance.choice([0, 0, 60, 6000]),
-                correlation_id=chance.choice([None, "c"]),
-                key=chance.choice([None, new_id().hex]),
-            )
-            for _ in range(5)
-        ]
-        lanes = tuple(Lane(topic) for topic in chance.sample(["a", "b", "c"], 2))
-        number = chance.choice([0, 1, 3, 4])
-        outcomes = chance.choices([*OUTCOMES, None], k=number)
-        for store in stores:
-            await store.enqueue(jobs)
-            if number:
-                claimed = (await store.claim(ClaimRequest("w", lanes, number, 100_000))).jobs
-                pairs = zip(claimed, outcomes, strict=False)
-                ends = [Settlement(one.lease, outcome, 1.0) for one, outcome in pairs if outcome is not None]
-                assert all(await store.settle(ends))
-    return moments
-
-
-def _filters(moments: list[int]) -> list[JobFilter]:
-    """All kinds, in many of their combinations."""
-    early, late = moments[15], moments[40]
-    times = [(None, None), (early, None), (None, early), (early, late)]
-    combined = product(
-        [None, "a", "b", "none"], [None, "x", "nobody"], [None, "root", "tiny"], [None, *State, *Shown]
-    )
-    filters = [
-        JobFilter(topic=topic, task=task, tenant=tenant, state=state)
-        for topic, task, tenant, state in combined
-    ]
-    filters += [
-        JobFilter(topic=topic, tenant=tenant, state=state, correlation_id=correlation, created_after=after,
-                  created_before=before)
-        for topic, tenant, state, correlation, (after, before) in product(
-            [None, "a"], [None, "acme"], [None, State.PENDING, State.FAILED, Shown.DELAYED], [None, "c"],
-            times,
-        )
-    ]  # fmt: skip
-    return random.Random(5).sample(filters, 150)
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_every_way_to_the_jobs_finds_the_same(
-    store: PostgresStore, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    """The reference has one way, a walk past all jobs; here there are many, and counters choose."""
-    memory = MemoryStore("memory://", clock=clock)
-    await memory.open()
-    moments = await _live((memory, store), clock)
-    for module, values in WAYS[way].items():
-        for name, value in values.items():
-            monkeypatch.setattr(module, name, value)
-    for where in _filters(moments):
-        expected = await _ids(memory, where)
-        assert await _ids(store, where) == expected, where
-        assert await store.count(where) == await memory.count(where), where
-        if len(expected) > 20:
-            assert await _ids(store, where, limit=7) == expected, where
-            page = await store.list_jobs(where, limit=5, offset=10)
-            assert [item.id for item in page.items] == expected[10:15], where
-    assert await store.check() == []
-
-
-async def _ids(store: Store, where: JobFilter, limit: int = 1000) -> list[UUID]:
-    """All jobs of a filter, page by page."""
-    found: list[UUID] = []
-    cursor = None
-    while True:
-        page = await store.list_jobs(where, limit=limit, cursor=cursor)
-        found += [item.id for item in page.items]
-        if page.cursor is None:
-            return found
-        assert len(page.items) == limit
-        cursor = page.cursor
 
 
 @pytest.mark.parametrize(
@@ -251,7 +142,7 @@ async def test_searches_look_into_bodies_wherever_they_are_kept(store: PostgresS
         await put(store, payload=b'"' + long + b'\xffneedle"'),
     ]
     await put(store, payload=b'"' + long + b'"')
-    assert (await _ids(store, JobFilter(text="needle")))[::-1] == found
+    assert (await ids_of(store, JobFilter(text="needle")))[::-1] == found
 
 
 @pytest.mark.parametrize(
@@ -265,7 +156,7 @@ async def test_nothing_in_a_search_means_anything_but_itself(store: PostgresStor
     in_message = await put(store)
     await end(store, (await claim_one(store)).lease, Retried(0, JobError("boom", f"<{text}>")))
     await end(store, (await claim_one(store)).lease, Failed(JobError("boom", "hay")))
-    assert await _ids(store, JobFilter(text=text)) == [in_message, in_bytes]
+    assert await ids_of(store, JobFilter(text=text)) == [in_message, in_bytes]
 
 
 async def test_errors_with_a_nul_do_not_break_a_search(store: PostgresStore) -> None:
@@ -277,5 +168,27 @@ async def test_errors_with_a_nul_do_not_break_a_search(store: PostgresStore) -> 
     error = r'{"code":"boom","message":"before\u0000\u0000after \\u0000 \\\u0000"}'
     statement = "UPDATE {schema}.attempts SET error = $1 WHERE ordinal = 1 AND id = $2"
     await store._database.fetch(statement, error, job_id)
-    assert await _ids(store, JobFilter(text="after")) == [job_id]
-    assert await _ids(store, JobFilter(text="after \\u0000 \\")) == [job_id], "spelled out is not a NUL"
+    assert await ids_of(store, JobFilter(text="after")) == [job_id]
+    assert await ids_of(store, JobFilter(text="after \\u0000 \\")) == [job_id], "spelled out is not a NUL"
+
+
+async def test_counts_that_counters_tell_do_not_look_at_jobs(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many states, lanes and tenants are asked for, and however many jobs there are."""
+    await put_many(store, 3, topic="a", tenant="acme")
+    await put_many(store, 2, topic="b")
+    await failed(store, "c")
+    monkeypatch.setattr(reading, "Search", None)
+    monkeypatch.setattr(reading, "Selecting", None)
+    topics = [Compare(Field.TOPIC, Comparison.EQUAL, name) for name in ("a", "c")]
+    for where, expected in (
+        (JobFilter(), 6),
+        (JobFilter(tenant="acme"), 3),
+        (JobFilter(topic="b", state=State.PENDING), 2),
+        (JobFilter(condition=AnyOf((*topics, InState(State.RUNNING)))), 4),
+        (JobFilter(condition=AllOf((AnyOf(tuple(topics)), InState(State.FAILED)))), 1),
+        (JobFilter(condition=Not(InState(State.FAILED))), 5),
+        (JobFilter(state=State.FAILED, condition=InState(State.PENDING)), 0),
+    ):
+        assert await store.count(where) == Count(expected), where

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from windlass.conditions import Compare, ComparePayload, Comparison, Condition, Field
-from windlass.model import ROOT_TENANT, JobFilter, Shown, State
+from windlass.conditions import AnyOf, Compare, ComparePayload, Comparison, Condition, Field, InState, Not
+from windlass.model import ROOT_TENANT, Count, JobFilter, Shown, State
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite import SqliteStore, reading
 from windlass.stores.sqlite.scoping import find
@@ -21,6 +21,10 @@ QUERIES = {
     name: Queries("windlass.stores.sqlite.sql", f"{name}.sql")
     for name in ("claim", "rescue", "settle", "stats")
 }
+
+TOPIC_FEW = Compare(Field.TOPIC, Comparison.EQUAL, "few")
+ENDED_BADLY_OR_RUNNING = Not(AnyOf((InState(State.PENDING), InState(State.COMPLETED))))
+TOPIC_NONE = Compare(Field.TOPIC, Comparison.EQUAL, "none")
 
 
 @pytest.mark.parametrize(
@@ -168,6 +172,81 @@ async def test_a_list_reads_the_index_of_what_it_shows(
     # What leaves few jobs may be put in order; everything else has to come in order.
     few = ("windlass_jobs_leased", "windlass_jobs_key", "windlass_jobs_correlation")
     assert index in few or not any("TEMP B-TREE" in step for step in plan), plan
+
+
+@pytest.mark.parametrize(
+    ("where", "indexes"),
+    [
+        (JobFilter(topic="few", state=State.FAILED), ["ended_badly"]),
+        (JobFilter(topic="few", state=State.COMPLETED), ["topic"]),
+        (JobFilter(topic="many", state=State.COMPLETED), ["completed"]),
+        (JobFilter(topic="many", state=State.PENDING), ["pending"]),
+        (JobFilter(topic="few", state=State.PENDING), ["topic"]),
+        (JobFilter(task="many", state=State.PENDING), ["pending"]),
+        (JobFilter(task="few", state=State.PENDING), ["topic"]),
+        (JobFilter(tenant="acme", state=State.PENDING), ["tenant"]),
+        (JobFilter(tenant="acme", topic="few"), ["tenant"]),
+        (JobFilter(tenant="acme", state=State.CANCELLED), ["ended_badly"]),
+        (JobFilter(topic="many", state=Shown.RETRYING), ["retrying"]),
+        (JobFilter(topic="many", state=Shown.DELAYED), ["waiting"]),
+        (JobFilter(condition=ENDED_BADLY_OR_RUNNING), ["leased", "ended_badly", "ended_badly"]),
+        (JobFilter(condition=AnyOf((TOPIC_FEW, TOPIC_NONE))), ["topic", "topic"]),
+        (JobFilter(state=State.COMPLETED, condition=AnyOf((TOPIC_FEW, TOPIC_NONE))), ["topic", "topic"]),
+    ],
+)  # fmt: skip
+async def test_counters_choose_the_index_with_the_fewest_jobs(
+    store: SqliteStore, path: Path, where: JobFilter, indexes: list[str]
+) -> None:
+    """The planner, which has no statistics, would take any; several states or topics are several walks."""
+    connection = sqlite3.connect(path)
+    connection.executemany(
+        "INSERT INTO windlass_counts (tenant, topic, task, state, n) VALUES (?, ?, ?, ?, ?)",
+        [
+            ("root", "few", "few", 1, 50),
+            ("root", "few", "few", 3, 50),
+            ("root", "many", "many", 1, 1000),
+            ("root", "many", "many", 3, 600),
+            ("root", "many", "many", 4, 900),
+            ("acme", "many", "many", 1, 40),
+            ("acme", "many", "many", 5, 9),
+            ("acme", "few", "few", 3, 1),
+        ],
+    )
+    statements: list[str] = []
+    connection.set_trace_callback(statements.append)
+    reading.list_jobs(connection, where, limit=50, cursor=10**6, offset=0, now=0)
+    connection.set_trace_callback(None)
+    pages = [statement for statement in statements if "ORDER BY j.number DESC" in statement]
+    plans = [" ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {page}")) for page in pages]
+    connection.close()
+    assert len(plans) == len(indexes)
+    for plan, index in zip(plans, indexes, strict=True):
+        assert f"windlass_jobs_{index} " in plan, plans
+        # What leaves few jobs may be put in order; everything else has to come in order.
+        assert index in ("leased", "waiting") or "TEMP B-TREE" not in plan, plans
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        JobFilter(),
+        JobFilter(topic="few", state=State.FAILED),
+        JobFilter(task="few", tenant="acme"),
+        JobFilter(condition=AnyOf((InState(State.FAILED), TOPIC_FEW))),
+        JobFilter(tenant="acme", condition=Not(InState(State.COMPLETED))),
+    ],
+)
+async def test_counts_that_counters_tell_do_not_look_at_jobs(
+    store: SqliteStore, path: Path, where: JobFilter
+) -> None:
+    """However many there are."""
+    statements: list[str] = []
+    connection = sqlite3.connect(path)
+    connection.set_trace_callback(statements.append)
+    assert reading.count(connection, where, 0) == Count(0)
+    connection.close()
+    assert statements
+    assert not [statement for statement in statements if "windlass_jobs" in statement]
 
 
 def test_no_parameter_has_a_number() -> None:

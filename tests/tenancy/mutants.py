@@ -183,7 +183,7 @@ class StatementMutant(Mutant):
         before = Queries(f"windlass.stores.{self.store}.sql", self.file)[self.statement]
         after = before[: self.start] + self.without + before[self.start + len(self.text) :]
         # Without the predicate the index of tenants could not serve, and SQLite would refuse the statement.
-        after = after.replace("INDEXED BY {index}", "")
+        after = after.replace("INDEXED BY {index}", "").replace("{hint}", "")
         line = before[: self.start].count("\n")
         old, new = before.splitlines()[line], after.splitlines()[line]
         undo: list[tuple[dict[str, Any], str, Any]] = []

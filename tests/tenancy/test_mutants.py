@@ -35,6 +35,7 @@ OVER_ALL = "part of the store's own check, which is about all tenants"
 
 UNSEEN = {
     "sqlite/scoping.py:find#1": WHERE_TO_LOOK,
+    "sqlite/select.sql:crowd_of_tenant#1": WHERE_TO_LOOK,
     "sqlite/remove.sql:remove_key#1": BESIDE_AN_ID,
     "sqlite/settle.sql:release_key#1": BESIDE_AN_ID,
     "postgres/answer.sql:newest#1": "of the jobs of one key at most one is unfinished, and one is no group",

@@ -20,7 +20,6 @@ from windlass.stores.grouping import (
     add_series,
     between_others,
     found_repeats,
-    searched_failures,
     summarise_lanes,
     told_lanes,
     with_series,
@@ -28,6 +27,7 @@ from windlass.stores.grouping import (
 from windlass.stores.postgres import reading
 from windlass.stores.postgres.database import Database, Record
 from windlass.stores.postgres.recording import record
+from windlass.stores.postgres.searching import Search
 from windlass.stores.postgres.selecting import Selecting
 from windlass.stores.protocol import (
     COMPARED_PAYLOAD_BYTES,
@@ -112,20 +112,21 @@ async def find_failures(
 ) -> Failures:
     where = replace(where, state=State.FAILED)
     window = seconds_to_microseconds(window_seconds)
-    if asked(where) is not None:  # it may take a search: what is found is grouped job by job
-        page = await reading.list_jobs(database, where, limit=MAX_LOOKED_AT, cursor=None, offset=0)
-        async with _asking(database, where.tenant) as asking:
-            now = asking.now
-        return searched_failures(page, now, window, limit)
     async with database.transaction(where.tenant) as connection:
         now = await reading.pin(database, connection)
-        selection = await Selecting(database, connection, where, now).select(MAX_LOOKED_AT + 1)
-        numbers = await selection.numbers(MAX_LOOKED_AT + 1, None)
+        if (condition := asked(where)) is not None:  # it may take a search
+            search = Search(database, connection, where, condition, now)
+            found = await search.find(limit=MAX_LOOKED_AT, cursor=None, offset=0)
+            numbers, further = found.numbers, found.cursor is not None
+        else:
+            selection = await Selecting(database, connection, where, now).select(MAX_LOOKED_AT + 1)
+            numbers = await selection.numbers(MAX_LOOKED_AT + 1, None)
+            further = len(numbers) > MAX_LOOKED_AT
         asking = _Asking(database, connection, now)
         rows = await asking.fetch("failures", numbers[:MAX_LOOKED_AT], now - window, TREND_PARTS, window)
         groups = FailureGroups([Failed._make(row) for row in rows], limit)
         ids = dict(await asking.fetch("ids", groups.numbers))
-    return groups.told(ids, complete=len(numbers) <= MAX_LOOKED_AT)
+    return groups.told(ids, complete=not further)
 
 
 async def repeats(database: Database, limit: int, tenant: str | None) -> Repeats:

@@ -7,7 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from windlass.conditions import asked
-from windlass.model import Count, JobFilter, JobRecord, Page, Shown, State
+from windlass.model import Count, JobFilter, JobRecord, Page, State
+from windlass.stores.postgres.counting import counted
 from windlass.stores.postgres.database import Database, Statements
 from windlass.stores.postgres.recording import STATES, full_record, record
 from windlass.stores.postgres.searching import Found, Search
@@ -55,25 +56,16 @@ async def list_jobs(
 async def count(database: Database, where: JobFilter) -> Count:
     async with database.transaction(where.tenant) as connection:
         now = await pin(database, connection)
-        if (condition := asked(where)) is not None:
-            search = Search(database, connection, where, condition, now)
-            found = await search.find(limit=COUNT_LIMIT, cursor=None, offset=0)
-            return Count(len(found.numbers), exact=found.cursor is None)
-        if _is_counted(where):
-            statement = database.qualify(_sql["totals"])
-            totals = await connection.fetchrow(statement, where.topic, where.task, where.tenant)
-            total = sum(totals) if where.state is None else totals[where.state.value]
-        else:
+        total = await counted(database, connection, where)
+        if total is None:
+            if (condition := asked(where)) is not None:
+                search = Search(database, connection, where, condition, now)
+                found = await search.find(limit=COUNT_LIMIT, cursor=None, offset=0)
+                return Count(len(found.numbers), exact=found.cursor is None)
             # Nothing is put in order, so one lane after another is read until there are enough.
             selection = await Selecting(database, connection, where, now).select(1)
             total = await selection.count(COUNT_LIMIT + 1)
     return Count(min(total, COUNT_LIMIT), exact=total <= COUNT_LIMIT)
-
-
-def _is_counted(where: JobFilter) -> bool:
-    """Whether counters are kept of exactly this."""
-    finer = (where.key, where.correlation_id, where.created_after, where.created_before)
-    return finer == (None,) * 4 and not isinstance(where.state, Shown)
 
 
 async def pin(database: Database, connection: Any) -> int:

@@ -24,6 +24,7 @@ from windlass.conditions import (
     necessary,
 )
 from windlass.model import BodyFormat, JobFilter
+from windlass.stores.alternatives import alternatives
 from windlass.stores.compiling import to_sql
 from windlass.stores.postgres.compiling import WordsOfAll
 from windlass.stores.postgres.database import Database
@@ -89,7 +90,7 @@ class Search:
     async def find(self, *, limit: int, cursor: int | None, offset: int) -> Found:
         """Batch after batch, by number."""
         deadline = time.monotonic() + SEARCH_SECONDS
-        if NEVER in (self._possible, self._after_texts):
+        if NEVER in (self._possible, self._after_texts) or not alternatives(self._where):
             return Found([])
         selecting = Selecting(
             self._database, self._connection, self._where, self._now, possible=self._possible

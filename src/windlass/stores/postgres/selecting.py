@@ -11,7 +11,9 @@ from typing import Any, Final, NamedTuple, cast
 
 from windlass.conditions import Condition
 from windlass.model import FINAL_STATES, ROOT_TENANT, JobFilter, Shown, State
+from windlass.stores.alternatives import alternatives
 from windlass.stores.compiling import to_sql
+from windlass.stores.narrowing import between
 from windlass.stores.postgres.compiling import Words
 from windlass.stores.postgres.database import Database
 from windlass.stores.postgres.narrowing import Narrowing
@@ -109,13 +111,15 @@ class Selecting:
         """``possible``: a condition on columns, for a search."""
         self._database = database
         self._connection = connection
-        self._where = where
+        self._where = where  # the alternative at hand, once there are several
         self._now = now
         self._possible = possible
         self._wanted = 0
         self._values: list[object] = []
-        self._placeholders: dict[str, str] = {}
+        self._placeholders: dict[tuple[str, object], str] = {}
         self._above = self._below = ""
+        self._bounds: dict[str, tuple[str, str]] = {}  # by table
+        self._counted: dict[str, list[Any]] = {}  # by statement and what it was asked
         self._all: _Crowd | None = None
         self._of_tenant: _Crowd | None = None
         self._lanes: list[Any] | None = None
@@ -123,8 +127,19 @@ class Selecting:
 
     async def select(self, wanted: int) -> Selection:
         """Where to look for jobs, when each lane has to yield up to ``wanted``."""
-        where = self._where
         self._wanted = wanted
+        sources: list[str] = []
+        for where in alternatives(self._where):
+            self._where = where
+            sources += await self._sources()
+        together = " UNION ALL ".join(f"({source})" for source in sources)
+        searching = self._possible is not None
+        return Selection(self._database, self._connection, together, self._values, searching=searching)
+
+    async def _sources(self) -> list[str]:
+        """For one alternative."""
+        where = self._where
+        self._all = self._of_tenant = self._lanes = None
         if self._keyed() is None:
             await self._look_at_counters()
         sources: list[str] = []
@@ -134,30 +149,28 @@ class Selecting:
             sources.append(self._source("packed", []))
         if where.state is None or where.state in FINAL_STATES:
             sources += await self._finished()
-        together = " UNION ALL ".join(f"({source})" for source in sources)
-        searching = self._possible is not None
-        return Selection(self._database, self._connection, together, self._values, searching=searching)
+        return sources
 
     async def _look_at_counters(self) -> None:
         where = self._where
         by_lane = where.topic is not None or where.task is not None or where.state is Shown.DELAYED
         by_tenant = where.tenant not in (None, ROOT_TENANT)
         if by_lane:
-            statement = self._database.qualify(_sql["lanes"])
-            lanes = await self._connection.fetch(
-                statement,
-                where.topic,
-                where.task,
-                where.tenant,
-                where.state is Shown.DELAYED,
-                MOST_LANES + 1,
-            )
+            delayed = where.state is Shown.DELAYED
+            lanes = await self._count("lanes", where.topic, where.task, where.tenant, delayed, MOST_LANES + 1)
             self._lanes = None if self._too_many(len(lanes)) else lanes
         if by_lane or by_tenant:
-            statement = self._database.qualify(_sql["crowds"])
-            row = await self._connection.fetchrow(statement, where.tenant)
+            [row] = await self._count("crowds", where.tenant)
             self._all = _Crowd(*row[:5])
             self._of_tenant = _Crowd(*row[5:]) if by_tenant else None
+
+    async def _count(self, name: str, *values: object) -> list[Any]:
+        """Once for all alternatives that ask the same."""
+        asked = f"{name} {values}"
+        if asked not in self._counted:
+            statement = self._database.qualify(_sql[name])
+            self._counted[asked] = await self._connection.fetch(statement, *values)
+        return self._counted[asked]
 
     # -- unfinished jobs --------------------------------------------------------------------------------
 
@@ -263,14 +276,18 @@ class Selecting:
     async def _narrow(self, table: str) -> None:
         """Look only between the numbers that were given to jobs in the wanted time."""
         after, before = self._where.created_after, self._where.created_before
-        self._above, self._below = "0::bigint", "$2::bigint"
-        if (after is None and before is None) or self._database.scoped:
-            return  # the jobs in between, from which it is told, are mostly others'
-        above, below = await Narrowing(self._database, self._connection, table).between(after, before)
-        if above is not None:
-            self._above = self._add(above, "bigint")
-        if below is not None:
-            self._below = f"least($2::bigint, {self._add(below, 'bigint')})"
+        if table not in self._bounds:
+            above, below = "0::bigint", "$2::bigint"
+            # Under row-level security the jobs in between, from which it is told, are mostly others'.
+            if (after, before) != (None, None) and not self._database.scoped:
+                looking = Narrowing(self._database, self._connection, table)
+                numbers = await looking.answer(between(after, before))
+                if numbers.above is not None:
+                    above = self._add(numbers.above, "bigint")
+                if numbers.below is not None:
+                    below = f"least($2::bigint, {self._add(numbers.below, 'bigint')})"
+            self._bounds[table] = above, below
+        self._above, self._below = self._bounds[table]
 
     def _by_column(self, table: str, column: str, extra: list[str], value: str | None = None) -> str:
         if value is None:
@@ -314,9 +331,10 @@ class Selecting:
 
     def _placeholder(self, field: str) -> str:
         """Added when first used: a parameter that is not used has no type."""
-        if field not in self._placeholders:
-            self._placeholders[field] = self._add(getattr(self._where, field), _COLUMNS[field][2])
-        return self._placeholders[field]
+        value = getattr(self._where, field)
+        if (field, value) not in self._placeholders:
+            self._placeholders[field, value] = self._add(value, _COLUMNS[field][2])
+        return self._placeholders[field, value]
 
     def _add(self, value: object, kind: str) -> str:
         self._values.append(value)

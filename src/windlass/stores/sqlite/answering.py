@@ -22,7 +22,6 @@ from windlass.stores.grouping import (
     add_series,
     between_others,
     found_repeats,
-    searched_failures,
     summarise_lanes,
     told_lanes,
     with_series,
@@ -34,10 +33,10 @@ from windlass.stores.protocol import (
     TREND_PARTS,
 )
 from windlass.stores.queries import Queries
-from windlass.stores.sqlite import reading
+from windlass.stores.sqlite.looking import Looking
 from windlass.stores.sqlite.recording import record
 from windlass.stores.sqlite.scoping import find
-from windlass.stores.sqlite.selecting import conditions_of, hint
+from windlass.stores.sqlite.selecting import Source, select
 from windlass.stores.sqlite.transaction import Code
 
 _sql = Queries("windlass.stores.sqlite.sql", "answer.sql")
@@ -98,22 +97,34 @@ def find_failures(
 ) -> Failures:
     where = replace(where, state=State.FAILED)
     window = seconds_to_microseconds(window_seconds)
-    if asked(where) is not None:  # it may take a search: what is found is grouped job by job
-        page = reading.list_jobs(connection, where, limit=MAX_LOOKED_AT, cursor=None, offset=0, now=now)
-        return searched_failures(page, now, window, limit)
-    conditions, values = conditions_of(connection, where, now)
-    parts = {"hint": hint(where), "conditions": conditions}
+    further = False
+    if (condition := asked(where)) is not None:  # it may take a search
+        looking = Looking(connection, where, condition, now)
+        numbers, further = looking.numbers(limit=MAX_LOOKED_AT)
+        source = Source("", _sql["these"], [json.dumps(numbers)])
+    else:
+        source = select(connection, where, now)
     since = now - window
     rows = find(
         connection,
         _sql["failures"],
         where.tenant,
-        (*values, MAX_LOOKED_AT + 1, MAX_LOOKED_AT, since, since, TREND_PARTS, window, TREND_PARTS - 1),
-        **parts,
+        (
+            *source.values,
+            MAX_LOOKED_AT + 1,
+            MAX_LOOKED_AT,
+            since,
+            since,
+            TREND_PARTS,
+            window,
+            TREND_PARTS - 1,
+        ),
+        hint=source.hint,
+        conditions=source.conditions,
     ).fetchall()
     groups = FailureGroups([Failed._make(row[:-1]) for row in rows], limit)
     ids = dict(connection.execute(_sql["ids"], (json.dumps(groups.numbers),)).fetchall())
-    complete = not rows or not rows[0][-1]
+    complete = not further and (not rows or not rows[0][-1])
     return groups.told({number: UUID(bytes=found) for number, found in ids.items()}, complete=complete)
 
 

@@ -6,8 +6,10 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import ExitStack, closing
+from heapq import merge
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final
 
 from windlass.conditions import (
@@ -29,6 +31,7 @@ from windlass.conditions import (
     necessary,
 )
 from windlass.model import Count, JobFilter, JobRecord, Page
+from windlass.stores.alternatives import alternatives
 from windlass.stores.compiling import to_sql
 from windlass.stores.protocol import COUNT_LIMIT, SEARCH_SECONDS
 from windlass.stores.queries import Queries
@@ -36,11 +39,12 @@ from windlass.stores.sqlite.compiling import Values
 from windlass.stores.sqlite.enqueueing import FORMATS
 from windlass.stores.sqlite.recording import record
 from windlass.stores.sqlite.scoping import find
-from windlass.stores.sqlite.selecting import conditions_of, hint
+from windlass.stores.sqlite.selecting import counted, created_within, select
 
 _sql = Queries("windlass.stores.sqlite.sql", "read.sql")
 
 _TOLD_BY_SQLITE: Final = (Compare, InState, HoldsText)
+_NUMBER: Final = itemgetter(0)
 
 
 class Looking:
@@ -52,11 +56,12 @@ class Looking:
     def __init__(
         self, connection: sqlite3.Connection, where: JobFilter, condition: Condition, now: int
     ) -> None:
+        self._total = counted(connection, where)
         # What no index is chosen by is asked like the condition: under WHERE the database could walk through
         # all jobs for it, and nobody would see the time.
         condition = all_of(_created(where), condition)
         self._connection = connection
-        self._where = replace(where, created_after=None, created_before=None)
+        self._where = where
         self._now = now
         self._possible = necessary(condition, *_TOLD_BY_SQLITE)
         self._rest = beyond(condition, *_TOLD_BY_SQLITE)
@@ -66,14 +71,20 @@ class Looking:
         self._ran_out = False
 
     def page(self, *, limit: int, cursor: int | None, offset: int) -> Page:
-        # One more than asked for, to know whether there is a next page.
-        found = list(islice(self._matching(cursor), offset, offset + limit + 1))
-        items = self._records(found[:limit])
-        if len(found) > limit:
-            return Page(items, cursor=items[-1].number if items else None)
+        numbers, further = self.numbers(limit=limit, cursor=cursor, offset=offset)
+        items = self._records(numbers)
         if self._ran_out and self._last is not None:
             return Page(items, cursor=self._last[0], partial=True, searched_back_to=self._last[1])
-        return Page(items)
+        return Page(items, cursor=items[-1].number if items and further else None)
+
+    def numbers(self, *, limit: int, cursor: int | None = None, offset: int = 0) -> tuple[list[int], bool]:
+        """Those of a page, falling, and whether there are or may be more."""
+        wanted = offset + limit + 1  # one more than asked for, to know whether there is a next page
+        if self._total is not None and (cursor is None or self._total == 0):
+            # When all there are have been found, nobody has to walk on to see that.
+            wanted = min(wanted, self._total)
+        found = list(islice(self._matching(cursor), offset, max(offset, wanted)))
+        return found[:limit], len(found) > limit or self._ran_out
 
     def count(self) -> Count:
         total = sum(1 for _ in islice(self._matching(None), COUNT_LIMIT + 1))
@@ -84,30 +95,29 @@ class Looking:
         deadline = time.monotonic() + SEARCH_SECONDS
         if self._possible == NEVER:
             return
-        rows = self._rows(cursor)
-        try:
-            for row in rows:
+        with ExitStack() as stack:
+            # Or the connection would go on reading an old state of the file.
+            ways = [stack.enter_context(closing(rows)) for rows in self._ways(cursor)]
+            for row in ways[0] if len(ways) == 1 else merge(*ways, key=_NUMBER, reverse=True):
                 if row[2] and (self._rest == ALWAYS or self._holds(row)):
                     yield row[0]
                 if time.monotonic() > deadline:
                     self._last = row
                     self._ran_out = True
                     return
-        finally:
-            rows.close()  # or the connection would go on reading an old state of the file
 
-    def _rows(self, cursor: int | None) -> sqlite3.Cursor:
-        conditions, filtering = conditions_of(self._connection, self._where, self._now)
-        if cursor is not None:
-            conditions += " AND j.number < ?"
-            filtering.append(cursor)
+    def _ways(self, cursor: int | None) -> Iterator[sqlite3.Cursor]:
+        """Each in falling order, and no job in two of them."""
+        within = created_within(self._connection, self._where)
         values = Values(self._now)
-        parts = {"hint": hint(self._where), "conditions": conditions}
-        parts["verdict"] = to_sql(self._possible, values)
+        parts = {"verdict": to_sql(self._possible, values)}
         if self._rest != ALWAYS:
             parts["told"] = ", ".join([to_sql(leaf, values) for leaf in self._told] or ["NULL"])
         statement = _sql["look" if self._rest == ALWAYS else "look_into"]
-        return find(self._connection, statement, self._where.tenant, (*filtering, *values.all), **parts)
+        for where in alternatives(self._where):
+            source = select(self._connection, where, self._now, cursor, within)
+            parts |= {"hint": source.hint, "conditions": source.conditions}
+            yield find(self._connection, statement, where.tenant, (*source.values, *values.all), **parts)
 
     def _holds(self, row: tuple[Any, ...]) -> bool:
         told = dict(zip(self._told, row[5:], strict=False))

@@ -13,7 +13,7 @@ from windlass.stores.queries import Queries
 from windlass.stores.sqlite.looking import Looking
 from windlass.stores.sqlite.recording import STATES, full_record, record
 from windlass.stores.sqlite.scoping import find
-from windlass.stores.sqlite.selecting import conditions_of, hint
+from windlass.stores.sqlite.selecting import counted, select
 
 _sql = Queries("windlass.stores.sqlite.sql", "read.sql")
 _settle_sql = Queries("windlass.stores.sqlite.sql", "settle.sql")
@@ -56,21 +56,24 @@ def list_jobs(
     if (condition := asked(where)) is not None:
         looking = Looking(connection, where, condition, now)
         return looking.page(limit=limit, cursor=cursor, offset=offset)
-    conditions, values = conditions_of(connection, where, now)
-    if cursor is not None:
-        conditions += " AND j.number < ?"
-        values.append(cursor)
-    parts = {"columns": _sql["columns"], "hint": hint(where), "conditions": conditions}
-    # One more than asked for, to know whether there is a next page.
-    rows = find(connection, _sql["page"], where.tenant, (*values, limit + 1, offset), **parts).fetchall()
+    wanted = limit + 1  # one more than asked for, to know whether there is a next page
+    if where.state is not None and (total := counted(connection, where)) is not None:
+        # When all there are have been found, nobody has to walk on to see that.
+        wanted = min(wanted, max(total - offset, 0)) if cursor is None or total == 0 else wanted
+    source = select(connection, where, now, cursor)
+    parts = {"columns": _sql["columns"], "hint": source.hint, "conditions": source.conditions}
+    rows = find(connection, _sql["page"], where.tenant, (*source.values, wanted, offset), **parts).fetchall()
     items = tuple(record(row) for row in rows[:limit])
     return Page(items, cursor=items[-1].number if len(rows) > limit else None)
 
 
 def count(connection: sqlite3.Connection, where: JobFilter, now: int) -> Count:
-    if (condition := asked(where)) is not None:
-        return Looking(connection, where, condition, now).count()
-    conditions, values = conditions_of(connection, where, now)
-    parts = {"hint": hint(where), "conditions": conditions}
-    [total] = find(connection, _sql["count"], where.tenant, (*values, COUNT_LIMIT + 1), **parts).fetchone()
+    total = counted(connection, where)
+    if total is None:
+        if (condition := asked(where)) is not None:
+            return Looking(connection, where, condition, now).count()
+        source = select(connection, where, now)
+        parts = {"hint": source.hint, "conditions": source.conditions}
+        values = (*source.values, COUNT_LIMIT + 1)
+        [total] = find(connection, _sql["count"], where.tenant, values, **parts).fetchone()
     return Count(min(total, COUNT_LIMIT), exact=total <= COUNT_LIMIT)

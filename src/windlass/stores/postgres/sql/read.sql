@@ -46,17 +46,18 @@ SELECT number{also} FROM ({sources}) AS found ORDER BY number DESC LIMIT $1::big
 -- name: count
 SELECT count(*) FROM (SELECT FROM ({sources}) AS found LIMIT $1) AS counted
 
--- name: totals
--- How many jobs of this topic, task and tenant are in each stored state.
-SELECT coalesce(sum(waiting + ready), 0)::bigint AS pending, coalesce(sum(running), 0)::bigint AS running,
-       coalesce(sum(completed), 0)::bigint AS completed, coalesce(sum(failed), 0)::bigint AS failed,
-       coalesce(sum(cancelled), 0)::bigint AS cancelled
+-- name: counted
+-- How many jobs, from counters: {total} sums up the states that are asked for.
+SELECT {total}
 FROM (
     SELECT tenant, topic, task, waiting, ready, running, completed, failed, cancelled FROM {schema}.counts
     UNION ALL
     SELECT tenant, topic, task, waiting, ready, running, completed, failed, cancelled FROM {schema}.tally
-) AS changes
-WHERE ($1::text IS NULL OR topic = $1) AND ($2::text IS NULL OR task = $2) AND ($3::text IS NULL OR tenant = $3)
+) AS j
+WHERE ($1::text IS NULL OR j.topic = $1) AND ($2::text IS NULL OR j.task = $2) AND ($3::text IS NULL OR j.tenant = $3)
+
+-- name: total
+coalesce(sum({columns}) FILTER (WHERE {condition}), 0)::bigint
 
 -- name: records
 -- Each number is looked up, whatever the planner expects to find: as the first from it on, which is a question of

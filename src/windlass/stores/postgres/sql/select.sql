@@ -103,11 +103,12 @@ FROM (
 -- name: samples
 -- Some numbers between two, and when those jobs were created.
 SELECT s.number, s.created_at
-FROM generate_series(0, 63) AS i, LATERAL (
+FROM generate_series(0, $3::integer) AS i, LATERAL (
     SELECT j.number, j.created_at FROM {schema}.{table} j
-    WHERE j.number >= $1::bigint + (($2::bigint - $1) * i) / 63 ORDER BY j.number LIMIT 1
+    WHERE j.number >= $1::bigint + (($2::bigint - $1) * i) / $3 ORDER BY j.number LIMIT 1
 ) AS s
 
 -- name: ends
-SELECT (SELECT number FROM {schema}.{table} ORDER BY number LIMIT 1),
-       (SELECT number FROM {schema}.{table} ORDER BY number DESC LIMIT 1)
+(SELECT number, created_at FROM {schema}.{table} ORDER BY number LIMIT 1)
+UNION ALL
+(SELECT number, created_at FROM {schema}.{table} ORDER BY number DESC LIMIT 1)

@@ -63,7 +63,8 @@ CREATE INDEX windlass_jobs_prunable ON windlass_jobs (prune_at) WHERE prune_at I
 CREATE INDEX windlass_jobs_pending ON windlass_jobs (number) WHERE state < 2;
 CREATE INDEX windlass_jobs_completed ON windlass_jobs (number) WHERE state = 3;
 CREATE INDEX windlass_jobs_topic ON windlass_jobs (topic, number);
-CREATE INDEX windlass_jobs_ended_badly ON windlass_jobs (state, number) WHERE state > 3;
+-- With the lane, so that those of one are found without looking at the jobs of all others.
+CREATE INDEX windlass_jobs_ended_badly ON windlass_jobs (state, number, topic, task) WHERE state > 3;
 CREATE INDEX windlass_jobs_retrying ON windlass_jobs (number) WHERE attempt > 0 AND state < 2;
 CREATE INDEX windlass_jobs_correlation ON windlass_jobs (correlation_id, number)
     WHERE correlation_id IS NOT NULL;

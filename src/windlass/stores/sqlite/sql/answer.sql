@@ -54,6 +54,10 @@ FROM recent CROSS JOIN looked_at
 WHERE NOT more OR number > last
 GROUP BY topic, task, error_summary, part
 
+-- name: these
+-- Part of it, for jobs that were searched for.
+j.number IN (SELECT value FROM json_each(?))
+
 -- name: ids
 -- Of jobs that were found to be somebody's already.
 SELECT number, id FROM windlass_jobs WHERE number IN (SELECT value FROM json_each(?))

@@ -68,6 +68,3 @@ LEFT JOIN windlass_progress p ON p.number = j.number
 
 -- name: count
 SELECT count(*) FROM (SELECT 1 FROM windlass_jobs j {hint} WHERE {tenant} AND {conditions} LIMIT ?)
-
--- name: topics_of_task
-SELECT DISTINCT topic FROM windlass_counts WHERE task = ?
