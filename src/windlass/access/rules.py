@@ -194,8 +194,8 @@ def _known(holds: bool) -> Condition:
 def _is_lacking(asked: Compares, request: RuleRequest) -> bool:
     """Whether it puts something that the caller does not have beside anything but a value of the rule's own.
 
-    Such a comparison never holds, not even a negative one: otherwise ``user_id = @request.auth.id`` would show
-    the jobs of no user to whoever has not said who they are, and every text has ``''`` in it.
+    Such a comparison never holds, not even a negative one: otherwise ``user_id = @request.auth.id`` would
+    show the jobs of no user to whoever has not said who they are, and every text has ``''`` in it.
     """
     written = isinstance(asked.left, Literal) or isinstance(asked.right, Literal)
     if written and (asked.comparison is not Comparison.CONTAINS or isinstance(asked.right, Literal)):
