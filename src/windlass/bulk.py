@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from windlass.app import Windlass
 
 KIND: Final = "bulk"
+STATES: Final = ("running", "done", "stopped", "failed", "interrupted")
+"""What can be said of an operation."""
 MAX_RUNNING: Final = 4
 """Most operations one process runs at a time."""
 BEAT_SECONDS: Final = 1.0

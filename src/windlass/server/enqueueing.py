@@ -17,7 +17,7 @@ from windlass.job import Job
 from windlass.names import shorten, suggest
 from windlass.options import MAX_PRIORITY, EnqueueOptions
 from windlass.retry import Retry
-from windlass.server.names import TopicName
+from windlass.server.names import StateName, TopicName
 from windlass.server.problems import (
     BACKPRESSURE,
     HANDLER_NOT_FOUND,
@@ -34,8 +34,8 @@ MAX_TOGETHER: Final = 1000
 
 TaskName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
-Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST)]
-Wait: TypeAlias = Annotated[float, Meta(ge=0.001, le=LONGEST)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST, description="Seconds.")]
+Wait: TypeAlias = Annotated[float, Meta(ge=0.001, le=LONGEST, description="Seconds.")]
 Attempts: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 Retries: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_COUNT - 1)]
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -124,8 +124,8 @@ class EnqueuedJob(Struct, frozen=True, kw_only=True):
     id: UUID
     topic: str
     task: str
-    state: str
-    status: str
+    state: StateName
+    status: StateName
     run_at: datetime
     created: datetime
     created_at: datetime

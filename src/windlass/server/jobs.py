@@ -15,7 +15,7 @@ from windlass.filters import MAX_SEARCH_LENGTH, JobFilters
 from windlass.job import Job
 from windlass.model import State
 from windlass.server.discretion import refuse_peeping
-from windlass.server.names import TenantName
+from windlass.server.names import StateName, TenantName
 from windlass.server.problems import JOB_NOT_FOUND, WRONG_STATE, Problem, located, refused
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
@@ -112,8 +112,8 @@ class JobResult(Struct, frozen=True, kw_only=True):
     """What came of a job: ``result`` when it completed, ``error`` when it did not."""
 
     id: UUID
-    state: str
-    status: str
+    state: StateName
+    status: StateName
     finished: bool
     finished_at: datetime | None
     result: Any | UnsetType = UNSET
@@ -214,7 +214,7 @@ def _verb(name: str, summary: str, handler: Any, method: str = "POST") -> Route:
     return Route(
         method=method,
         path=f"{ROOT}/{{id:uuid}}" if method == "DELETE" else f"{ROOT}/{{id:uuid}}/{name}",
-        name=name,
+        name=f"{name}_job",  # as a function of a client, too: delete is a word of many languages
         summary=summary,
         permission=Permission.MANAGE,
         handler=handler,
