@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from windlass.app import Windlass
 
 KIND: Final = "bulk"
+STATES: Final = ("running", "done", "stopped", "failed", "interrupted")
+"""What can be said of an operation."""
 MAX_RUNNING: Final = 4
 """Most operations one process runs at a time."""
 BEAT_SECONDS: Final = 1.0
@@ -135,6 +137,7 @@ class Bulk:
         )
         operation_id = str(uuid4())
         await self.write(operation_id, body, 0)
+        begun = await self.get(operation_id)
         self._stops[operation_id] = asyncio.Event()
         # A task has the context of whoever makes it: tenant and row filter hold for all of it.
         task = asyncio.create_task(
@@ -142,8 +145,10 @@ class Bulk:
         )
         self._running[operation_id] = task
         task.add_done_callback(lambda _: self._forget(operation_id))
-        now = await self._app.store.now()
-        return _operation(operation_id, body, now, now, now)
+        if begun is None:  # removed by hand in between
+            now = await self._app.store.now()
+            begun = _operation(operation_id, body, now, now, now)
+        return begun
 
     async def get(self, operation_id: str) -> BulkOperation | None:
         """One operation, wherever it runs or ran; None when there is none that this code may see."""

@@ -38,6 +38,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from unicodedata import combining, east_asian_width
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +58,8 @@ class InvalidInput(WindlassError, ValueError):
     """The caller's input cannot be accepted. Nothing was written."""
 
     code = "invalid_input"
+    job: int | None = None
+    """Which of several jobs that were given together it is about, counted from 0."""
 
 
 class InvalidFilter(InvalidInput):
@@ -80,8 +83,16 @@ class InvalidFilter(InvalidInput):
         after = "…" if self.position + 60 < len(self.query) else ""
         # What moves the cursor of a terminal would move the carets away from what they are under.
         line = "".join(character if character.isprintable() else " " for character in shown)
-        carets = "^" * min(self.length, max(1, len(shown) - (self.position - start)))
-        return f"  {before}{line}{after}\n  {' ' * (self.position - start + len(before))}{carets}"
+        at = self.position - start
+        carets = "^" * max(1, _columns(line[at : at + self.length]))
+        return f"  {before}{line}{after}\n  {' ' * (len(before) + _columns(line[:at]))}{carets}"
+
+
+def _columns(text: str) -> int:
+    """How many columns of a terminal it takes: wide characters are two, marks on another one none."""
+    return sum(
+        0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in text
+    )
 
 
 class InvalidPayload(InvalidInput):

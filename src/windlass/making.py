@@ -54,7 +54,9 @@ def make_together(
         try:
             jobs.append(maker(app, target, options)(item))
         except InvalidInput as error:
-            raise type(error)(f"job {len(jobs)} of enqueue_together (from 0): {error}") from None
+            located = type(error)(f"job {len(jobs)} (counted from 0): {error}")
+            located.job = len(jobs)
+            raise located from None
     if len(jobs) > MAX_ENQUEUE_BATCH:
         raise LimitExceeded(f"{len(jobs):,} jobs together; the limit is {MAX_ENQUEUE_BATCH:,}")
     if any(type(job.payload) is not bytes for job in jobs):

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from windlass.errors import InvalidInput, JobNotFound, WrongState
 from windlass.filters import check_filter
-from windlass.model import JobFilter, JobRecord, State, Verdict
+from windlass.model import JobFilter, JobRecord, Shown, State, Verdict
 from windlass.names import shorten
 from windlass.security import row_filter
 from windlass.stores.protocol import MAX_BATCH, Store
@@ -115,12 +115,20 @@ def narrowed_to(verb: str, filters: Mapping[str, Any], *, now: int, uuids: bool)
     said = [value for name, value in filters.items() if name != "where" or (value or "").strip()]
     if all(value is None for value in said):
         raise InvalidInput(
-            f"{verb}_all without a filter means every job; say which ones, for example state='failed'"
+            f"to {verb} without a filter means every job; say which ones, for example with the state failed"
         )
-    # Without a state only those are walked that the verb can act on: a million completed jobs are not read
-    # to requeue ten failed ones.
-    states = (where.state,) if where.state is not None else _ALLOWED[verb][1]
-    return [replace(where, state=state) for state in states]
+    # Only those are walked that the verb can act on: a million completed jobs are not read to requeue ten
+    # failed ones, and none is counted that nothing would happen to.
+    allowed = _ALLOWED[verb][1]
+    if where.state is None:
+        return [replace(where, state=state) for state in allowed]
+    return [where] if _stored(where.state) in allowed else []
+
+
+def _stored(state: State | Shown) -> State:
+    if isinstance(state, State):
+        return state
+    return State.RUNNING if state is Shown.CLAIMED else State.PENDING
 
 
 def not_found(job_id: UUID) -> JobNotFound:

@@ -100,6 +100,29 @@ def test_what_is_known_of_the_request_is_gone_from_the_row_filter() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "user_id = @request.auth.id",
+        "@request.auth.id = user_id",
+        "user_id != @request.auth.id",
+        "topic ~ @request.auth.id",
+        "topic !~ @request.auth.id",
+        "@request.auth.id = @request.auth.owner",
+        "@request.body.payload.user_id = @request.auth.id",
+        "'ada,bob' ~ @request.auth.id",
+        "'ada,bob' !~ @request.auth.id",
+    ],
+)
+@pytest.mark.parametrize("auth", [{}, {"id": None}, {"id": ""}])
+def test_what_a_caller_lacks_is_like_nothing_of_a_job_or_a_body(text: str, auth: dict[str, Any]) -> None:
+    """Jobs of no user are not everybody's, and an id that is missing is on no list."""
+    rule = read_rule("enqueue_rule", text, with_body=True)
+    nobody = RuleRequest(auth, "POST", {"payload": {}})
+    assert not decide(rule, nobody, {"topic": "mail", "user_id": None})
+    assert row_filter(rule, nobody) == NEVER
+
+
+@pytest.mark.parametrize(
     ("text", "at", "what"),
     [
         ("topic == 'a'", 8, "expected a value"),

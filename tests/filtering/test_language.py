@@ -167,6 +167,10 @@ def test_carets_stand_under_what_is_meant() -> None:
     start = carets.index("^")
     assert line[start : start + carets.count("^")] == "faild"
     assert len(line) < 130
+    # Two columns for each of 日本, none for the accent that follows its letter.
+    with pytest.raises(InvalidFilter) as raised:
+        meaning("日本 e\u0301 priority:日本")
+    assert str(raised.value).splitlines()[2] == "  " + " " * len("____ e priority:") + "^^^^"
 
 
 def test_another_tenant_is_refused_as_everywhere() -> None:

@@ -59,6 +59,22 @@ async def test_everything_that_matches_is_acted_on_in_the_background(store: str,
         assert actions.count("bulk.start") == actions.count("bulk.end") == 1
 
 
+async def test_a_preview_counts_what_the_verb_can_act_on(shop: httpx2.AsyncClient) -> None:
+    """Who asks to requeue what has completed is told of no job before, and of none skipped after."""
+    await fill(shop, 3)
+    for verb, state, matched in (
+        ("requeue", "delayed", 0),
+        ("delete", "running", 0),
+        ("cancel", "delayed", 3),
+    ):
+        body = {"action": verb, "filter": {"state": state}}
+        assert (await shop.post(BULK, json={**body, "preview": True})).json()["matched"] == matched
+        started = await shop.post(BULK, json=body)
+        ended = await until_ended(shop, started.headers["location"])
+        assert (ended["matched"], ended["done"], ended["skipped"]) == (matched, matched, 0)
+        assert ended["started_at"] == started.json()["started_at"]
+
+
 async def test_all_jobs_are_nobodys_wish(shop: httpx2.AsyncClient) -> None:
     """Without a filter nothing is done."""
     for given in ({}, {"where": " "}, {"unknown": 1}):

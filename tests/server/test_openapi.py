@@ -8,6 +8,7 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from tests.docs.generated import OPENAPI, openapi_text
 from tests.docs.pages import ROOT
+from windlass.model import Shown, State
 from windlass.server import openapi
 from windlass.server.problems import PROBLEMS
 from windlass.server.route import Permission
@@ -62,3 +63,25 @@ def test_every_problem_is_explained() -> None:
     page = (ROOT / "docs/reference/http-problems.md").read_text("utf-8")
     for kind in PROBLEMS.values():
         assert f"| {kind.status} | `{kind.code}` |" in page
+
+
+def test_times_and_states_are_said_to_be_what_they_are() -> None:
+    """A client that is generated from it has times and states, not texts."""
+    schemas = openapi.document(ROUTES)["components"]["schemas"]
+    moments = re.compile(r"created|updated|minute|at|locked_until|searched_back_to|\w+_(at|after|before)")
+    told = 0
+    for name, schema in schemas.items():
+        for member, described in schema.get("properties", {}).items():
+            options = [option for option in described.get("anyOf", [described]) if "string" in str(option)]
+            if moments.fullmatch(member) and options:
+                assert [option.get("format") for option in options] == ["date-time"], (name, member)
+                told += 1
+    assert told > 40
+    summary = schemas["JobSummary"]["properties"]
+    assert summary["state"]["enum"] == summary["status"]["enum"] == [str(state) for state in State]
+    assert set(summary["shown_state"]["enum"]) == {*State, *Shown}
+
+
+def test_descriptions_are_not_indented() -> None:
+    """They are shown as they are, by whatever shows the document."""
+    assert "\\n    " not in openapi_text()

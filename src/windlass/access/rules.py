@@ -112,6 +112,8 @@ def _holds(expression: Expression, request: RuleRequest, job: Mapping[str, Any])
         case Either(parts):
             return any(_holds(part, request, job) for part in parts)
         case Compares(left, comparison, right, negative):
+            if _is_lacking(expression, request):
+                return False
             value = _value(right, request)
             if isinstance(left, OfJob):
                 found = _job_compares(job, left.field, comparison, value)
@@ -157,6 +159,8 @@ def _condition(expression: Expression, request: RuleRequest) -> Condition:
         case Either(parts):
             return any_of(*(_condition(part, request) for part in parts))
         case Compares(left, comparison, right, negative):
+            if _is_lacking(expression, request):
+                return NEVER
             value = _value(right, request)
             if isinstance(left, OfJob):
                 found = _job_condition(left.field, comparison, value)
@@ -185,6 +189,21 @@ def _job_condition(name: str, comparison: Comparison, value: Any) -> Condition:
 
 def _known(holds: bool) -> Condition:
     return ALWAYS if holds else NEVER
+
+
+def _is_lacking(asked: Compares, request: RuleRequest) -> bool:
+    """Whether it puts something that the caller does not have beside anything but a value of the rule's own.
+
+    Such a comparison never holds, not even a negative one: otherwise ``user_id = @request.auth.id`` would
+    show the jobs of no user to whoever has not said who they are, and every text has ``''`` in it.
+    """
+    written = isinstance(asked.left, Literal) or isinstance(asked.right, Literal)
+    if written and (asked.comparison is not Comparison.CONTAINS or isinstance(asked.right, Literal)):
+        return False
+    return any(
+        isinstance(side, OfRequest) and side.path[0] == "auth" and _value(side, request) in (None, "")
+        for side in (asked.left, asked.right)
+    )
 
 
 def _value(operand: Literal | OfRequest, request: RuleRequest) -> Any:

@@ -214,7 +214,7 @@ class Meaning:
             present = value.text == "*" and not value.quoted and term.operator in _SAME
             match field.kind:
                 case Kind.STATE:
-                    return InState(_state(value.text))
+                    return InState(read_state(value.text))
                 case Kind.PAYLOAD:
                     return _payload(term, value, present=present)
                 case Kind.SEARCH if not (present and field.column):
@@ -275,7 +275,8 @@ def _comparison(operator: Operator) -> Comparison:
     return _COMPARISONS.get(operator, Comparison.EQUAL)
 
 
-def _state(text: str) -> State | Shown:
+def read_state(text: str) -> State | Shown:
+    """A state by one of its names, ours or another system's."""
     state = STATES.get(text.lower())
     if state is None:
         known = ", ".join([*State, *Shown])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from windlass.bulk import BulkOperation
+from windlass.bulk import STATES, BulkOperation
 from windlass.security import acting_as
 from windlass.server.jobs import JobsFilter
 from windlass.server.problems import BACKPRESSURE, BULK_NOT_FOUND, Problem
@@ -39,7 +39,7 @@ class BulkShape(Struct, frozen=True, kw_only=True):
     action: str
     filter: dict[str, str]
     actor: str
-    state: str
+    state: Annotated[str, Meta(extra_json_schema={"enum": list(STATES)})]
     matched: int
     matched_exact: bool
     done: int

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Struct
+from msgspec.inspect import ListType, LiteralType, StructType, Type, UnionType, type_info
 
 from windlass.names import shorten, suggest
 from windlass.payload import MAX_DEPTH
@@ -22,6 +23,7 @@ MAX_PARAMETERS: Final = 50
 _located = re.compile(r"(?P<what>.*) - at `\$(?P<path>.*)`", re.DOTALL)
 _field = re.compile(r"Object (?P<how>contains unknown|missing required) field `(?P<name>.*)`", re.DOTALL)
 _number = re.compile(r"\s*[-+]?[0-9._]*(e[-+]?[0-9]+)?\s*", re.IGNORECASE)
+_lost_plus = re.compile(r".*T.* \d\d:?\d\d", re.DOTALL)
 _steps = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
@@ -31,7 +33,10 @@ def decode_body(decoder: msgspec.json.Decoder[S], body: bytes) -> S:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         detail, pointer = _explain(str(error))
-        raise refused(detail + _hint(detail, decoder.type), pointer=f"#{pointer}") from None
+        hint = _hint(detail, pointer, decoder.type)
+        if pointer and _field.search(str(error)) is None:  # else it begins with the name
+            detail = f"{pointer[1:]}: {detail}"
+        raise refused(detail + hint, pointer=f"#{pointer}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Problem(MALFORMED_JSON, f"the body is not JSON: {error}") from None
     except RecursionError:
@@ -72,16 +77,16 @@ def _convert(kind: type[S], given: Mapping[str, str]) -> S:
         name = pointer.removeprefix("/")
         if name in given and "unknown" not in detail:
             detail = f"{name} is {shorten(given[name])}: {detail}"
-        raise refused(detail + _hint(detail, kind), parameter=name) from None
+            if "datetime" in detail:
+                detail += f"; {_time_hint(given[name])}"
+        raise refused(detail + _hint(detail, pointer, kind), parameter=name) from None
     for name, value in given.items():
         # Without quotes around it msgspec takes the word null for None, and a number for a time.
         match getattr(found, name):
             case None:
                 raise refused(f"{name} is {shorten(value)}; leave it out instead", parameter=name)
             case datetime() if _number.fullmatch(value):
-                raise refused(
-                    f"{name} is {shorten(value)}; give a time like 2026-01-31T12:00:00Z", parameter=name
-                )
+                raise refused(f"{name} is {shorten(value)}; {_time_hint(value)}", parameter=name)
     return found
 
 
@@ -99,12 +104,51 @@ def _explain(message: str) -> tuple[str, str]:
     return what[:1].lower() + what[1:].replace("`", ""), pointer
 
 
-def _hint(detail: str, kind: Any) -> str:
-    if "unknown" not in detail:
-        return ""
-    names = [field.encode_name for field in msgspec.structs.fields(kind)]
-    name = detail.partition(" ")[0].strip("'\"")
-    return suggest(name, names) or f"; possible are {', '.join(names) or 'none'}"
+def _hint(detail: str, pointer: str, kind: type[Struct]) -> str:
+    """What could stand there instead."""
+    *path, name = pointer.split("/")
+    if "unknown" in detail:
+        names = [
+            field.encode_name
+            for part in _parts(kind, path)
+            if isinstance(part, StructType)
+            for field in part.fields
+        ]
+        return suggest(name, names) or f"; possible are {', '.join(names) or 'none'}"
+    if "enum value" in detail:
+        values = [
+            str(value)
+            for part in _parts(kind, [*path, name])
+            if isinstance(part, LiteralType)
+            for value in part.values
+        ]
+        return f"; possible are {', '.join(sorted(values))}" if values else ""
+    return ""
+
+
+def _parts(kind: type[Struct], path: Sequence[str]) -> list[Type]:
+    """The types that may stand at a path, which begins with an empty step."""
+    found: list[Type] = _options(type_info(kind))
+    for step in path[1:]:
+        inner: list[Type] = []
+        for part in found:
+            match part:
+                case StructType():
+                    inner += [field.type for field in part.fields if field.encode_name == step]
+                case ListType():
+                    inner.append(part.item_type)
+        found = [option for one in inner for option in _options(one)]
+    return found
+
+
+def _options(part: Type) -> list[Type]:
+    return list(part.types) if isinstance(part, UnionType) else [part]
+
+
+def _time_hint(value: str) -> str:
+    if _lost_plus.fullmatch(value):
+        return "a plus in a query is a space: write it as %2B, or give the time in UTC with a Z at its end"
+    return "give a time like 2026-01-31T12:00:00Z"
 
 
 def _escaped(name: str) -> str:

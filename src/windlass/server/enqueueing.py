@@ -12,18 +12,17 @@ from uuid import UUID
 from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
 from windlass.clock import to_datetime
-from windlass.errors import HandlerNotFound, InvalidInput
+from windlass.errors import HandlerNotFound, InvalidInput, InvalidPayload
 from windlass.job import Job
 from windlass.names import shorten, suggest
 from windlass.options import MAX_PRIORITY, EnqueueOptions
 from windlass.retry import Retry
-from windlass.server.names import TopicName
+from windlass.server.names import StateName, TopicName
 from windlass.server.problems import (
     BACKPRESSURE,
     HANDLER_NOT_FOUND,
     LIMIT_EXCEEDED,
-    Problem,
-    problem_of,
+    located,
     refused,
 )
 from windlass.server.request import Request
@@ -35,8 +34,8 @@ MAX_TOGETHER: Final = 1000
 
 TaskName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
-Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST)]
-Wait: TypeAlias = Annotated[float, Meta(ge=0.001, le=LONGEST)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST, description="Seconds.")]
+Wait: TypeAlias = Annotated[float, Meta(ge=0.001, le=LONGEST, description="Seconds.")]
 Attempts: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 Retries: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_COUNT - 1)]
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -125,8 +124,8 @@ class EnqueuedJob(Struct, frozen=True, kw_only=True):
     id: UUID
     topic: str
     task: str
-    state: str
-    status: str
+    state: StateName
+    status: StateName
     run_at: datetime
     created: datetime
     created_at: datetime
@@ -168,9 +167,15 @@ async def enqueue_many(request: Request[Nothing, EnqueueManyBody]) -> Answer:
             options = options_of(given, pointer)
             name = target_of(request, given, options, pointer)
         except (InvalidInput, HandlerNotFound) as error:
-            raise _located(error, pointer) from None
+            raise located(error, pointer) from None
         wanted.append((name, _payload(body, pointer), options))
-    jobs = await request.app.enqueue_together(wanted)
+    try:
+        jobs = await request.app.enqueue_together(wanted)
+    except InvalidInput as error:
+        if error.job is None:
+            raise
+        member = "/payload" if isinstance(error, InvalidPayload) else ""
+        raise located(error, f"#/jobs/{error.job}{member}") from None
     return Answer(EnqueuedJobs(tuple(_enqueued(job) for job in jobs)), 201)
 
 
@@ -239,6 +244,8 @@ def target_of(
 
 def _add_headers(request: Request[Any, Any], options: EnqueueOptions) -> None:
     key = request.header(b"idempotency-key")
+    if key is None and b"idempotency-key" in request.headers:
+        raise refused("Idempotency-Key is empty; give a key, or leave it out")
     if key is not None:
         if options.get("key") not in {None, key}:
             raise refused("Idempotency-Key and key differ; give one of them", pointer="#/key")
@@ -289,12 +296,6 @@ def _enqueued(job: Job[Any]) -> EnqueuedJob:
         duplicate=job.duplicate,
         replaced=job.replaced,
     )
-
-
-def _located(error: Exception, pointer: str) -> Problem:
-    problem = problem_of(error)
-    inner = refused(problem.detail, pointer=pointer)
-    return Problem(problem.kind, problem.detail, errors=inner.errors, headers=())
 
 
 _PROBLEMS: Final = (HANDLER_NOT_FOUND, LIMIT_EXCEEDED, BACKPRESSURE)

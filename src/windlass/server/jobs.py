@@ -9,14 +9,14 @@ from uuid import UUID
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from windlass.app import DEFAULT_PAGE, LARGEST_OFFSET
-from windlass.errors import JobCancelled, JobFailed, ResultTimeout
-from windlass.filtering.meaning import STATES
+from windlass.errors import InvalidFilter, InvalidInput, JobCancelled, JobFailed, ResultTimeout
+from windlass.filtering.meaning import read_state
 from windlass.filters import MAX_SEARCH_LENGTH, JobFilters
 from windlass.job import Job
 from windlass.model import State
 from windlass.server.discretion import refuse_peeping
-from windlass.server.names import TenantName
-from windlass.server.problems import JOB_NOT_FOUND, WRONG_STATE, Problem, refused
+from windlass.server.names import StateName, TenantName
+from windlass.server.problems import JOB_NOT_FOUND, WRONG_STATE, Problem, located, refused
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 from windlass.server.shapes import ErrorShape, JobDetail, JobSummary, Viewer
@@ -67,10 +67,18 @@ class JobsFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise wrong(theirs, f"{ours} and {theirs} are the same; give one of them")
             given[ours] = other if value is None else value
         if given["state"] is not None:
-            given["state"] = str(STATES.get(given["state"].lower(), given["state"]))
+            try:
+                given["state"] = str(read_state(given["state"]))
+            except InvalidInput as error:
+                raise wrong("state" if self.status is None else "status", str(error)) from None
         if given["tenant"] is not None and request.context is not None:
             raise wrong("tenant", "tenant can be chosen by superusers only; leave it out")
-        refuse_peeping(request, self.where, self.text)
+        try:
+            refuse_peeping(request, self.where, self.text)
+        except InvalidFilter as error:
+            if pointer is None:
+                raise
+            raise located(error, f"{pointer}/where") from None
         chosen = {name: value for name, value in given.items() if value is not None}
         return cast("JobFilters", chosen)  # the app checks every value
 
@@ -104,8 +112,8 @@ class JobResult(Struct, frozen=True, kw_only=True):
     """What came of a job: ``result`` when it completed, ``error`` when it did not."""
 
     id: UUID
-    state: str
-    status: str
+    state: StateName
+    status: StateName
     finished: bool
     finished_at: datetime | None
     result: Any | UnsetType = UNSET
@@ -206,7 +214,7 @@ def _verb(name: str, summary: str, handler: Any, method: str = "POST") -> Route:
     return Route(
         method=method,
         path=f"{ROOT}/{{id:uuid}}" if method == "DELETE" else f"{ROOT}/{{id:uuid}}/{name}",
-        name=name,
+        name=f"{name}_job",  # as a function of a client, too: delete is a word of many languages
         summary=summary,
         permission=Permission.MANAGE,
         handler=handler,

@@ -18,11 +18,11 @@ from windlass.settings import LONGEST
 
 
 class KeyShape(Struct, frozen=True, kw_only=True):
-    """What is known of a key. The key itself is not: it was shown when it was made."""
+    """What is known of a key; a superuser's has no ``tenant``. The key itself was shown when it was made."""
 
     id: str
     name: str
-    tenant: str
+    tenant: str | None
     superuser: bool
     scopes: tuple[str, ...]
     user_id: str | None
@@ -96,7 +96,7 @@ def _shape(key: ApiKey) -> KeyShape:
 
 def _fields(key: ApiKey) -> dict[str, Any]:
     fields = {name: getattr(key, name) for name in KeyShape.__struct_fields__}
-    return {**fields, "scopes": tuple(sorted(key.scopes))}
+    return {**fields, "tenant": None if key.superuser else key.tenant, "scopes": tuple(sorted(key.scopes))}
 
 
 ROUTES: Final = (

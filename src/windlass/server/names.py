@@ -6,5 +6,14 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
+from windlass.model import Shown, State
+
 TenantName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:@-]{1,200}$")]
 TopicName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,200}$")]
+
+StateName: TypeAlias = Annotated[str, Meta(extra_json_schema={"enum": [str(state) for state in State]})]
+"""A state that is stored."""
+ShownStateName: TypeAlias = Annotated[
+    str, Meta(extra_json_schema={"enum": [str(state) for state in (*State, *Shown)]})
+]
+"""A state as it is shown, derived ones among them."""

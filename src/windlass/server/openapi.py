@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from inspect import cleandoc
 from typing import Any, Final
 
 import msgspec
+from msgspec.inspect import (
+    CollectionType,
+    DataclassType,
+    DateTimeType,
+    StructType,
+    Type,
+    UnionType,
+    multi_type_info,
+)
 
 from windlass.__about__ import __version__
 from windlass.server.problems import (
@@ -57,6 +67,11 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     """The whole document; the same for every app."""
     types = _types(routes)
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
+    for name, schema in components.items():
+        if "description" in schema:
+            components[name] = {**schema, "description": cleandoc(schema["description"])}
+    for described in multi_type_info(types):
+        _tell_times(described, components, set())
     by_type = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -92,6 +107,26 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
             },
         },
     }
+
+
+def _tell_times(kind: Type, components: dict[str, Any], seen: set[type]) -> None:
+    """Say of every time that it is one, which msgspec does only of those that it checks."""
+    match kind:
+        case UnionType(types):
+            for part in types:
+                _tell_times(part, components, seen)
+        case CollectionType(item):
+            _tell_times(item, components, seen)
+        case StructType(cls) | DataclassType(cls) if cls not in seen:
+            seen.add(cls)
+            for field in kind.fields:
+                _tell_times(field.type, components, seen)
+                options = field.type.types if isinstance(field.type, UnionType) else (field.type,)
+                if any(isinstance(option, DateTimeType) for option in options):
+                    described = components[cls.__name__]["properties"][field.encode_name]
+                    for option in described.get("anyOf", [described]):
+                        if option.get("type") == "string":
+                            option["format"] = "date-time"
 
 
 def shown_path(path: str) -> str:

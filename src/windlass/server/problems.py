@@ -277,6 +277,15 @@ def problem_of(error: Exception) -> Problem:
     )
 
 
+def located(error: Exception, pointer: str) -> Problem:
+    """The same problem, and where in the body it is."""
+    problem = problem_of(error)
+    part = InvalidPart(detail=problem.detail, pointer=pointer)
+    return Problem(
+        problem.kind, problem.detail, errors=[part], position=problem.position, length=problem.length
+    )
+
+
 def refused(detail: str, *, pointer: str | None = None, parameter: str | None = None) -> Problem:
     """Input that cannot be accepted, and where it is wrong."""
     part = InvalidPart(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, cast
 from uuid import UUID
 
 from msgspec import UNSET, Struct, UnsetType
@@ -18,6 +18,7 @@ from windlass import payload
 from windlass.clock import to_datetime
 from windlass.job import Job
 from windlass.model import AttemptRecord, BodyFormat, JobError, JobRecord, StepRecord
+from windlass.server.names import ShownStateName, StateName
 from windlass.server.redaction import Redaction
 from windlass.server.timeline import EntryShape, entry_shape
 
@@ -37,9 +38,9 @@ class JobSummary(Struct, frozen=True, kw_only=True):
     topic: str
     task: str
     tenant: str
-    state: str
-    status: str
-    shown_state: str
+    state: StateName
+    status: StateName
+    shown_state: ShownStateName
     priority: int
     attempt: int
     max_attempts: int | None
@@ -99,7 +100,7 @@ class StepShape(Struct, frozen=True, kw_only=True):
 class JobDetail(JobSummary, frozen=True, kw_only=True):
     """A job with its errors and steps; bodies are for those who manage jobs, and redacted."""
 
-    format: str
+    format: Literal["json", "bytes"]
     error: ErrorShape | None
     attempts: tuple[AttemptShape, ...]
     steps: tuple[StepShape, ...]
@@ -133,7 +134,7 @@ class Viewer:
             }
         return JobDetail(
             **self._common(record),
-            format=str(record.format),
+            format=cast("Literal['json', 'bytes']", str(record.format)),
             error=None if error is None else self.error(error),
             attempts=tuple(self._attempt(kept) for kept in record.attempts),
             steps=tuple(self._step(kept) for kept in record.steps),

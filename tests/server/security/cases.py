@@ -35,7 +35,7 @@ BODIES: Final[Mapping[type[msgspec.Struct], Any]] = {
 }
 """A good body of each type."""
 
-STATES: Final = {"requeue": "cancelled"}
+STATES: Final = {"requeue_job": "cancelled"}
 """The state a job has to be in for a route to take effect; pending for all others."""
 
 NOBODY: Final = "an id of no operation"
