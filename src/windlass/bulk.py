@@ -19,7 +19,7 @@ from uuid import uuid4
 import msgspec
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
-from windlass.errors import Backpressure, InvalidInput, WindlassError
+from windlass.errors import Backpressure, InvalidInput, StoreUnavailable, WindlassError
 from windlass.managing import VERBS, act_in_batches, narrowed_to
 from windlass.model import Count, Document, JobFilter, NewDocument
 from windlass.names import shorten, suggest
@@ -38,6 +38,11 @@ BEAT_SECONDS: Final = 1.0
 """How often progress is written down."""
 SILENT_SECONDS: Final = 15.0
 """An operation that has written nothing for this long was interrupted."""
+CLOSE_SECONDS: Final = 1.0
+"""How long operations may take to stop when the process ends; a batch may wait for a store that hangs."""
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 1.0
+"""Between two tries to write down how one ended, while the store is away."""
 KEPT_SECONDS: Final = 7 * DAY
 
 logger = logging.getLogger(__name__)
@@ -94,6 +99,7 @@ class Bulk:
     def __init__(self, app: Windlass) -> None:
         self._app = app
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._starting = 0
         self._stops: dict[str, asyncio.Event] = {}
 
     async def matching(self, verb: str, filters: Mapping[str, Any]) -> Count:
@@ -119,12 +125,26 @@ class Bulk:
     ) -> BulkOperation:
         """Begin, and go on in the background, for whom the code that calls this acts."""
         meant = self._meant(verb, filters)  # relative times are told once, not batch by batch
-        matched = await self._count(meant)
-        if len(self._running) >= MAX_RUNNING:
+        if len(self._running) + self._starting >= MAX_RUNNING:
             raise Backpressure(
-                f"{len(self._running)} bulk operations are running in this process, which is the limit; "
+                f"{MAX_RUNNING} bulk operations are running in this process, which is the limit; "
                 "try again when one has ended"
             )
+        self._starting += 1  # its place is taken from here on: many may be started at once
+        try:
+            return await self._start(verb, filters, meant, actor, on_end)
+        finally:
+            self._starting -= 1
+
+    async def _start(
+        self,
+        verb: str,
+        filters: Mapping[str, Any],
+        meant: list[JobFilter],
+        actor: str,
+        on_end: Callable[[BulkOperation], Awaitable[None]] | None,
+    ) -> BulkOperation:
+        matched = await self._count(meant)
         context = SecurityContext.current()
         body = _Body(
             action=verb,
@@ -136,6 +156,7 @@ class Bulk:
             matched_exact=matched.exact,
         )
         operation_id = str(uuid4())
+        now = await self._app.store.now()
         await self.write(operation_id, body, 0)
         begun = await self.get(operation_id)
         self._stops[operation_id] = asyncio.Event()
@@ -145,10 +166,8 @@ class Bulk:
         )
         self._running[operation_id] = task
         task.add_done_callback(lambda _: self._forget(operation_id))
-        if begun is None:  # removed by hand in between
-            now = await self._app.store.now()
-            begun = _operation(operation_id, body, now, now, now)
-        return begun
+        # None: removed by hand in between.
+        return begun or _operation(operation_id, body, now, now, now)
 
     async def get(self, operation_id: str) -> BulkOperation | None:
         """One operation, wherever it runs or ran; None when there is none that this code may see."""
@@ -174,11 +193,16 @@ class Bulk:
                 self._stops[operation_id].set()
 
     async def close(self) -> None:
-        """Stop what runs here, and write down that it did."""
+        """Stop what runs here, and write down that it did, if the store answers in a moment."""
         for stop in self._stops.values():
             stop.set()
-        if self._running:
-            await asyncio.wait(list(self._running.values()))
+        running = list(self._running.values())
+        if running:
+            _, late = await asyncio.wait(running, timeout=CLOSE_SECONDS)
+            for task in late:  # shows as interrupted, which it is
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
 
     async def _run(
         self,
@@ -196,10 +220,28 @@ class Bulk:
         except Exception:
             body.state, body.error = "failed", "an error of its own; the server's log has more"
             logger.exception("bulk operation %s failed", operation_id)
-        await progress.write()
-        if on_end is not None:
-            now = await self._app.store.now()
-            await on_end(_operation(operation_id, body, now, now, now))
+        await self._end(progress, on_end)
+
+    async def _end(
+        self, progress: _Progress, on_end: Callable[[BulkOperation], Awaitable[None]] | None
+    ) -> None:
+        """Write down how it ended, and tell. An outage of the store, perhaps why it ended, is waited out."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                operation = await progress.write_end()
+                if on_end is not None:
+                    await on_end(operation)
+            except StoreUnavailable as error:
+                if pause == FIRST_PAUSE:
+                    logger.warning("how bulk operation %s ended is not written yet: %s", progress.id, error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            except Exception:
+                logger.exception("how bulk operation %s ended cannot be written", progress.id)
+                return
+            else:
+                return
 
     async def _walk(self, progress: _Progress, meant: list[JobFilter]) -> bool:
         """Whether it was stopped before its end."""
@@ -231,6 +273,9 @@ class Bulk:
         (version,) = await self._app.store.write_documents([new])
         return version is not None
 
+    async def now(self) -> int:
+        return await self._app.store.now()
+
     async def wish_to_stop(self, operation_id: str) -> tuple[int, bool]:
         """The version that is written, and whether somebody asked it to stop."""
         document = await self._app.store.document(KIND, operation_id)
@@ -244,8 +289,8 @@ class _Progress:
 
     def __init__(self, bulk: Bulk, operation_id: str, body: _Body, stop: asyncio.Event) -> None:
         self.body = body
+        self.id = operation_id
         self._bulk = bulk
-        self._id = operation_id
         self._stop = stop
         self._written = asyncio.get_running_loop().time()
 
@@ -260,12 +305,18 @@ class _Progress:
     async def write(self) -> None:
         """Write over what is there, but for a wish to stop that came in between."""
         while True:
-            version, asked = await self._bulk.wish_to_stop(self._id)
+            version, asked = await self._bulk.wish_to_stop(self.id)
             if asked:
                 self.body.stop_requested = True
                 self._stop.set()
-            if await self._bulk.write(self._id, self.body, version):
+            if await self._bulk.write(self.id, self.body, version):
                 return
+
+    async def write_end(self) -> BulkOperation:
+        """The last words, and the operation they are about."""
+        await self.write()
+        now = await self._bulk.now()
+        return _operation(self.id, self.body, now, now, now)
 
 
 def _operation(operation_id: str, body: _Body, started_at: int, updated_at: int, now: int) -> BulkOperation:

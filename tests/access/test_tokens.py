@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -274,6 +276,7 @@ class Issuer:
         self.status = 200
         self.keys: list[dict[str, Any]] = []
         self.body: bytes | None = None
+        self.drips = False
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -282,6 +285,9 @@ class Issuer:
                 self.send_response(issuer.status)
                 self.send_header("Location", "/elsewhere")
                 self.end_headers()
+                while issuer.drips:
+                    self.wfile.write(b" ")
+                    time.sleep(0.05)
                 self.wfile.write(issuer.body or json.dumps({"keys": issuer.keys}).encode())
 
             def log_message(self, *_: Any) -> None:
@@ -404,7 +410,9 @@ async def test_keys_are_fetched_again_and_old_ones_serve_while_the_issuer_is_awa
     await who(app, text(OTHER_RSA_KEY, "new"))
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"<html>", b'{"keys": 1}', b" " * (jwks.MAX_BYTES + 1)])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b"<html>", b'{"keys": 1}', b" " * (jwks.MAX_BYTES + 1), b"[" * 99_999]
+)
 async def test_what_is_no_set_of_keys_is_not_believed(
     clock: FrozenClock, issuer: Issuer, body: bytes
 ) -> None:
@@ -418,6 +426,23 @@ async def test_a_redirect_is_not_followed(clock: FrozenClock, issuer: Issuer) ->
     issuer.status = 302
     await refused(published(clock, issuer), token(key=RSA_KEY, alg="RS256", kid="r"))
     assert issuer.asked == 1
+
+
+async def test_an_issuer_who_sends_byte_by_byte_is_not_waited_for(
+    clock: FrozenClock, issuer: Issuer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each byte comes in time, and the last one never: nobody waits longer, no second thread does either."""
+    monkeypatch.setattr(jwks, "FETCH_SECONDS", 0.2)
+    issuer.drips = True
+    app = published(clock, issuer)
+    async with asyncio.timeout(10):
+        await refused(app, token(key=RSA_KEY, alg="RS256", kid="r"))
+        assert "no answer within 0.2 s" in caplog.text
+        clock.advance(jwks.RETRY_SECONDS)
+        await refused(app, token(key=RSA_KEY, alg="RS256", kid="r"))
+    assert "the last fetch has not ended yet" in caplog.text
+    assert [thread.daemon for thread in threading.enumerate() if thread.name == "windlass-jwks"] == [True]
+    issuer.drips = False
 
 
 def test_only_public_keys_for_signatures_are_taken_from_a_set() -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.server.conftest import Asking, asking, make_app
 from tests.stores.urls import STORES
 from windlass import Windlass, bulk
+from windlass.errors import StoreUnavailable
 from windlass.testing import FrozenClock
 
 BULK = "/api/jobs/bulk"
@@ -135,6 +136,71 @@ async def test_an_operation_whose_process_died_shows_as_interrupted() -> None:
         found = await app.bulk.get(operation.id)
         assert found is not None
         assert found.state == "interrupted"
+
+
+@pytest.mark.parametrize("hangs", ["in a batch", "at its end"])
+async def test_a_shutdown_does_not_wait_for_a_store_that_hangs(
+    hangs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operation shows as interrupted then; the process ends in time."""
+    monkeypatch.setattr(bulk, "CLOSE_SECONDS", 0.05)
+    async with Windlass("memory://") as app:
+        await app.enqueue("mail", topic="mail")
+        reached = asyncio.Event()
+
+        async def hang(*_: Any, **__: Any) -> None:
+            reached.set()
+            await asyncio.Event().wait()
+
+        ended = None if hangs == "in a batch" else hang
+        if ended is None:
+            monkeypatch.setattr(app.store, "cancel", hang)
+        await app.bulk.start("cancel", {"topic": "mail"}, on_end=ended)
+        async with asyncio.timeout(10):
+            await reached.wait()
+            await app.bulk.close()
+        assert not app.bulk._running
+
+
+async def test_how_an_operation_ended_is_told_after_an_outage(
+    ask: Asking, shop: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store goes away in the middle: once it is back the operation is failed, and in the audit log."""
+    monkeypatch.setattr(bulk, "FIRST_PAUSE", 0.001)
+    await fill(shop, 1)
+    store, tried = ask.app.store, asyncio.Event()
+    write = store.write_documents
+    away = True
+
+    async def gone(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("it is away")
+
+    async def write_if_there(documents: Any) -> Any:
+        if away and documents[0].kind == bulk.KIND and documents[0].only_version:
+            tried.set()
+            await gone()
+        return await write(documents)
+
+    monkeypatch.setattr(store, "cancel", gone)
+    monkeypatch.setattr(store, "write_documents", write_if_there)
+    started = await shop.post(BULK, json={"action": "cancel", "filter": {"topic": "mail_digest"}})
+    await tried.wait()
+    away = False
+    ended = await until_ended(shop, started.headers["location"])
+    assert (ended["state"], ended["error"]) == ("failed", "it is away")
+    await asyncio.wait(ask.app.bulk._running.values() or [asyncio.create_task(asyncio.sleep(0))])
+    actions = [line.action for line in (await ask.app.access.audit.lines()).lines]
+    assert actions.count("bulk.end") == 1
+
+
+async def test_no_more_run_when_many_are_started_at_once(tmp_path: Path) -> None:
+    """A place is taken before the store is asked for anything."""
+    async with asking(make_app(f"sqlite:///{(tmp_path / 'q.db').as_posix()}")) as ask:
+        root = await ask.with_key(superuser=True)
+        body = {"action": "cancel", "filter": {"topic": "mail_digest"}}
+        answers = await asyncio.gather(*(root.post(BULK, json=body) for _ in range(3 * bulk.MAX_RUNNING)))
+        started = [answer for answer in answers if answer.status_code == 202]
+        assert len(started) == bulk.MAX_RUNNING
 
 
 async def test_a_process_runs_a_few_operations_at_a_time(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import json
 import logging
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -29,6 +31,7 @@ STALE_SECONDS: Final = 3600.0
 RETRY_SECONDS: Final = 30.0
 """Between two fetches: also a key nobody knows is no reason to ask more often."""
 FETCH_SECONDS: Final = 5.0
+"""How long a fetch may take, from asking to the last byte."""
 MAX_BYTES: Final = 256 * 1024
 MAX_KEYS: Final = 100
 KEY_TYPES: Final = frozenset({"RSA", "EC", "OKP"})
@@ -77,6 +80,7 @@ class PublishedKeys:
         self._fetched_at: float | None = None
         self._tried_at: float | None = None
         self._fetching: asyncio.Task[None] | None = None
+        self._downloading = False
 
     async def find(self, kid: str | None) -> PublishedKey | None:
         """The key with this id; without an id the only one, if there is only one."""
@@ -106,12 +110,47 @@ class PublishedKeys:
     async def _fetch(self) -> None:
         self._tried_at = self._clock.monotonic()
         try:
-            keys = read_keys(await asyncio.to_thread(_download, self._url))
+            keys = read_keys(await self._download())
             self._keys, self._fetched_at = keys, self._clock.monotonic()
-        except (OSError, ValueError, HTTPException) as error:
+        except (OSError, ValueError, HTTPException, RecursionError) as error:
             _log.warning("no keys from %s, going on with those at hand: %s", shown_url(self._url), error)
         finally:
             self._fetching = None
+
+    async def _download(self) -> bytes:
+        """On a thread that nobody waits for: an issuer who sends a byte now and then could keep it for days,
+        and every thread of a pool has to end before the process can.
+        """
+        if self._downloading:
+            raise TimeoutError("the last fetch has not ended yet")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[bytes] = loop.create_future()
+
+        def settle(body: bytes, error: Exception | None) -> None:
+            if answer.done():
+                return  # too late
+            if error is None:
+                answer.set_result(body)
+            else:
+                answer.set_exception(error)
+
+        def work() -> None:
+            body, problem = b"", None
+            try:
+                body = _download(self._url)
+            except Exception as error:
+                problem = error
+            self._downloading = False
+            with contextlib.suppress(RuntimeError):  # the loop may be closed by now
+                loop.call_soon_threadsafe(settle, body, problem)
+
+        self._downloading = True
+        threading.Thread(target=work, name="windlass-jwks", daemon=True).start()
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise TimeoutError(f"no answer within {FETCH_SECONDS:g} s") from None
 
 
 def read_keys(body: bytes) -> dict[str, PublishedKey]:
@@ -156,8 +195,12 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def _download(url: str) -> bytes:
     opener = urllib.request.build_opener(_NoRedirect)
     request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 - checked
-    with opener.open(request, timeout=FETCH_SECONDS) as answer:
-        body: bytes = answer.read(MAX_BYTES + 1)
+    try:
+        with opener.open(request, timeout=FETCH_SECONDS) as answer:
+            body: bytes = answer.read(MAX_BYTES + 1)
+    except urllib.error.HTTPError as error:
+        error.close()  # it is the answer as well, with its connection
+        raise OSError(f"it answers {error.code} {error.reason}") from None
     if len(body) > MAX_BYTES:
         raise ValueError(f"the set has more than {MAX_BYTES:,} bytes")
     return body

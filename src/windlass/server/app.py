@@ -14,6 +14,7 @@ from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
 from windlass.app import Windlass
+from windlass.errors import NotOpen
 from windlass.server.cursors import Cursors
 from windlass.server.deadlines import Deadlines
 from windlass.server.events.broadcast import Broadcast
@@ -49,14 +50,9 @@ class Api:
         self.app = app
         self.gate = Gate(app)
         self.redaction = Redaction(app.settings.redact)
-        self.readiness = Readiness()
-        self.deadlines = Deadlines()
-        self.closing = asyncio.Event()  # what waits or streams ends when it is set
         self._cursors: Cursors | None = None
-        self.broadcast = Broadcast(app, self.closing)
-        self._opened_by_us = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._opening = asyncio.Lock()
+        self._closed = False
+        self._begin_life(None)
         by_path: defaultdict[str, dict[str, Route]] = defaultdict(dict)
         for route in routes:
             if app.settings.http_api or route.always:
@@ -72,6 +68,17 @@ class Api:
             default=_nothing_here,
         )
 
+    def _begin_life(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """What belongs to one event loop, and to the time between opening and closing."""
+        self._home = loop
+        self._loop: asyncio.AbstractEventLoop | None = None  # the same, once it is open there
+        self._opening = asyncio.Lock()
+        self._opened_by_us = False
+        self.closing = asyncio.Event()  # what waits or streams ends when it is set
+        self.readiness = Readiness()
+        self.deadlines = Deadlines()
+        self.broadcast = Broadcast(self.app, self.closing)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
@@ -80,7 +87,9 @@ class Api:
             await send({"type": "websocket.close", "code": 1000})
             return
         try:
-            if self._loop is None:
+            if self._loop is not asyncio.get_running_loop():
+                if self._closed:
+                    raise NotOpen("the API was closed; whoever closed it can open it again")
                 await self.open()
             headers = scope["windlass.headers"] = dict(scope["headers"])
             check_target(scope, headers)
@@ -117,7 +126,16 @@ class Api:
         return self._cursors
 
     async def open(self) -> None:
-        """Open the app on this event loop where nobody has, and read the rules. Harmless when it is open."""
+        """Open the app on this event loop where nobody has, and read the rules. Harmless when it is open.
+
+        After ``close``, and on another event loop when the one before has ended, it begins anew.
+        """
+        loop = asyncio.get_running_loop()
+        if self._closed or self._home is not loop:
+            if self._home is not None and self._home is not loop and self._home.is_running():
+                raise NotOpen("the API is served by another event loop; make another with create_api")
+            self._closed = False
+            self._begin_life(loop)
         async with self._opening:
             if self._loop is not None:
                 return
@@ -126,11 +144,12 @@ class Api:
                 await self.app.open()
                 self._opened_by_us = True
             await self.cursors()  # the first server of a store makes their secret: no GET shall have to write
-            self._loop = asyncio.get_running_loop()
+            self._loop = loop
 
     async def close(self) -> None:
         """End what waits or streams, and close the app where we opened it."""
         self.closing.set()
+        self._closed = True
         self._loop = None
         await self.app.bulk.close()
         if self._opened_by_us:

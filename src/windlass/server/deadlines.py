@@ -21,7 +21,7 @@ class Deadlines:
         self._look: asyncio.TimerHandle | None = None
 
     def begin(self, seconds: float) -> asyncio.Task[Any]:
-        """Let the current task run for so long from here on."""
+        """Let the current task run for so long from here on, whatever was said before."""
         loop = asyncio.get_running_loop()
         task = cast("asyncio.Task[Any]", asyncio.current_task(loop))  # whatever awaits this is in one
         self._until[task] = loop.time() + seconds
@@ -32,6 +32,12 @@ class Deadlines:
     def end(self, task: asyncio.Task[Any]) -> None:
         """It is done, one way or another."""
         self._until.pop(task, None)
+        if self._expired:  # whatever it awaited may have finished in spite of being cancelled
+            self._expired.discard(task)
+
+    def lift(self) -> None:
+        """Let the current task go on for as long as it likes."""
+        self._until.pop(cast("asyncio.Task[Any]", asyncio.current_task()), None)
 
     def expired(self, task: asyncio.Task[Any]) -> bool:
         """Whether it was cancelled by us, and by nobody else."""

@@ -61,26 +61,24 @@ class Operation:
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         route, api = self._route, self._api
         headers: dict[bytes, bytes] = scope["windlass.headers"]
-        caller = await api.gate.caller(headers, changing=self._changes) if self._asks_who else ANONYMOUS
-        context = api.gate.context(caller, self._permission, scope["method"])
-        query_string = scope["query_string"]
-        if self._plain_query and not query_string:
-            query: Any = _NOTHING
-        else:
-            query = decode_query(route.query, query_string)
-        if route.stream:
-            request = Request(
-                api, scope, headers, caller, context, scope["path_params"], query, None, receive, send
-            )
-            with acting_as(context):
-                await route.handler(request)
-            return
-        seconds = self._seconds if route.seconds is None else self._seconds + route.seconds(query)
-        reading = self._decoder is not None
+        seconds = self._seconds
+        reading = False
         body: Any = None
+        # From here on: who asks is looked up in the store or with an issuer of tokens, and either may hang.
         task = api.deadlines.begin(seconds)
         try:
+            caller = await api.gate.caller(headers, changing=self._changes) if self._asks_who else ANONYMOUS
+            context = api.gate.context(caller, self._permission, scope["method"])
+            query_string = scope["query_string"]
+            if self._plain_query and not query_string:
+                query: Any = _NOTHING
+            else:
+                query = decode_query(route.query, query_string)
+            if route.seconds is not None:
+                seconds += route.seconds(query)
+                api.deadlines.begin(seconds)
             if self._decoder is not None:
+                reading = True
                 raw = await read_body(receive, headers, self._most_bytes)
                 reading = False
                 if raw or route.body_required:
@@ -91,6 +89,8 @@ class Operation:
             )
             with acting_as(context):
                 answer = await route.handler(request)
+            if route.stream:
+                return
         except asyncio.CancelledError:
             if not api.deadlines.expired(task):
                 raise

@@ -84,7 +84,7 @@ class Route:
     tag: str = "jobs"
     media_type: str = "application/json"
     seconds: Callable[[Any], float] | None = None  # how much longer it may take, by its query
-    stream: bool = False  # answers by itself, for as long as it likes
+    stream: bool = False  # answers by itself, and lifts its deadline when it has begun
     always: bool = False  # served also when the API is off
 
     @property

@@ -71,6 +71,7 @@ async def listen(request: Request[EventsQuery, None]) -> Answer:
         listener = await api.broadcast.join(wish, credential, limited=not request.caller.superuser)
     except Backpressure as error:
         raise Problem(TOO_MANY_STREAMS, str(error)) from None
+    api.deadlines.lift()
     connection = (request.scope.get("extensions") or {}).get(EXTENSION)
     stream = Stream(listener, request.send, connection if isinstance(connection, Connection) else None)
     last = request.header(b"last-event-id") or query.last_event_id
