@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,15 @@ def test_a_key_is_shown_once_and_works(run: Run, project: Project, within: Withi
     assert superuser
     assert (line.action, line.kind, line.target) == ("key.create", "cli", made["id"])
     assert line.actor == f"cli: {getpass.getuser()}@{socket.gethostname()}"
+
+
+def test_who_makes_a_key_for_a_new_database_is_told_so(run: Run, tmp_path: Path) -> None:
+    """A key for another store than the one that is served would only be seen by its being refused."""
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    first = run("keys", "create", "--url", url)
+    assert f"made the database {tmp_path / 'new.db'}" in first.errors
+    assert len(first.lines) == 1
+    assert run("keys", "create", "--url", url).errors == ""
 
 
 def test_a_key_has_what_it_was_given(run: Run, project: Project) -> None:

@@ -27,7 +27,7 @@ def keys(ctx: click.Context) -> None:
 
 @keys.command(
     epilog=examples(
-        "windlass keys create --superuser --json",
+        "windlass keys create --superuser --app myproject.jobs:app",
         "windlass keys create --name billing --tenant acme --scope enqueue --expires 90d",
     )
 )
@@ -51,7 +51,10 @@ def keys(ctx: click.Context) -> None:
 @json_option
 @target_options
 def create(target: Target, as_json: bool, scopes: tuple[str, ...], **options: Any) -> None:
-    """Make an API key, and show it: this once, because only a hash of it is kept."""
+    """Make an API key, and show it.
+
+    It is shown this once, because only a hash of it is kept.
+    """
 
     async def make(app: Windlass) -> NewApiKey:
         return await app.access.create_key(scopes=scopes or None, by=operator(), **options)

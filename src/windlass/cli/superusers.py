@@ -27,8 +27,9 @@ def superusers(ctx: click.Context) -> None:
 @click.argument("name")
 @target_options
 def create(target: Target, name: str) -> None:
-    """Make a superuser, or give the one there is another password, which ends all its sessions.
+    """Make a superuser, or give one another password.
 
+    Another password ends all its sessions.
     The password is asked for, or read from standard input: on a command line everybody would see it.
     """
     if is_terminal(sys.stdin):

@@ -52,7 +52,11 @@ class Target:
         app = self.load(**settings)
         if not create:
             _refuse_missing_file(app.settings.url)
-        return run_with(app, work)
+        missing = missing_file(app.settings.url)
+        done = run_with(app, work)
+        if missing is not None:  # or a key for the wrong store is found out about by a 401, much later
+            click.secho(f"made the database {missing}", dim=True, err=True)
+        return done
 
 
 def run_with(app: Windlass, work: Callable[[Windlass], Awaitable[T]]) -> T:

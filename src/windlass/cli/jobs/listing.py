@@ -66,7 +66,10 @@ def list_jobs(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """List jobs, newest first, all or those that match a filter: 'state:failed topic:mail age>1h'."""
+    """List jobs, newest first, all or those that match.
+
+    FILTER is written in the filter language: 'state:failed topic:mail age>1h'.
+    """
     if terms and "where" in filters:
         raise click.UsageError("the filter is given twice; say it in one way", click.get_current_context())
     if terms:

@@ -29,7 +29,10 @@ MAX_OUTPUT = 100
 @json_option
 @target_options
 def show(target: Target, job_id: UUID, as_json: bool) -> None:
-    """Show one job: its course, its errors, steps, payload, result and checkpoint."""
+    """Show one job, with all that is known of it.
+
+    That is its course, its errors, steps, payload, result and checkpoint.
+    """
 
     async def look(app: Windlass) -> tuple[Job[Any], int]:
         return await app.get(job_id), app.clock.now()
