@@ -38,6 +38,11 @@ def translate(error: BaseException, where: str) -> WindlassError:
         if isinstance(error, asyncpg.DataError) and error.__cause__ is not None:
             # From the driver, about a value it cannot send, which it quotes. That may be anybody's secret.
             return StoreError(f"{where} cannot keep a value: {error.__cause__}")
+        if isinstance(error, asyncpg.InsufficientPrivilegeError) and "documents" in str(error):
+            return StoreError(
+                f"{where}: {error}; keys, users, the audit log and bulk operations are for the worker role: "
+                "let `windlass serve` and `windlass keys` connect as a member of windlass_worker"
+            )
         return StoreError(f"{where}: {error}")
     if isinstance(error, TimeoutError):
         return StoreUnavailable(f"{where} did not answer in time")
