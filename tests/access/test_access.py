@@ -17,6 +17,7 @@ from windlass import (
     NotAuthenticated,
     NotPermitted,
     SecurityContext,
+    StoreUnavailable,
     Windlass,
     acting_as,
 )
@@ -251,3 +252,19 @@ def test_keys_can_be_made_by_blocking_code() -> None:
         assert app.sync.access.authenticate(bearer=made.key).id == made.info.id
         assert [key.name for key in app.sync.access.keys()[0]] == ["billing"]
         assert [line.action for line in app.sync.access.audit.lines().lines] == ["key.create"]
+
+
+async def test_what_the_store_cannot_take_goes_to_the_programs_log(
+    app: Windlass, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was done: saying that it failed would be wrong, and keeping silent worse."""
+
+    async def gone(documents: object) -> None:
+        raise StoreUnavailable("the database went away")
+
+    monkeypatch.setattr(app.store, "write_documents", gone)
+    await app.access.audit.record(AuditLine("job.delete", "ada", "session", "42"))
+    [record] = caplog.records
+    assert (record.levelname, record.name) == ("ERROR", "windlass.access")
+    assert '"action":"job.delete","actor":"ada"' in record.getMessage()
+    assert "the database went away" in record.getMessage()

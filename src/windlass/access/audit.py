@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,12 +13,14 @@ import msgspec
 from windlass.access import paging
 from windlass.access.caller import Caller
 from windlass.clock import seconds_to_microseconds, to_datetime
-from windlass.errors import LimitExceeded
+from windlass.errors import LimitExceeded, StoreError
 from windlass.ids import new_id
 from windlass.model import ROOT_TENANT, Document, NewDocument
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
+
+_log = logging.getLogger("windlass.access")
 
 KIND: Final = "audit"
 MAX_DETAIL_BYTES: Final = 4_000
@@ -82,13 +85,22 @@ class Audit:
         self._app = app
 
     async def record(self, *lines: AuditLine) -> None:
-        """Keep these, at most 1,000 at once, for ``audit_retention``."""
+        """Keep these, at most 1,000 at once, for ``audit_retention``.
+
+        They tell what has been done. Where the store cannot take them any more they go to the program's own
+        log: to answer that it failed would be wrong, and to lose them worse.
+        """
         retention = self._app.settings.audit_retention
         now = self._app.clock.now()
         expires_at = None if retention is None else now + seconds_to_microseconds(retention)
-        await self._app.store.write_documents(
-            [NewDocument(KIND, str(new_id()), _encode(line), expires_at) for line in lines]
-        )
+        bodies = [_encode(line) for line in lines]
+        try:
+            await self._app.store.write_documents(
+                [NewDocument(KIND, str(new_id()), body, expires_at) for body in bodies]
+            )
+        except StoreError as error:
+            for body in bodies:
+                _log.error("done, but not in the audit log (%s): %s", error, body.decode())
 
     async def lines(self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None) -> AuditPage:
         """The log, newest first, at most 200 lines a page."""
