@@ -315,7 +315,11 @@ class BlockingAudit(Twin[Audit]):
     """Blocking twin of :class:`~windlass.access.audit.Audit`."""
 
     def record(self, *lines: AuditLine) -> None:
-        """Keep these, at most 1,000 at once, for ``audit_retention``."""
+        """Keep these, at most 1,000 at once, for ``audit_retention``.
+
+        They tell what has been done. Where the store cannot take them any more they go to the program's own
+        log: to answer that it failed would be wrong, and to lose them worse.
+        """
         self._portal.run(self._inner.record, *lines)
 
     def lines(self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None) -> AuditPage:
