@@ -111,6 +111,10 @@ def test_what_is_known_of_the_request_is_gone_from_the_row_filter() -> None:
         "@request.body.payload.user_id = @request.auth.id",
         "'ada,bob' ~ @request.auth.id",
         "'ada,bob' !~ @request.auth.id",
+        "!(user_id = @request.auth.id)",
+        "!(user_id != @request.auth.id)",
+        "!!(topic ~ @request.auth.id)",
+        "!(user_id != @request.auth.id || topic = 'other')",
     ],
 )
 @pytest.mark.parametrize("auth", [{}, {"id": None}, {"id": ""}])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 from windlass.conditions import Comparison, Field, Value
 
@@ -89,11 +89,6 @@ class Always:
 
 
 @dataclass(frozen=True, slots=True)
-class Negated:
-    part: Expression
-
-
-@dataclass(frozen=True, slots=True)
 class Both:
     parts: tuple[Expression, ...]
 
@@ -103,4 +98,22 @@ class Either:
     parts: tuple[Expression, ...]
 
 
-Expression: TypeAlias = Compares | Always | Negated | Both | Either
+Expression: TypeAlias = Compares | Always | Both | Either
+
+
+def negated(expression: Expression) -> Expression:
+    """The opposite, said of each comparison by itself.
+
+    Not of the whole: a comparison with something the caller lacks does not hold, whichever way it is put, and
+    around it a ``!`` would make that true.
+    """
+    match expression:
+        case Compares():
+            return replace(expression, negative=not expression.negative)
+        case Always(holds):
+            return Always(not holds)
+        case Both(parts):
+            return Either(tuple(negated(part) for part in parts))
+        case Either(parts):
+            return Both(tuple(negated(part) for part in parts))
+    assert_never(expression)

@@ -17,11 +17,11 @@ from windlass.access.expressions import (
     Either,
     Expression,
     Literal,
-    Negated,
     OfJob,
     OfRequest,
     Operand,
     Operator,
+    negated,
 )
 from windlass.access.rule_values import moment
 from windlass.errors import ConfigurationError
@@ -129,7 +129,7 @@ class _Parser:
         if self._depth > MAX_DEPTH:
             raise self._wrong_at(start.at, f"this is nested deeper than {MAX_DEPTH}")
         if start.text == "!":
-            inner: Expression = Negated(self._term())
+            inner: Expression = negated(self._term())
         else:
             inner = self._either()
             if not self._take(")"):

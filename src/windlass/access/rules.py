@@ -20,7 +20,6 @@ from windlass.access.expressions import (
     Either,
     Expression,
     Literal,
-    Negated,
     OfJob,
     OfRequest,
 )
@@ -76,8 +75,6 @@ def _asks_about_body(expression: Expression) -> bool:
     match expression:
         case Always():
             return False
-        case Negated(part):
-            return _asks_about_body(part)
         case Both(parts) | Either(parts):
             return any(_asks_about_body(part) for part in parts)
         case Compares(left, _, right):
@@ -105,8 +102,6 @@ def _holds(expression: Expression, request: RuleRequest, job: Mapping[str, Any])
     match expression:
         case Always(holds):
             return holds
-        case Negated(part):
-            return not _holds(part, request, job)
         case Both(parts):
             return all(_holds(part, request, job) for part in parts)
         case Either(parts):
@@ -152,8 +147,6 @@ def _condition(expression: Expression, request: RuleRequest) -> Condition:
     match expression:
         case Always(holds):
             return _known(holds)
-        case Negated(part):
-            return negate(_condition(part, request))
         case Both(parts):
             return all_of(*(_condition(part, request) for part in parts))
         case Either(parts):
