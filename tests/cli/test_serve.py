@@ -36,8 +36,8 @@ async def slow() -> None:
 """
 
 SOON = 8.0
-"""A shutdown that waits for streams, idle connections or long polls takes longer; ours takes less than two, but
-machines that run tests do other things, too."""
+"""A shutdown that waits for streams, idle connections or long polls takes longer. Ours takes less than two
+seconds, but machines that run tests do other things, too."""
 
 
 @contextlib.contextmanager
