@@ -35,6 +35,12 @@ def tree_cpu_seconds(pid: int) -> float:
     return sum(ended) + sum(sum(_times(child)[:2]) for child in _children(pid)) if ended else 0.0
 
 
+def resident_megabytes(pid: int) -> float:
+    """Memory a process holds; 0 where that is unknown."""
+    told = _field(f"/proc/{pid}/status", "VmRSS")
+    return int(told.split()[0]) / 1000 if told else 0.0
+
+
 def _times(pid: int) -> tuple[float, ...]:
     """user, system, and those of children that were waited for; () when there is no such process."""
     try:

@@ -16,13 +16,9 @@ from pathlib import Path
 from bench.environments import NotMeasured
 from bench.figures import percentile
 from bench.grounds import Grounds, Place
+from bench.growing import grow
 from bench.http.programs import Asked, ask, call, make_key, serving
-from windlass import Windlass
-from windlass.ids import new_id
-from windlass.model import ClaimRequest, JobError, Lane, NewJob, Settlement
-from windlass.outcome import Completed, Failed
 
-BULK = 10_000
 BODY = {"task": "send_digest", "payload": {"user_id": "42", "note": "x" * 60}}
 SERVE = ["windlass.cli", "serve", "bench.http.served:app"]
 RULES = {"WINDLASS_ENQUEUE_RULE": "@request.auth.id != ''", "WINDLASS_MANAGE_RULE": "@request.auth.id != ''"}
@@ -100,13 +96,13 @@ wrk.body = [[{json.dumps(BODY)}]]
 """
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        served = stack.enter_context(serving(SERVE, environment, "/healthz"))
+        served = stack.enter_context(serving(SERVE, environment, "/healthz")).address
         key = make_key(place.url, "--tenant", "shop")
         answer = json.dumps(call(served, "/api/jobs/enqueue", key, BODY))
         words = ["uvicorn", "bench.http.served:bare", "--factory", "--http", "httptools", "--no-access-log"]
         bare = stack.enter_context(
             serving([*words, "--log-level", "warning"], {"BARE_ANSWER": answer, **environment}, "/")
-        )
+        ).address
         told: dict[str, list[Asked]] = {"bare": [], "windlass": []}
         for _ in range(rounds):
             for name, address in (("bare", bare), ("windlass", served)):
@@ -132,7 +128,7 @@ def reading(ground: str, place: Place, jobs: int, seconds: float) -> None:
     print(f"{ground}: {jobs:,} jobs made in {time.perf_counter() - began:.0f} s", flush=True)
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        address = stack.enter_context(serving(SERVE, {"WINDLASS_URL": place.url}, "/healthz"))
+        address = stack.enter_context(serving(SERVE, {"WINDLASS_URL": place.url}, "/healthz")).address
         key = make_key(place.url, "--superuser")
         chosen = ",".join(f'"{job_id}"' for job_id in random.sample(ids, min(len(ids), 10_000)))
         script = f"""
@@ -154,39 +150,6 @@ request = function() return wrk.format("GET", "/api/jobs/" .. ids[math.random(#i
                 times.append(1000 * (time.perf_counter() - start))
             p50, worst = percentile(times, 0.5), max(times)
             print(f"{ground} GET /api/jobs{path}: p50 {p50:.1f} ms, worst of 20 {worst:.1f} ms", flush=True)
-
-
-async def grow(url: str, jobs: int) -> list[str]:
-    """So many jobs of all states in a hundred topics; ids of some of them."""
-    ids: list[str] = []
-    async with Windlass(url) as app:
-        store = app.store
-        for start in range(0, jobs, BULK):
-            new = [_new(f"topic-{number % 100}") for number in range(BULK)]
-            await store.enqueue(new)
-            ids += [str(job.id) for job in new[:: max(1, jobs // 20_000)]]
-            share = (start // BULK) % 10
-            if share >= 4:  # 40 % wait, 48 % are completed, 12 % failed in a hundred ways
-                lanes = tuple(Lane(f"topic-{number}", "job") for number in range(100))
-                for _ in range(BULK // 1000):
-                    claim = await store.claim(ClaimRequest("bench", lanes, 1000, 60))
-                    await store.settle(
-                        [_settlement(job.lease, number) for number, job in enumerate(claim.jobs)]
-                    )
-    return ids
-
-
-def _settlement(lease: object, number: int) -> Settlement:
-    if number % 5:
-        return Settlement(lease, Completed(b"1"), 0.01)  # type: ignore[arg-type]
-    error = JobError(
-        "handler_error", f"ValueError: order {number} of customer {number % 7} is not there", False
-    )
-    return Settlement(lease, Failed(error), 0.01)  # type: ignore[arg-type]
-
-
-def _new(topic: str) -> NewJob:
-    return NewJob(id=new_id(), topic=topic, task="job", payload=b'{"user_id": 42, "x": 1}', retention=1e6)
 
 
 if __name__ == "__main__":

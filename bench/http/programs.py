@@ -34,9 +34,17 @@ class Asked:
     errors: int
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server that answers."""
+
+    address: str
+    pid: int
+
+
 @contextlib.contextmanager
-def serving(command: list[str], environment: Mapping[str, str], path: str) -> Iterator[str]:
-    """A server of this command, which gets ``--port`` added; its address once ``path`` answers."""
+def serving(command: list[str], environment: Mapping[str, str], path: str) -> Iterator[Served]:
+    """A server of this command, which gets ``--port`` added, once ``path`` answers."""
     port = free_port()
     address = f"http://{HOST}:{port}"
     words = [sys.executable, "-m", *command, "--port", str(port)]
@@ -53,7 +61,7 @@ def serving(command: list[str], environment: Mapping[str, str], path: str) -> It
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise NotMeasured(f"{' '.join(words)} did not start") from None
                 time.sleep(0.05)
-        yield address
+        yield Served(address, process.pid)
     finally:
         process.terminate()
         try:

@@ -39,6 +39,8 @@ class WorkerInfo:
     """slots held by handlers (or callbacks) that were told to stop and go on"""
     loop_lag_seconds: float
     """the longest its event loop let anything wait, in the five seconds before it was seen"""
+    polling: bool
+    """whether no wake-ups come through to it, so that it finds jobs by asking every ``poll_interval``"""
     ran: int
     """attempts settled since it started"""
     completed: int
@@ -75,6 +77,7 @@ def worker_info(record: WorkerRecord, now: int) -> WorkerInfo:
         claimed=record.claimed,
         stuck=record.stuck,
         loop_lag_seconds=record.loop_lag_seconds,
+        polling=record.polling,
         ran=record.ran,
         completed=record.completed,
         failed=record.failed,

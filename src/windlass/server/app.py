@@ -14,6 +14,7 @@ from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
 from windlass.app import Windlass
+from windlass.clock import to_datetime
 from windlass.errors import NotOpen
 from windlass.server.cursors import Cursors
 from windlass.server.deadlines import Deadlines
@@ -24,8 +25,9 @@ from windlass.server.problems import NOT_FOUND, Problem, problem_of
 from windlass.server.redaction import Redaction
 from windlass.server.resource import Resource
 from windlass.server.route import Route
-from windlass.server.routes import ROUTES
+from windlass.server.routes import EVERYTHING
 from windlass.server.transport import BEGUN, ClientGone, check_target, respond_problem
+from windlass.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ def create_api(app: Windlass) -> Api:
 class Api:
     """One app's HTTP API. Made by :func:`create_api`."""
 
-    def __init__(self, app: Windlass, routes: tuple[Route, ...] = ROUTES) -> None:
+    def __init__(self, app: Windlass, routes: tuple[Route, ...] = EVERYTHING) -> None:
         self.app = app
         self.gate = Gate(app)
         self.redaction = Redaction(app.settings.redact)
@@ -55,15 +57,16 @@ class Api:
         self._begin_life(None)
         by_path: defaultdict[str, dict[str, Route]] = defaultdict(dict)
         for route in routes:
-            if app.settings.http_api or route.always:
+            if _is_served(route, app.settings):
                 for path in route.paths:
                     by_path[path][route.method] = route
-        self._by_path = {path: Resource(self, methods) for path, methods in by_path.items()}
+        resources = {path: Resource(self, methods) for path, methods in by_path.items()}
+        self._by_path = {path: resource for path, resource in resources.items() if "{" not in path}
         self._by_id = {
-            path.removesuffix(_ID): resource for path, resource in self._by_path.items() if path.endswith(_ID)
+            path.removesuffix(_ID): resource for path, resource in resources.items() if path.endswith(_ID)
         }
         self._router = Router(
-            [StarletteRoute(path, resource) for path, resource in self._by_path.items()],
+            [StarletteRoute(path, resource) for path, resource in resources.items()],
             redirect_slashes=False,
             default=_nothing_here,
         )
@@ -74,6 +77,7 @@ class Api:
         self._loop: asyncio.AbstractEventLoop | None = None  # the same, once it is open there
         self._opening = asyncio.Lock()
         self._opened_by_us = False
+        self.started_at = to_datetime(self.app.clock.now())
         self.closing = asyncio.Event()  # what waits or streams ends when it is set
         self.readiness = Readiness()
         self.deadlines = Deadlines()
@@ -171,6 +175,10 @@ class Api:
                 await self.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+def _is_served(route: Route, settings: Settings) -> bool:
+    return route.always or (settings.http_api and (settings.ui or not route.page))
 
 
 async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from windlass.access.audit import AuditLine
+from windlass.access.audit import MAX_WORDS, AuditLine
 from windlass.server.paging import PageQuery
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Permission, Route
+
+Words: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_WORDS)]
 
 
 class AuditShape(Struct, frozen=True, kw_only=True):
@@ -28,14 +30,27 @@ class AuditShape(Struct, frozen=True, kw_only=True):
 
 
 class AuditList(Struct, frozen=True):
-    """Lines, newest first; ``cursor`` is where the next page begins."""
+    """Lines, newest first; ``cursor`` is where the next page begins.
+
+    A page of those with one target, actor or action looks at 2,000 lines, and may be short, or empty, and
+    still have a cursor.
+    """
 
     items: tuple[AuditShape, ...]
     cursor: str | None
 
 
-async def list_audit(request: Request[PageQuery, None]) -> Answer:
-    page = await request.api.gate.access.audit.lines(limit=request.query.limit, cursor=request.query.cursor)
+class AuditQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    target: Words | None = None
+    actor: Words | None = None
+    action: Words | None = None
+
+
+async def list_audit(request: Request[AuditQuery, None]) -> Answer:
+    query = request.query
+    page = await request.api.gate.access.audit.lines(
+        limit=query.limit, cursor=query.cursor, target=query.target, actor=query.actor, action=query.action
+    )
     return Answer(AuditList(tuple(_shape(line) for line in page.lines), page.cursor))
 
 
@@ -52,7 +67,7 @@ ROUTES: Final = (
         summary="Who did what, newest first",
         permission=Permission.SUPERUSER,
         handler=list_audit,
-        query=PageQuery,
+        query=AuditQuery,
         answers={200: AuditList},
         tag="access",
     ),

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from windlass.bulk import STATES, BulkOperation
 from windlass.security import acting_as
 from windlass.server.jobs import JobsFilter
+from windlass.server.paging import PageQuery
 from windlass.server.problems import BACKPRESSURE, BULK_NOT_FOUND, Problem
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
@@ -50,6 +51,16 @@ class BulkShape(Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
 
+class BulkList(Struct, frozen=True):
+    """Operations of the last week, newest first; ``cursor`` is where the next page begins.
+
+    Those of others are for superusers, so that a page may be short, or empty, and still have a cursor.
+    """
+
+    items: tuple[BulkShape, ...]
+    cursor: str | None
+
+
 async def act(request: Request[Nothing, BulkBody]) -> Answer:
     body, bulk = request.body, request.app.bulk
     filters = body.filter.filters(request, "#/filter")
@@ -60,6 +71,11 @@ async def act(request: Request[Nothing, BulkBody]) -> Answer:
     await _record(request, "bulk.start", operation)
     location = f"{request.root}{ROOT}/bulk/{operation.id}".encode()
     return Answer(_shape(operation), 202, ((b"location", location),))
+
+
+async def list_bulk(request: Request[PageQuery, None]) -> Answer:
+    found, cursor = await request.app.bulk.listed(limit=request.query.limit, cursor=request.query.cursor)
+    return Answer(BulkList(tuple(_shape(one) for one in found if _is_own(request, one)), cursor))
 
 
 async def show(request: Request[Nothing, None]) -> Answer:
@@ -77,9 +93,13 @@ async def _own(request: Request[Any, Any]) -> BulkOperation:
     """An operation of the caller's own; superusers see all of them."""
     operation_id = str(request.path["operation"])
     operation = await request.app.bulk.get(operation_id)
-    if operation is None or not (request.caller.superuser or operation.actor == request.caller.name):
+    if operation is None or not _is_own(request, operation):
         raise Problem(BULK_NOT_FOUND, f"there is no bulk operation {operation_id}; they are kept for a week")
     return operation
+
+
+def _is_own(request: Request[Any, Any], operation: BulkOperation) -> bool:
+    return request.caller.superuser or operation.actor == request.caller.name
 
 
 def _recorder(request: Request[Any, Any]) -> Callable[[BulkOperation], Awaitable[None]]:
@@ -119,6 +139,17 @@ ROUTES: Final = (
         body=BulkBody,
         answers={200: BulkPreview, 202: BulkShape},
         problems=(BACKPRESSURE,),
+        tag="bulk",
+    ),
+    Route(
+        method="GET",
+        path=f"{ROOT}/bulk",
+        name="list_bulk",
+        summary="Bulk operations of the last week, newest first",
+        permission=Permission.READ,
+        handler=list_bulk,
+        query=PageQuery,
+        answers={200: BulkList},
         tag="bulk",
     ),
     Route(

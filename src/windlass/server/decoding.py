@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.inspect import ListType, LiteralType, StructType, Type, UnionType, type_info
 
 from windlass.names import shorten, suggest
-from windlass.payload import MAX_DEPTH
+from windlass.payload import MAX_DEPTH, pointer_to
 from windlass.server.problems import MALFORMED_JSON, Problem, refused
 
 S = TypeVar("S", bound=Struct)
@@ -94,10 +94,10 @@ def _explain(message: str) -> tuple[str, str]:
     """What msgspec found, and where as a JSON pointer."""
     located = _located.fullmatch(message)
     what, path = (located["what"], located["path"]) if located else (message, "")
-    pointer = "".join(f"/{_escaped(name or index)}" for name, index in _steps.findall(path))
+    pointer = pointer_to([name or index for name, index in _steps.findall(path)])
     about = _field.fullmatch(what)
     if about:
-        pointer += f"/{_escaped(about['name'])}"
+        pointer += pointer_to([about["name"]])
         if about["how"] == "missing required":
             return f"{about['name']} is missing", pointer
         return f"{shorten(about['name'])} is unknown here and cannot be set", pointer
@@ -149,7 +149,3 @@ def _time_hint(value: str) -> str:
     if _lost_plus.fullmatch(value):
         return "a plus in a query is a space: write it as %2B, or give the time in UTC with a Z at its end"
     return "give a time like 2026-01-31T12:00:00Z"
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

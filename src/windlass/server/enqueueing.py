@@ -243,16 +243,21 @@ def target_of(
 
 
 def _add_headers(request: Request[Any, Any], options: EnqueueOptions) -> None:
-    key = request.header(b"idempotency-key")
-    if key is None and b"idempotency-key" in request.headers:
-        raise refused("Idempotency-Key is empty; give a key, or leave it out")
-    if key is not None:
-        if options.get("key") not in {None, key}:
-            raise refused("Idempotency-Key and key differ; give one of them", pointer="#/key")
+    if (key := key_of_header(request, options.get("key"))) is not None:
         options["key"] = key
     correlation = request.header(b"x-correlation-id")
     if correlation is not None and options.get("correlation_id") is None:
         options["correlation_id"] = correlation
+
+
+def key_of_header(request: Request[Any, Any], given: Any) -> str | None:
+    """What Idempotency-Key says, beside the key of the body."""
+    key = request.header(b"idempotency-key")
+    if key is None and b"idempotency-key" in request.headers:
+        raise refused("Idempotency-Key is empty; give a key, or leave it out")
+    if key is not None and given not in {None, key}:
+        raise refused("Idempotency-Key and key differ; give one of them", pointer="#/key")
+    return key
 
 
 def _payload(body: EnqueueBody, pointer: str) -> Any:
@@ -281,24 +286,29 @@ def _retry(body: RetryBody) -> Retry:
 
 
 def _enqueued(job: Job[Any]) -> EnqueuedJob:
+    return EnqueuedJob(**enqueued_fields(job))
+
+
+def enqueued_fields(job: Job[Any]) -> dict[str, Any]:
+    """What is told of a job that was just made."""
     record = job.record
     state = str(record.state)
     created = to_datetime(record.created_at)
-    return EnqueuedJob(
-        id=record.id,
-        topic=record.topic,
-        task=record.task,
-        state=state,
-        status=state,
-        run_at=to_datetime(record.run_at),
-        created=created,
-        created_at=created,
-        duplicate=job.duplicate,
-        replaced=job.replaced,
-    )
+    return {
+        "id": record.id,
+        "topic": record.topic,
+        "task": record.task,
+        "state": state,
+        "status": state,
+        "run_at": to_datetime(record.run_at),
+        "created": created,
+        "created_at": created,
+        "duplicate": job.duplicate,
+        "replaced": job.replaced,
+    }
 
 
-_PROBLEMS: Final = (HANDLER_NOT_FOUND, LIMIT_EXCEEDED, BACKPRESSURE)
+PROBLEMS: Final = (HANDLER_NOT_FOUND, LIMIT_EXCEEDED, BACKPRESSURE)
 
 ROUTES: Final = (
     Route(
@@ -310,7 +320,7 @@ ROUTES: Final = (
         handler=enqueue,
         body=EnqueueBody,
         answers={201: EnqueuedJob, 200: EnqueuedJob},
-        problems=_PROBLEMS,
+        problems=PROBLEMS,
         parameters={
             "Idempotency-Key": "The job's key, for clients that send it as a header.",
             "X-Correlation-ID": "The job's correlation id, unless the body has one.",
@@ -325,6 +335,6 @@ ROUTES: Final = (
         handler=enqueue_many,
         body=EnqueueManyBody,
         answers={201: EnqueuedJobs},
-        problems=_PROBLEMS,
+        problems=PROBLEMS,
     ),
 )

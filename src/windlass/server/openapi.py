@@ -40,8 +40,12 @@ from windlass.server.problems import (
 from windlass.server.route import Nothing, Permission, Route
 
 _parameter = re.compile(r"\{(\w+)(?::(\w+))?\}")
-# Topics made over beanstalkd's wire can be paused, too; those with a slash in them have no path of their own.
-_PATTERNS: Final = {"topic": r"^[A-Za-z0-9_+;.$()-]{1,200}$", "key": "^[0-9a-f]{16}$"}
+# Topics made over beanstalkd's wire can be paused, too; a slash in one may be sent as it is or as %2F.
+_PATTERNS: Final = {
+    "topic": r"^[A-Za-z0-9_+/;.$()-]{1,200}$",
+    "key": "^[0-9a-f]{16}$",
+    "superuser": "^[^:/]{1,100}$",
+}
 """What parameters in a path look like, where they are no ids of jobs."""
 _REFERENCE: Final = "#/components/schemas/{name}"
 

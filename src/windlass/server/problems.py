@@ -75,6 +75,9 @@ BULK_NOT_FOUND = ProblemType(
     "There is no such bulk operation, or none that this caller may see.",
 )
 KEY_NOT_FOUND = ProblemType("key_not_found", 404, "No such key", "There is no API key with this id.")
+SUPERUSER_NOT_FOUND = ProblemType(
+    "superuser_not_found", 404, "No such superuser", "There is no superuser of this name."
+)
 METHOD_NOT_ALLOWED = ProblemType(
     "method_not_allowed", 405, "Method not allowed", "The path is right, the method is not; see Allow."
 )
@@ -82,7 +85,10 @@ REQUEST_TIMEOUT = ProblemType(
     "request_timeout", 408, "The request took too long to arrive", "The body did not arrive in time."
 )
 WRONG_STATE = ProblemType(
-    "wrong_state", 409, "Not possible in this state", "The job is in a state that does not allow this."
+    "wrong_state",
+    409,
+    "Not possible in this state",
+    "The job, or whatever it is about, is in a state that does not allow this.",
 )
 TOO_LARGE = ProblemType(
     "too_large", 413, "The body is too large", "The body is larger than max_request_bytes."
@@ -265,7 +271,7 @@ def problem_of(error: Exception) -> Problem:
     if position is not None:  # of a filter, in which it points at a character
         parts = [InvalidPart(detail=str(error), parameter="where")]
     elif isinstance(error, errors.InvalidPayload):
-        parts = [InvalidPart(detail=str(error), pointer="#/payload")]
+        parts = _payload_parts(error, "#/payload")
     wait = getattr(error, "retry_after", None)
     return Problem(
         kind,
@@ -280,10 +286,18 @@ def problem_of(error: Exception) -> Problem:
 def located(error: Exception, pointer: str) -> Problem:
     """The same problem, and where in the body it is."""
     problem = problem_of(error)
-    part = InvalidPart(detail=problem.detail, pointer=pointer)
+    parts = [InvalidPart(detail=problem.detail, pointer=pointer)]
+    if isinstance(error, errors.InvalidPayload):
+        parts = _payload_parts(error, pointer)
     return Problem(
-        problem.kind, problem.detail, errors=[part], position=problem.position, length=problem.length
+        problem.kind, problem.detail, errors=parts, position=problem.position, length=problem.length
     )
+
+
+def _payload_parts(error: errors.InvalidPayload, pointer: str) -> list[InvalidPart]:
+    """Each member of the payload that is wrong, or the payload when it is wrong as a whole."""
+    places = error.places or (("", str(error)),)
+    return [InvalidPart(detail=what, pointer=pointer + place) for place, what in places]
 
 
 def refused(detail: str, *, pointer: str | None = None, parameter: str | None = None) -> Problem:

@@ -1,4 +1,4 @@
-"""What operators ask: the six questions, failures by error, throughput by task."""
+"""What operators ask: what needs attention, the six questions, failures by error, throughput by task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
-from windlass.answers import Duplicates, FailedJobs, JobDurations, LastHour, Outstanding, StuckJobs
+from windlass.answers import Attention, Duplicates, FailedJobs, JobDurations, LastHour, Outstanding, StuckJobs
 from windlass.findings import TaskStats
 from windlass.questions import Questions
 from windlass.server.jobs import JobsFilter
@@ -167,6 +167,11 @@ def _answering(asked: Question) -> Callable[[Request[QuestionQuery, None]], Awai
     return answer
 
 
+async def attention(request: Request[QuestionQuery, None]) -> Answer:
+    tenant = chosen_tenant(request, request.query.tenant)
+    return Answer(await request.app.questions.attention(tenant=tenant))
+
+
 async def failures(request: Request[FailuresQuery, None]) -> Answer:
     query = request.query
     found = await request.app.questions.failed(
@@ -221,6 +226,18 @@ def _hour(found: LastHour) -> Hour:
 
 
 ROUTES: Final = (
+    Route(
+        method="GET",
+        path=f"{ROOT}/attention",
+        name="attention",
+        summary="What needs attention, the worst first, and what to do about it; what is about workers and "
+        "the store is for superusers",
+        permission=Permission.READ,
+        handler=attention,
+        query=QuestionQuery,
+        answers={200: Attention},
+        tag="queue",
+    ),
     Route(
         method="GET",
         path=f"{ROOT}/failures",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import quote
 
 from windlass.access.caller import Caller, Scope
 from windlass.app import Windlass
@@ -51,8 +52,16 @@ class Request(Generic[Q, B]):
 
     @property
     def root(self) -> str:
-        """Where the API is mounted, for addresses in answers."""
-        return str(self.scope.get("root_path", ""))
+        """Where the API is mounted, for addresses in answers and the path of the cookie; empty at the top.
+
+        As browsers write it. A mount may have parameters in its path, and then its visitors choose a part of
+        this: two slashes at the start would name another host.
+        """
+        given = self.scope.get("root_path")
+        if not given:
+            return ""
+        path = quote(given.strip("/"))
+        return f"/{path}" if path else ""
 
     @property
     def address(self) -> str | None:

@@ -15,7 +15,14 @@ from windlass.server.decoding import decode_body, decode_query
 from windlass.server.problems import METHOD_NOT_ALLOWED, REQUEST_TIMEOUT, TIMED_OUT, Problem
 from windlass.server.request import Request
 from windlass.server.route import Nothing, Route
-from windlass.server.transport import check_media_type, closing, read_body, respond
+from windlass.server.transport import (
+    PAGE_HEADERS,
+    SECURITY_HEADERS,
+    check_media_type,
+    closing,
+    read_body,
+    respond,
+)
 
 if TYPE_CHECKING:
     from windlass.server.app import Api
@@ -52,6 +59,8 @@ class Operation:
         self._route = route
         self._decoder = route.decoder
         self._plain_query = route.query is Nothing
+        self._any_query = route.page
+        self._headers = PAGE_HEADERS if route.page else SECURITY_HEADERS
         self._permission = route.permission
         self._asks_who = route.asks_who
         self._changes = route.changes
@@ -70,7 +79,7 @@ class Operation:
             caller = await api.gate.caller(headers, changing=self._changes) if self._asks_who else ANONYMOUS
             context = api.gate.context(caller, self._permission, scope["method"])
             query_string = scope["query_string"]
-            if self._plain_query and not query_string:
+            if self._plain_query and (not query_string or self._any_query):
                 query: Any = _NOTHING
             else:
                 query = decode_query(route.query, query_string)
@@ -105,6 +114,7 @@ class Operation:
             content if type(content) is bytes else b"" if content is None else _encode(content),
             answer.media_type,
             answer.headers,
+            self._headers,
         )
 
 

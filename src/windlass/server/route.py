@@ -86,6 +86,7 @@ class Route:
     seconds: Callable[[Any], float] | None = None  # how much longer it may take, by its query
     stream: bool = False  # answers by itself, and lifts its deadline when it has begun
     always: bool = False  # served also when the API is off
+    page: bool = False  # for browsers: with the headers of pages, and a query that is the page's own affair
 
     @property
     def decoder(self) -> msgspec.json.Decoder[Any] | None:

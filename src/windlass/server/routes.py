@@ -7,8 +7,10 @@ from typing import Final
 import msgspec
 
 from windlass.server import (
+    about,
     audit,
     bulk,
+    copying,
     enqueueing,
     filter_fields,
     health,
@@ -19,6 +21,7 @@ from windlass.server import (
     questions,
     session,
     statistics,
+    superusers,
     tasks,
     topics,
     workers,
@@ -26,6 +29,7 @@ from windlass.server import (
 from windlass.server.events import route as events
 from windlass.server.request import Request
 from windlass.server.route import Answer, Nothing, Permission, Route
+from windlass.server.ui import route as ui
 
 _document: list[bytes] = []  # made when it is first asked for
 
@@ -40,6 +44,7 @@ async def describe(request: Request[Nothing, None]) -> Answer:
 ROUTES: Final[tuple[Route, ...]] = (
     *enqueueing.ROUTES,
     *jobs.ROUTES,
+    *copying.ROUTES,
     *statistics.ROUTES,
     *events.ROUTES,
     *questions.ROUTES,
@@ -49,8 +54,10 @@ ROUTES: Final[tuple[Route, ...]] = (
     *tasks.ROUTES,
     *workers.ROUTES,
     *keys.ROUTES,
+    *superusers.ROUTES,
     *audit.ROUTES,
     *session.ROUTES,
+    *about.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,
     Route(
@@ -64,4 +71,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         tag="operating",
     ),
 )
-"""Every route. Frequent ones first: a path is compared with one after the other."""
+"""Every route of the API. Frequent ones first: a path is compared with one after the other."""
+
+EVERYTHING: Final[tuple[Route, ...]] = (*ROUTES, *ui.ROUTES)
+"""The API, and the UI for browsers, which is no part of its description."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from types import FrameType
 from typing import Any, Final
 
@@ -30,10 +31,13 @@ BACKLOG: Final = 2048
 
 
 class ApiServer(uvicorn.Server):
-    """One API on one socket. The first signal ends it in order, the second at once."""
+    """One API on one socket. The first signal ends it in order, the second at once; without
+    ``handle_signals`` they are its caller's, who has more to end than a server.
+    """
 
-    def __init__(self, api: Api, listener: socket.socket) -> None:
+    def __init__(self, api: Api, listener: socket.socket, *, handle_signals: bool = True) -> None:
         self._api = api
+        self._handle_signals = handle_signals
         self._listener = listener
         self._running_loop: asyncio.AbstractEventLoop | None = None
         trusted = _networks(api.app.settings.trusted_proxies)
@@ -54,6 +58,12 @@ class ApiServer(uvicorn.Server):
                 forwarded_allow_ips=list(trusted),
             )
         )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Around serving, as uvicorn has it."""
+        with super().capture_signals() if self._handle_signals else contextlib.nullcontext():
+            yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called by a signal. Not remembered: uvicorn would raise it again after an orderly end."""

@@ -12,7 +12,10 @@ from windlass.task import Task
 
 
 class TaskShape(Struct, frozen=True, kw_only=True):
-    """A task, what its jobs get when nothing else is said, and what its payload looks like."""
+    """A task, what its jobs get when nothing else is said, and what its payload looks like.
+
+    ``result_schema`` is that of what it is annotated to return; null where that is nothing or not known.
+    """
 
     name: str
     topic: str
@@ -22,7 +25,9 @@ class TaskShape(Struct, frozen=True, kw_only=True):
     max_attempts: int | None
     timeout: float | None
     priority: int
+    isolation: str | None
     payload_schema: dict[str, Any] | None
+    result_schema: dict[str, Any] | None
 
 
 class TaskList(Struct, frozen=True):
@@ -47,7 +52,9 @@ def _shape(task: Task[..., Any]) -> TaskShape:
         max_attempts=task.defaults["max_attempts"],
         timeout=task.defaults["timeout"],
         priority=task.defaults["priority"],
+        isolation=task.isolation,
         payload_schema=task.json_schema() if task.durable else None,
+        result_schema=task.result_schema() if task.durable else None,
     )
 
 

@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections import defaultdict
+from typing import Annotated, Any, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from windlass.errors import JobNotFound, WrongState
+from windlass.findings import TaskStats
+from windlass.model import TopicStats
 from windlass.server.names import TenantName
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 from windlass.server.statistics import TopicShape, chosen_tenant, topic_shape
-from windlass.settings import LONGEST
+from windlass.settings import DAY, LONGEST
 
 MAX_KICKED: Final = 1000
 """Most jobs of one kick; a bulk action takes any number."""
 
 
 class TopicsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    window: Annotated[float, Meta(ge=1, le=366 * DAY, description="Seconds that rates are about.")] = 3600.0
     tenant: TenantName | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 200
     offset: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
 
 
+class TopicDetail(TopicShape, frozen=True, kw_only=True):
+    """A topic with what of its pending jobs is due, and what happened in the window.
+
+    ``due`` and ``delayed`` are null beyond the 1,000 lanes that are counted; what happened is null there, and
+    when a tenant asks: minutes are kept of all tenants together. ``delayed`` has jobs that wait for others,
+    too.
+    """
+
+    due: int | None
+    delayed: int | None
+    enqueued_in_window: int | None
+    completed_in_window: int | None
+    failed_in_window: int | None
+    cancelled_in_window: int | None
+    retried_in_window: int | None
+    average_run_seconds: float | None
+    average_wait_seconds: float | None
+
+
 class TopicList(Struct, frozen=True, kw_only=True):
     """Topics by name."""
 
-    items: tuple[TopicShape, ...]
+    items: tuple[TopicDetail, ...]
     total: int
+    window_seconds: float
     limit: int
     offset: int
 
@@ -57,16 +81,40 @@ class Kicked(Struct, frozen=True):
 
 
 async def list_topics(request: Request[TopicsQuery, None]) -> Answer:
-    query = request.query
-    found = await request.app.topics(tenant=chosen_tenant(request, query.tenant))
+    app, query = request.app, request.query
+    tenant = chosen_tenant(request, query.tenant)
+    found = await app.topics(tenant=tenant)
     chosen = found[query.offset : query.offset + query.limit]
+    lanes: defaultdict[str, list[TaskStats]] = defaultdict(list)
+    for lane in await app.task_stats(query.window, tenant=tenant):
+        lanes[lane.topic].append(lane)
     return Answer(
         TopicList(
-            items=tuple(topic_shape(topic) for topic in chosen),
+            items=tuple(_detail(topic, lanes[topic.topic]) for topic in chosen),
             total=len(found),
+            window_seconds=query.window,
             limit=query.limit,
             offset=query.offset,
         )
+    )
+
+
+def _detail(topic: TopicStats, lanes: list[TaskStats]) -> TopicDetail:
+    """From the lanes of a topic; not all of them are known where there are very many."""
+    whole = sum(lane.pending for lane in lanes) == topic.pending
+    due = sum(lane.due for lane in lanes) if whole else None
+    happened = [lane.activity for lane in lanes if lane.activity is not None]
+    known = whole and len(happened) == len(lanes) and bool(lanes)
+    runs, waits = sum(each.runs for each in happened), sum(each.waits for each in happened)
+    fields: dict[str, Any] = structs.asdict(topic_shape(topic))
+    for name in ("enqueued", "completed", "failed", "cancelled", "retried"):
+        fields[f"{name}_in_window"] = sum(getattr(each, name) for each in happened) if known else None
+    return TopicDetail(
+        **fields,
+        due=due,
+        delayed=None if due is None else topic.pending - due,
+        average_run_seconds=sum(each.run_seconds for each in happened) / runs if known and runs else None,
+        average_wait_seconds=sum(each.wait_seconds for each in happened) / waits if known and waits else None,
     )
 
 
@@ -117,7 +165,7 @@ ROUTES: Final = (
     ),
     Route(
         method="POST",
-        path=f"{ROOT}/topics/{{topic}}/pause",
+        path=f"{ROOT}/topics/{{topic:path}}/pause",
         name="pause_topic",
         summary="Let no worker take jobs of a topic, for some time or until it is resumed",
         permission=Permission.SUPERUSER,
@@ -129,7 +177,7 @@ ROUTES: Final = (
     ),
     Route(
         method="POST",
-        path=f"{ROOT}/topics/{{topic}}/resume",
+        path=f"{ROOT}/topics/{{topic:path}}/resume",
         name="resume_topic",
         summary="Let workers take jobs of a topic again",
         permission=Permission.SUPERUSER,
@@ -139,7 +187,7 @@ ROUTES: Final = (
     ),
     Route(
         method="POST",
-        path=f"{ROOT}/topics/{{topic}}/kick",
+        path=f"{ROOT}/topics/{{topic:path}}/kick",
         name="kick_topic",
         summary="Run a topic's failed jobs again, newest first",
         permission=Permission.MANAGE,

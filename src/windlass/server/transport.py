@@ -29,6 +29,23 @@ SECURITY_HEADERS: Final[Headers] = (
 )
 """With every answer of the API, which holds nothing a browser should keep, guess about or show in a frame."""
 
+PAGE_POLICY: Final = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    b"base-uri 'self'; form-action 'none'; frame-ancestors 'none'; "
+    b"require-trusted-types-for 'script'; trusted-types svelte-trusted-html"
+)
+"""What a page may do: nothing inline ever runs, and nothing comes from another host or goes to one."""
+
+PAGE_HEADERS: Final[Headers] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-cache"),  # kept, and asked about each time: names of files stay as they are
+    (b"content-security-policy", PAGE_POLICY),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+"""With every page and file of the UI."""
+
 BEGUN: Final = "windlass.begun"
 """In the scope once an answer has begun: then no other can be sent."""
 
@@ -89,11 +106,17 @@ def check_media_type(headers: Mapping[bytes, bytes]) -> None:
 
 
 async def respond(
-    scope: Scope, send: Send, status: int, body: bytes, media_type: bytes, headers: Headers = ()
+    scope: Scope,
+    send: Send,
+    status: int,
+    body: bytes,
+    media_type: bytes,
+    headers: Headers = (),
+    common: Headers = SECURITY_HEADERS,
 ) -> None:
     """Send an answer that is complete. HEAD gets the headers of GET alone."""
-    start: list[tuple[bytes, bytes]] = [*SECURITY_HEADERS, *headers]
-    if status != 204:
+    start: list[tuple[bytes, bytes]] = [*common, *headers]
+    if status not in {204, 304}:
         start += ((b"content-type", media_type), (b"content-length", str(len(body)).encode()))
     scope[BEGUN] = True
     await send({"type": "http.response.start", "status": status, "headers": start})

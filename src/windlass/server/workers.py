@@ -13,7 +13,9 @@ from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 
 
 class WorkerShape(Struct, frozen=True, kw_only=True):
-    """One worker. ``missing``: not heard of for a while; ``degraded``: some of its slots are stuck."""
+    """One worker. ``missing``: not heard of for a while; ``degraded``: some of its slots are stuck;
+    ``polling``: no wake-ups come through to it.
+    """
 
     name: str
     host: str
@@ -32,6 +34,7 @@ class WorkerShape(Struct, frozen=True, kw_only=True):
     claimed: int
     stuck: int
     loop_lag_seconds: float
+    polling: bool
     ran: int
     completed: int
     failed: int

@@ -1,34 +1,30 @@
-"""``windlass demo``: an app, a producer, a worker and a view in one process."""
+"""``windlass demo``: what it can be told, and where it works."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import signal
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qs, quote, urlsplit
 
 import click
 
-from windlass.__about__ import __version__
-from windlass.app import Windlass
 from windlass.cli import words
-from windlass.cli.demo.journal import Event, Journal
-from windlass.cli.demo.producer import Producer
+from windlass.cli.demo import browser as browsers
+from windlass.cli.demo.course import run_demo
+from windlass.cli.demo.door import listen_here
 from windlass.cli.demo.summary import print_summary
-from windlass.cli.demo.tasks import CONCURRENCY, make_shop
-from windlass.cli.terminal import console, is_terminal, speaks_unicode
-from windlass.model import Stats
+from windlass.cli.demo.view import lines, screen
+from windlass.cli.serve import DEFAULT_PORT
+from windlass.cli.terminal import is_terminal, speaks_unicode
 from windlass.urls import shown_url
 
-FRAME_SECONDS: Final = 0.125
-LINE_SECONDS: Final = 0.1
-WINDOW_SECONDS: Final = 3600.0
-
-View = Callable[[Windlass, Journal], Coroutine[Any, Any, None]]
+_TALKATIVE: Final = ("windlass", "uvicorn.error")
 
 
 @click.command
@@ -43,22 +39,51 @@ View = Callable[[Windlass, Journal], Coroutine[Any, Any, None]]
     help="Work in this database instead of a throw-away file, and leave the jobs there. "
     "On PostgreSQL they have a schema of their own, windlass_demo, unless the URL names one.",
 )
-def demo(seconds: float | None, url: str | None) -> None:
-    """Watch a queue at work, on a throw-away database.
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    metavar="NUMBER",
+    help=f"Where the web UI is, on this machine alone. Default: {DEFAULT_PORT}, or any that is free.",
+)
+@click.option(
+    "--browser/--no-browser",
+    default=None,
+    help="Open the web UI in a browser, or do not. Default: where there is a terminal and a display.",
+)
+def demo(seconds: float | None, url: str | None, port: int | None, browser: bool | None) -> None:
+    """Watch a queue at work, here and in the browser.
 
-    A small shop's work, live: quick emails, payments (some fail for good, some are sent twice), webhooks
-    that are retried, reports with progress, imports that resume from a checkpoint, reminders for later.
-    Nothing is installed, and without --url nothing is left behind.
+    A small shop's work, live: quick emails, payments (some fail for good, some are sent twice), orders in
+    steps, webhooks that are retried, reports with progress, imports that resume from a checkpoint, reminders
+    for later. The web UI shows all of it; where it is and a login made for this run are on the screen.
+    Nothing is installed, and without --url nothing is left behind: the database is a throw-away file.
     """
-    view = _screen if is_terminal() and speaks_unicode() else _lines
+    view = screen if is_terminal() and speaks_unicode() else lines
+    wanted = browsers.is_wanted() if browser is None else browser
+    listener, login = listen_here(port)
     with (
+        listener,
         _no_logs(),
-        # Windows may hold on to a database file for a moment longer; that must not be the demo's last word.
-        tempfile.TemporaryDirectory(prefix="windlass-demo-", ignore_cleanup_errors=True) as directory,
+        _throw_away() as directory,
     ):
-        place = _place(url) if url is not None else _file(Path(directory, "demo.db"))
-        stats, journal, lasted = asyncio.run(_run(place, seconds, view))
+        place = _place(url) if url is not None else _file(directory / "demo.db")
+        if wanted:
+            browsers.show(login.url)  # the socket listens already: whoever comes early waits for the answer
+        stats, journal, lasted = asyncio.run(run_demo(place, login, listener, view, seconds))
     print_summary(stats, journal, lasted, left_in=None if url is None else shown_url(place))
+
+
+@contextlib.contextmanager
+def _throw_away() -> Iterator[Path]:
+    """A directory that goes in the end, however often somebody presses Ctrl-C until then."""
+    # Windows may hold on to a database file for a moment longer; that must not be the demo's last word.
+    made = tempfile.TemporaryDirectory(prefix="windlass-demo-", ignore_cleanup_errors=True)
+    try:
+        yield Path(made.name)
+    finally:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        made.cleanup()
+        signal.signal(signal.SIGINT, before)
 
 
 def _file(path: Path) -> str:
@@ -73,71 +98,18 @@ def _place(url: str) -> str:
     return f"{url}{'&' if parts.query else '?'}schema=windlass_demo"
 
 
-async def _run(url: str, seconds: float | None, view: View) -> tuple[Stats, Journal, float]:
-    journal = Journal()
-    shop = make_shop(url, journal)
-    async with shop.app as app:
-        worker = app.worker(name="demo")
-        working = asyncio.create_task(worker.run())
-        others = {
-            asyncio.create_task(Producer(shop, journal).run()),
-            asyncio.create_task(view(app, journal)),
-        }
-        try:
-            # The worker ends by itself at Ctrl-C; the others only end with an error, which must be seen.
-            await asyncio.wait({working, *others}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            lasted = journal.seconds
-            for task in others:
-                task.cancel()
-            worker.stop()
-            ended = await asyncio.gather(working, *others, return_exceptions=True)
-        for error in ended:
-            if isinstance(error, BaseException) and not isinstance(error, asyncio.CancelledError):
-                raise error
-        return await app.stats(WINDOW_SECONDS), journal, lasted
-
-
-async def _screen(app: Windlass, journal: Journal) -> None:
-    """The live view, on the terminal's other screen: what was there before comes back afterwards."""
-    from rich.live import Live
-
-    from windlass.cli.demo.screen import Screen
-
-    terminal = console()
-    screen = Screen(journal, __version__, CONCURRENCY)
-    with Live(console=terminal, screen=True, auto_refresh=False) as live:
-        while True:
-            screen.measure(await app.stats(WINDOW_SECONDS))
-            live.update(screen.render(terminal.width, terminal.height), refresh=True)
-            await asyncio.sleep(FRAME_SECONDS)
-
-
-async def _lines(app: Windlass, journal: Journal) -> None:  # noqa: ARG001 - the same shape as _screen
-    """One line for each event, for pipes and logs."""
-
-    def say(events: list[Event]) -> None:
-        for event in events:
-            click.echo(f"{event.at:6.1f}s  {event.kind:9}  {event.topic:9}  {event}")
-
-    try:
-        while True:
-            say(journal.news())
-            await asyncio.sleep(LINE_SECONDS)
-    finally:
-        say(journal.news(everything=True))
-
-
 @contextlib.contextmanager
 def _no_logs() -> Iterator[None]:
-    """The worker's log lines would tear the view; retries and failures are shown there anyway."""
-    logger = logging.getLogger("windlass")
-    before = logger.propagate
+    """Log lines would tear the view; retries and failures are shown there anyway."""
     silent = logging.NullHandler()
-    logger.addHandler(silent)
-    logger.propagate = False
+    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+    before = [logger.propagate for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(silent)
+        logger.propagate = False
     try:
         yield
     finally:
-        logger.propagate = before
-        logger.removeHandler(silent)
+        for logger, propagated in zip(loggers, before, strict=True):
+            logger.propagate = propagated
+            logger.removeHandler(silent)

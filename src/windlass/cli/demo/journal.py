@@ -30,6 +30,7 @@ class Kind(StrEnum):
     DUPLICATE = "duplicate"
     RESUMED = "resumed"
     PLANNED = "planned"
+    PAUSED = "paused"
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -14,10 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from windlass.cli import words
+from windlass.cli.demo.door import Login
 from windlass.cli.demo.journal import Journal, Kind
 from windlass.model import Stats, TopicStats
 
-TOPICS: Final = ("mail", "payments", "webhooks", "reports", "imports", "reminders")
+TOPICS: Final = ("mail", "payments", "webhooks", "reports", "imports", "reminders", "orders", "images")
+"""The first ones also where there is little room."""
+FEW_TOPICS: Final = 6
+HEADER: Final = 4
+"""Lines above the panels."""
 SPARKS: Final = "▁▂▃▄▅▆▇█"
 SAMPLE_SECONDS: Final = 0.5
 """How often throughput is measured."""
@@ -31,6 +37,7 @@ ICONS: Final = {
     Kind.DUPLICATE: ("=", "blue"),
     Kind.RESUMED: ("»", "cyan"),
     Kind.PLANNED: ("+", "magenta"),
+    Kind.PAUSED: ("‖", "bright_black"),
 }
 SEGMENTS: Final = (("completed", "green"), ("running", "cyan"), ("pending", "yellow"), ("failed", "red"))
 
@@ -38,8 +45,9 @@ SEGMENTS: Final = (("completed", "green"), ("running", "cyan"), ("pending", "yel
 class Screen:
     """Draws the demo from the store's figures and the journal."""
 
-    def __init__(self, journal: Journal, version: str, concurrency: int) -> None:
+    def __init__(self, journal: Journal, login: Login, version: str, concurrency: int) -> None:
         self._journal = journal
+        self._login = login
         self._version = version
         self._concurrency = concurrency
         self._stats: Stats | None = None
@@ -63,8 +71,12 @@ class Screen:
     def render(self, width: int, height: int) -> RenderableType:
         """The whole screen."""
         layout = Layout()
-        parts = [Layout(self._header(width), size=3), Layout(self._topics(width), size=len(TOPICS) + 2)]
-        left = height - 3 - len(TOPICS) - 2
+        topics = TOPICS[: min(len(TOPICS), max(FEW_TOPICS, height - HEADER - 14))]
+        parts = [
+            Layout(self._header(width), size=HEADER),
+            Layout(self._topics(topics, width), size=len(topics) + 2),
+        ]
+        left = height - HEADER - len(topics) - 2
         if left >= 12:
             rows = min(5, max(3, left // 4))
             parts.append(Layout(self._running(rows, width), size=rows + 2))
@@ -84,7 +96,7 @@ class Screen:
         title.add_row(
             Text.assemble(
                 (" windlass demo ", "bold reverse cyan"),
-                ("  one SQLite file, one worker", "dim"),
+                ("  one file, two workers", "dim"),
                 (
                     f", {self._concurrency} jobs at a time, version {self._version}" if width >= 100 else "",
                     "dim",
@@ -93,7 +105,7 @@ class Screen:
             Text.assemble((clock, "bold"), ("  Ctrl-C stops ", "dim")),
         )
         if stats is None:
-            return Group(title, Text(" starting…", "dim"))
+            return Group(title, self._door(width), Text(" starting…", "dim"))
         figures = Text.assemble(
             (f" {self.rate:,.0f}", "bold green"),
             (" jobs/s  ", "dim"),
@@ -121,11 +133,25 @@ class Screen:
             no_wrap=True,
             overflow="ellipsis",
         )
-        return Group(title, totals, figures)
+        return Group(title, self._door(width), totals, figures)
 
-    def _topics(self, width: int) -> RenderableType:
+    def _door(self, width: int) -> Text:
+        """Where the UI is and how to get in, in as many words as there is room for."""
+        login, wide = self._login, width >= 90
+        return Text.assemble(
+            (" look at " if wide else " ", "dim"),
+            (login.url, "bold underline cyan"),
+            ("  log in as " if wide else "  ", "dim"),
+            (login.name, "bold"),
+            (" with the password " if wide else "  ", "dim"),
+            (login.password, "bold"),
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+
+    def _topics(self, names: Sequence[str], width: int) -> RenderableType:
         found = {topic.topic: topic for topic in self._stats.topics} if self._stats is not None else {}
-        topics = [found.get(name, TopicStats(name)) for name in TOPICS]
+        topics = [found.get(name, TopicStats(name)) for name in names]
         largest = max(1, *(topic.total for topic in topics))
         bar_width = max(10, width - 58)
         table = Table.grid(padding=(0, 1), expand=True)

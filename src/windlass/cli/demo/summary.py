@@ -29,6 +29,7 @@ def print_summary(stats: Stats, journal: Journal, seconds: float, *, left_in: st
     for what, how in (
         ("enqueue by code", 'await send_digest.enqueue(user_id="42")  # an @app.task'),
         ("run a worker", "windlass worker myproject.jobs:app"),
+        ("API and web UI", "windlass serve myproject.jobs:app"),
         ("read on", "README.md, docs/ and windlass --help"),
     ):
         click.echo(f"  {click.style(f'{what:17}', fg='cyan')}{how}")

@@ -1,11 +1,13 @@
-"""The demo's app: six tasks that behave like the work of a small shop."""
+"""The demo's app: eight tasks that behave like the work of a small shop."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta
 
 from windlass.app import Windlass
 from windlass.cli.demo.journal import Journal, Kind, Running
@@ -14,7 +16,15 @@ from windlass.errors import Fail, RetryAfter
 from windlass.retry import Retry
 from windlass.task import Task
 
-CONCURRENCY = 8
+WORKERS: Final = ("front-desk", "back-office")
+CONCURRENCY: Final = 6
+"""Jobs at a time, in each of the workers."""
+
+Order = Annotated[int, Meta(ge=1, description="The number of the order")]
+Amount = Annotated[float, Meta(gt=0, le=10_000, description="In euros")]
+Address = Annotated[str, Meta(pattern="@", max_length=200, description="To whom")]
+Template = Literal["welcome", "receipt", "newsletter"]
+Width = Annotated[int, Meta(ge=16, le=4096, description="In pixels; the height follows")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,45 +34,81 @@ class Shop:
     app: Windlass
     send_email: Task[..., Any]
     charge_card: Task[..., Any]
+    fulfil_order: Task[..., Any]
     call_webhook: Task[..., Any]
     build_report: Task[..., Any]
     import_rows: Task[..., Any]
+    resize_image: Task[..., Any]
     remind: Task[..., Any]
 
 
-def make_shop(url: str, journal: Journal) -> Shop:
+def make_shop(url: str, journal: Journal, superuser: str) -> Shop:
     """An app as a user would write it; the journal is the only thing a real one would not have."""
-    app = Windlass(url, concurrency=CONCURRENCY, shutdown_grace=2.0, strict_tasks=True)
+    app = Windlass(
+        url,
+        concurrency=CONCURRENCY,
+        shutdown_grace=2.0,
+        strict_tasks=True,
+        superuser=superuser,
+        # Whatever the settings of this directory's own project are: served, and closed to all others.
+        http_api=True,
+        ui=True,
+        enqueue_rule="",
+        manage_rule="",
+    )
 
     @app.task(topic="mail")
-    async def send_email(ctx: Context, to: str) -> None:
-        """Quick work, and a lot of it."""
+    async def send_email(ctx: Context, to: Address, template: Template = "newsletter") -> None:
+        """Send one email. Quick work, and a lot of it."""
         async with journal.attempt(ctx, f"to {to}", group="email"):
             await asyncio.sleep(random.uniform(0.01, 0.06))  # noqa: S311 - the demo's pace, no secret
+            if to.endswith(".invalid"):
+                raise Fail(f"550 no such mailbox: {template} for {to}", code="bounced")
 
     @app.task(topic="payments", max_attempts=5)
-    async def charge_card(ctx: Context, order: int, amount: float) -> str:
-        """Some cards are declined: trying again would not help, so the task says Fail."""
+    async def charge_card(ctx: Context, order: Order, amount: Amount, card_number: str) -> dict[str, Any]:
+        """Charge a card, then send the order on its way.
+
+        Some cards are declined: trying again would not help, so the task says Fail.
+        """
         async with journal.attempt(ctx, f"order {order}, {amount:.2f} EUR"):
             await asyncio.sleep(random.uniform(0.15, 0.5))  # noqa: S311
-            if order % 7 == 0:
-                raise Fail("card declined", code="card_declined")
-            return f"receipt-{order}"
+            if order % 13 == 0:
+                raise Fail(f"card ending in {card_number[-4:]} was declined", code="card_declined")
+            await fulfil_order.options(correlation_id=f"order-{order}").enqueue(order=order)
+            return {"receipt": f"receipt-{order}", "charged": amount}
+
+    @app.task(topic="orders", max_attempts=3, retry=Retry.fixed(1.5))
+    async def fulfil_order(ctx: Context, order: Order, express: bool = False) -> str:
+        """Pack and send an order, in steps: what is done is not done again when the carrier is away."""
+        async with journal.attempt(ctx, f"order {order}") as running:
+            await ctx.step("reserve stock", _work, f"3 items for order {order}", 0.15)
+            await _progress(ctx, running, 33, "packing")
+            await ctx.step("print label", _work, f"label-{order}.pdf", 0.3)
+            await _progress(ctx, running, 66, "waiting for the carrier")
+            parcel = await ctx.step("hand over", _hand_over, order, ctx.attempt, express)
+            await _progress(ctx, running, 100, "on its way")
+            return parcel
 
     @app.task(topic="webhooks", max_attempts=4, retry=Retry.exponential(0.6, maximum=4))
-    async def call_webhook(ctx: Context, event: str, troubles: int = 0) -> int:
-        """Other people's servers: busy ones say when to come back, broken ones are retried with backoff."""
+    async def call_webhook(
+        ctx: Context, event: str, troubles: int = 0, headers: dict[str, str] | None = None
+    ) -> int:
+        """Call other people's servers: busy ones say when to come back, broken ones are retried later."""
+        del headers
         async with journal.attempt(ctx, event):
             await asyncio.sleep(random.uniform(0.05, 0.3))  # noqa: S311
             if ctx.attempt <= troubles:
                 if ctx.attempt % 2:
                     raise RetryAfter(1.0, "429 too many requests")
+                if troubles > (ctx.job.max_attempts or 0):
+                    raise TimeoutError(f"hooks.example.com did not answer {event} within 5 s")
                 raise ConnectionError("connection refused")
             return 204
 
     @app.task(topic="reports")
     async def build_report(ctx: Context, month: str, pages: int) -> dict[str, int]:
-        """Long work that tells how far it is."""
+        """Build a report page by page. Long work that tells how far it is."""
         async with journal.attempt(ctx, f"report {month}, {pages} pages") as running:
             for page in range(1, pages + 1):
                 await _pause(ctx, random.uniform(0.15, 0.35))  # noqa: S311
@@ -71,7 +117,7 @@ def make_shop(url: str, journal: Journal) -> Shop:
 
     @app.task(topic="imports", max_attempts=3, retry=Retry.fixed(0.8))
     async def import_rows(ctx: Context, source: str, rows: int, breaks: bool = False) -> int:
-        """Long work that resumes where the attempt before it stopped."""
+        """Import a file. Long work that resumes where the attempt before it stopped."""
         async with journal.attempt(ctx, f"{source}, {rows} rows") as running:
             done: int = ctx.checkpoint.get("rows", 0)
             if done:
@@ -85,13 +131,55 @@ def make_shop(url: str, journal: Journal) -> Shop:
                     raise ConnectionResetError(f"connection lost at row {done}")
             return rows
 
+    @app.task(topic="images", max_attempts=2, retry=Retry.fixed(0.7))
+    async def resize_image(ctx: Context, file: str, width: Width = 640) -> str:
+        """Make a smaller picture. Some files are not what their names say, and fail again and again."""
+        async with journal.attempt(ctx, f"{file} to {width} px"):
+            await asyncio.sleep(random.uniform(0.05, 0.25))  # noqa: S311
+            return f"{_decode(file)}-{width}.webp"
+
     @app.task(topic="reminders")
     async def remind(ctx: Context, who: str, about: str) -> None:
-        """Work for later: enqueued with a delay."""
+        """Remind somebody of something. Work for later: enqueued with a delay."""
         async with journal.attempt(ctx, f"{who}: {about}"):
             await asyncio.sleep(0.02)
 
-    return Shop(app, send_email, charge_card, call_webhook, build_report, import_rows, remind)
+    return Shop(
+        app,
+        send_email,
+        charge_card,
+        fulfil_order,
+        call_webhook,
+        build_report,
+        import_rows,
+        resize_image,
+        remind,
+    )
+
+
+async def _work(what: str, seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return what
+
+
+async def _hand_over(order: int, attempt: int, express: bool) -> str:
+    await asyncio.sleep(0.1 if express else 0.4)
+    if order % 11 == 0 and attempt == 1:
+        raise ConnectionError("the carrier's office is closed")
+    return f"parcel-{order}"
+
+
+def _decode(file: str) -> str:
+    name, _, kind = file.rpartition(".")
+    return _decoder_of(kind, file) + name
+
+
+def _decoder_of(kind: str, file: str) -> str:
+    if kind == "tiff":
+        raise ValueError(f"cannot identify image file {file!r}")
+    if kind == "gif":
+        return {"frame": ""}["frames"]
+    return ""
 
 
 async def _pause(ctx: Context, seconds: float) -> None:
