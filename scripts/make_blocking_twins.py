@@ -1,4 +1,4 @@
-"""Write ``src/windlass/blocking_twins.py`` from the async sources.
+"""Write the modules ``blocking_twins`` of ``src/windlass`` from the async sources.
 
 Every public ``async def`` of the classes below gets a blocking method of the same signature and docstring;
 a handle's fields are passed through; methods that answer another twinned class answer its twin. Run it after
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "windlass"
-TARGET = PACKAGE / "blocking_twins.py"
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,7 @@ class Source:
     parameters: tuple[str, ...] = ()
     fields: bool = False  # pass fields and properties through
     skip: frozenset[str] = frozenset({"sync"})
+    target: str = "blocking_twins"  # the module its twin is written to
 
     @property
     def twin(self) -> str:
@@ -38,12 +38,15 @@ SOURCES = (
     Source("task", "Task", parameters=("P", "R")),
     Source("task", "BoundTask", parameters=("P", "R")),
     Source("questions", "Questions"),
-    Source("access.audit", "Audit"),
-    Source("access.access", "Access", base="AccessTwin"),
+    Source("access.audit", "Audit", target="access.blocking_twins"),
+    Source("access.access", "Access", base="AccessTwin", target="access.blocking_twins"),
     # The twin of the app opens and closes the thread behind it instead; AppTwin does that.
     Source("app", "Windlass", base="AppTwin", skip=frozenset({"open", "close"})),
 )
 TWINS = {source.name: source.twin for source in SOURCES}
+TARGETS = tuple(dict.fromkeys(source.target for source in SOURCES))
+
+AWAITED = "Coroutine[Any, Any, "
 
 HEADER = '''"""The twins behind ``.sync``, written by ``scripts/make_blocking_twins.py``: do not edit."""
 
@@ -52,17 +55,20 @@ from __future__ import annotations
 '''
 
 
-def generate() -> str:
-    """The whole module, not yet formatted."""
-    trees = {
-        source.module: ast.parse((PACKAGE / f"{source.module.replace('.', '/')}.py").read_text("utf-8"))
-        for source in SOURCES
-    }
+def path_of(module: str) -> Path:
+    return PACKAGE / f"{module.replace('.', '/')}.py"
+
+
+def generate(target: str) -> str:
+    """One whole module, not yet formatted."""
+    sources = [source for source in SOURCES if source.target == target]
+    trees = {source.module: ast.parse(path_of(source.module).read_text("utf-8")) for source in sources}
     classes = "\n\n".join(
-        make_twin(source, find_class(trees[source.module], source.name)) for source in SOURCES
+        make_twin(source, find_class(trees[source.module], source.name)) for source in sources
     )
-    variables = 'P = ParamSpec("P")\nR = TypeVar("R")\n\n'
-    return HEADER + make_imports(trees, ast.parse(classes)) + "\n" + variables + classes
+    generic = any(source.parameters for source in sources)
+    variables = 'P = ParamSpec("P")\nR = TypeVar("R")\n\n' if generic else ""
+    return HEADER + make_imports(trees, ast.parse(classes), generic=generic) + "\n" + variables + classes
 
 
 def find_class(tree: ast.Module, name: str) -> ast.ClassDef:
@@ -79,8 +85,13 @@ def make_twin(source: Source, original: ast.ClassDef) -> str:
         f'    """Blocking twin of :class:`~windlass.{source.module}.{source.name}`."""',
     ]
     following = [*original.body[1:], None]
+    awaited: dict[str, ast.FunctionDef] = {}  # overloads that answer a coroutine, until their body comes
     for node, after in zip(original.body, following, strict=True):
-        if isinstance(node, ast.AnnAssign) and source.fields and isinstance(node.target, ast.Name):
+        if isinstance(node, ast.FunctionDef) and is_awaited_overload(node):
+            awaited.setdefault(node.name, node)
+        elif isinstance(node, ast.FunctionDef) and not node.decorator_list and node.name in awaited:
+            parts.append(make_awaited(awaited[node.name], node))
+        elif isinstance(node, ast.AnnAssign) and source.fields and isinstance(node.target, ast.Name):
             parts.append(make_field(node.target.id, ast.unparse(node.annotation), text_of(after)))
         elif isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef):
             parts.append(make_method(source, node))
@@ -93,7 +104,7 @@ def make_method(source: Source, node: ast.AsyncFunctionDef | ast.FunctionDef) ->
         return ""
     decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
     docstring = ast.get_docstring(node, clean=False)
-    returns = ast.unparse(node.returns) if node.returns else "None"
+    returns = returned(node)
     if decorators == ["property"] and returns in TWINS:
         answer = f"return {wrapped(returns, f'self._inner.{node.name}')}"
         return "    @property\n" + make_function(
@@ -112,6 +123,31 @@ def make_method(source: Source, node: ast.AsyncFunctionDef | ast.FunctionDef) ->
         return ""  # no I/O: the async class serves blocking code as it is
     answer = call if returns == "None" else f"return {wrapped(returns, call)}"
     return make_function(f"{node.name}({ast.unparse(node.args)}) -> {blocking(returns)}", docstring, answer)
+
+
+def is_awaited_overload(node: ast.FunctionDef) -> bool:
+    overloaded = [ast.unparse(decorator) for decorator in node.decorator_list] == ["overload"]
+    return overloaded and returned(node).startswith(AWAITED)
+
+
+def make_awaited(overload: ast.FunctionDef, body: ast.FunctionDef) -> str:
+    """The twin of an overloaded method, by its way that is awaited: without a connection of the caller's."""
+    arguments = overload.args
+    pairs = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    kept = [(argument, default) for argument, default in pairs if argument.arg != "using"]
+    arguments.kwonlyargs, arguments.kw_defaults = [pair[0] for pair in kept], [pair[1] for pair in kept]
+    returns = returned(overload).removeprefix(AWAITED).removesuffix("]")
+    # A function around it: type checkers cannot choose among overloads by what they are called with later.
+    call = f"self._portal.run(lambda: self._inner.{overload.name}({', '.join(forwarded(arguments))}))"
+    head = f"{overload.name}({ast.unparse(arguments)}) -> {blocking(returns)}"
+    docstring = (ast.get_docstring(body, clean=False) or "").partition("\n\n        ``using``")[0]
+    if "\n" in docstring:
+        docstring += "\n        "
+    return make_function(head, docstring, f"return {wrapped(returns, call)}")
+
+
+def returned(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    return ast.unparse(node.returns) if node.returns else "None"
 
 
 def make_field(name: str, annotation: str, docstring: str | None) -> str:
@@ -169,7 +205,7 @@ def text_of(node: ast.stmt | None) -> str | None:
     return None
 
 
-def make_imports(trees: dict[str, ast.Module], classes: ast.Module) -> str:
+def make_imports(trees: dict[str, ast.Module], classes: ast.Module, *, generic: bool) -> str:
     nodes = list(ast.walk(classes))
     used = {node.id for node in nodes if isinstance(node, ast.Name)}
     used -= {node.arg for node in nodes if isinstance(node, ast.arg)}
@@ -191,19 +227,26 @@ def make_imports(trees: dict[str, ast.Module], classes: ast.Module) -> str:
             if name is not None:
                 places[name] = f"from windlass.{module} import {name}"
     lines = {places[name] for name in used if name in places and name not in TWINS.values()}
-    lines |= {"from typing import Generic", "from typing import ParamSpec", "from typing import TypeVar"}
+    made_here = {node.name for node in classes.body if isinstance(node, ast.ClassDef)}
     lines |= {
-        "from windlass.blocking import AccessTwin",
-        "from windlass.blocking import AppTwin",
-        "from windlass.blocking import Twin",
+        f"from windlass.{source.target} import {source.twin}"
+        for source in SOURCES
+        if source.twin in used - made_here
+    }
+    if generic:
+        lines |= {"from typing import Generic", "from typing import ParamSpec", "from typing import TypeVar"}
+    lines |= {
+        f"from windlass.blocking import {base}" for base in ("AccessTwin", "AppTwin", "Twin") if base in used
     }
     return "\n".join(sorted(lines)) + "\n"
 
 
 def main() -> None:
-    TARGET.write_text(generate(), "utf-8")
-    for command in (["check", "--fix", "--quiet", "--select", "I"], ["format", "--quiet"]):
-        subprocess.run([sys.executable, "-m", "ruff", *command, str(TARGET)], check=True)  # noqa: S603
+    for target in TARGETS:
+        path = path_of(target)
+        path.write_text(generate(target), "utf-8")
+        for command in (["check", "--fix", "--quiet", "--select", "I"], ["format", "--quiet"]):
+            subprocess.run([sys.executable, "-m", "ruff", *command, str(path)], check=True)  # noqa: S603
 
 
 if __name__ == "__main__":

@@ -16,15 +16,16 @@ FOUNDATIONS = {
     "__about__", "carried", "clock", "conditions", "errors", "findings", "fingerprints", "ids", "model",
     "names", "narrowing", "outcome", "payload", "retry", "security", "timeline", "urls", "wording",
 }  # fmt: skip
-STORE_SEAM = {"stores", "stores.protocol"}
+STORE_SEAM = {"stores", "stores.joining", "stores.protocol"}
 HALL = {
-    "access", "annotations", "answers", "app", "background", "benchmark", "blocking", "blocking_twins",
-    "bulk", "callbacks", "calls", "connections", "context", "enqueueing", "filtering", "filters", "fleet",
-    "isolation", "job", "lane", "lane_thread", "making", "managing", "mismatch", "options", "orders",
-    "questions", "registry", "results", "returns", "schemas", "settings", "shapes", "signature", "steps",
-    "stuck", "succession", "transaction", "task", "verification", "visibility", "watching",
+    "access", "annotations", "answers", "app", "attention", "background", "benchmark", "blocking",
+    "blocking_twins", "borrowed", "bulk", "callbacks", "calls", "connections", "context", "copying",
+    "enqueueing", "filtering", "filters", "fleet", "isolation", "job", "lane", "lane_thread", "making",
+    "managing", "mismatch", "options", "orders", "questions", "registry", "remedies", "results", "returns",
+    "schema_scripts", "schemas", "settings", "shapes", "signature", "steps", "stuck", "succession", "task",
+    "transaction", "using", "verification", "visibility", "watching",
 }  # fmt: skip
-DOORS = {"cli", "testing", "server", "beanstalkd"}
+DOORS = {"cli", "testing", "server", "beanstalkd", "integrations"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}
 
 
@@ -84,8 +85,11 @@ ALLOWED = {
 }
 ALLOWED["testing"] = ALLOWED["testing"] | {"stores"}  # the conformance suite drives stores directly
 
-OPENS = {("cli.serve", "server")}
-"""Doors do not know each other, but for the command that opens one."""
+OPENS = {
+    ("cli.serve", "server"), ("cli.demo.door", "server"),
+    ("integrations.flask", "cli"), ("integrations.django.command", "cli"),
+}  # fmt: skip
+"""Doors do not know each other, but for the commands that open one."""
 
 
 @each_module

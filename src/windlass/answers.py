@@ -1,8 +1,9 @@
-"""What the six questions are answered with (``questions``): a sentence, and the figures behind it."""
+"""What operators' questions are answered with (``questions``): a sentence, and the figures behind it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
@@ -118,7 +119,7 @@ class StuckJobs:
     answer: str
     jobs: int
     complete: bool
-    """False: more jobs run than were looked at"""
+    """False: more jobs run than were looked at, or more is stuck than is listed"""
     things: tuple[StuckThing, ...]
 
 
@@ -202,3 +203,86 @@ class LastHour:
     series: tuple[MinuteStats, ...]
     lanes: tuple[LaneHour, ...]
     """the busiest first"""
+
+
+class Severity(StrEnum):
+    """How bad it is."""
+
+    CRITICAL = "critical"
+    """work does not get done, or may be lost"""
+    WARNING = "warning"
+    """somebody should look today"""
+    INFO = "info"
+    """good to know"""
+
+
+class FindingKind(StrEnum):
+    """What needs attention. These words are stable."""
+
+    LEASE_ENDED = "lease_ended"
+    TIMED_OUT = "timed_out"
+    SLOW = "slow"
+    NO_WORKER = "no_worker"
+    UNKNOWN_TASK = "unknown_task"
+    PAUSED = "paused"
+    WORKER_MISSING = "worker_missing"
+    WORKER_STUCK = "worker_stuck"
+    FAILING_TASK = "failing_task"
+    """many of a task's attempts end in an error"""
+    BACKLOG = "backlog"
+    """due jobs that take long to get done, at the present pace"""
+    WORKER_POLLING = "worker_polling"
+    """workers that no wake-ups come through to"""
+    WORKER_LAGGING = "worker_lagging"
+    """a worker whose event loop is held up"""
+    MIXED_VERSIONS = "mixed_versions"
+    """workers of several versions of Windlass"""
+    OLD_SQLITE = "old_sqlite"
+    LONG_LOG = "long_log"
+    LITTLE_SPACE = "little_space"
+    IN_MEMORY = "in_memory"
+    UNSAFE_COMMITS = "unsafe_commits"
+    PINNED_VACUUM = "pinned_vacuum"
+    DEAD_ROWS = "dead_rows"
+    NOTIFY_QUEUE = "notify_queue"
+    FEW_CONNECTIONS = "few_connections"
+    POOLED = "pooled"
+    UNSEEN = "unseen"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that needs attention, and what to do about it."""
+
+    kind: FindingKind
+    severity: Severity
+    title: str
+    explanation: str
+    """a sentence with the figures"""
+    remedy: str
+    """what to do: a command, a setting, a place to look"""
+    since: datetime | None = None
+    jobs: int = 0
+    """how many it is about"""
+    topic: str | None = None
+    task: str | None = None
+    job_id: UUID | None = None
+    worker: str | None = None
+    where: str | None = None
+    """a filter for the jobs it is about, as ``jobs`` takes it"""
+    details: Mapping[str, str | int | float | None] = field(default_factory=dict)
+    """the figures, for programs"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """What needs attention."""
+
+    answer: str
+    critical: int
+    warnings: int
+    infos: int
+    findings: tuple[Finding, ...]
+    """the worst first"""
+    more: int
+    """findings beyond those listed"""

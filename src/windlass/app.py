@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import timedelta
 from types import TracebackType
@@ -16,6 +16,7 @@ from windlass.bulk import Bulk
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds, to_datetime
 from windlass.conditions import asked, of_counters
 from windlass.connections import Connections
+from windlass.copying import AS_IT_WAS, CopyOptions, copy_of
 from windlass.enqueueing import submit, submit_many
 from windlass.errors import (
     ConfigurationError,
@@ -43,18 +44,21 @@ from windlass.registry import Registry
 from windlass.schemas import payload_schemas
 from windlass.security import row_filter, system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
-from windlass.stores import Store, StoreLimits, create_store
+from windlass.stores import Joiner, Store, StoreLimits, create_store
 from windlass.task import Task, TaskDecorator, encode_each
 from windlass.transaction import refuse_inside
+from windlass.using import first_of, write_using
 
 if TYPE_CHECKING:
     from windlass.access.access import Access
     from windlass.background import WorkerThread
-    from windlass.blocking_twins import BlockingWindlass
+    from windlass.blocking_twins import BlockingJob, BlockingWindlass
     from windlass.context import Context
+    from windlass.stores.joining import Joined
     from windlass.stores.memory.lane import LaneStore
     from windlass.stores.protocol import Wakeups
     from windlass.succession import Succession
+    from windlass.using import AsyncConnection
     from windlass.worker import Worker
 
 P = ParamSpec("P")
@@ -83,6 +87,7 @@ class Windlass:
         self.registry = Registry()
         self.portal = Portal(self)
         self.after_enqueue: Callable[[list[Job[Any]]], Awaitable[None]] | None = None  # for inline mode
+        self.after_using: Callable[[list[Job[Any]]], object] | None = None  # written, but not yet committed
         self.url = self.settings.url  # of the store in use
         self.unopenable: str | None = None  # why this process may not open it, see ``isolation``
         self._connections = self._connections_to(self.settings.url)
@@ -141,7 +146,7 @@ class Windlass:
 
     def _connections_to(self, url: str) -> Connections:
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
-        return Connections(create_store(url, clock=self.clock, limits=limits), self.settings)
+        return Connections(create_store(url, clock=self.clock, limits=limits), self.settings, limits)
 
     @property
     def is_open(self) -> bool:
@@ -156,6 +161,15 @@ class Windlass:
     def store(self) -> Store:
         """The store as opened on the running event loop; ``NotOpen`` when it is not."""
         return self._connections.current().store
+
+    @property
+    def joiner(self) -> Joiner:
+        """How jobs get into transactions of others; nothing has to be open for it."""
+        return self._connections.joiner(self.url, self.clock)
+
+    def announce(self, joined: Joined) -> None:
+        """Have those who wait for jobs told once this transaction has committed; from any thread."""
+        self._connections.announce(joined, self.portal)
 
     def _outside(self, verb: str) -> Store:
         """The store, for what cannot be part of a handler's transaction."""
@@ -231,26 +245,74 @@ class Windlass:
 
     # -- enqueueing -------------------------------------------------------------------------------------
 
-    async def enqueue(
+    @overload
+    def enqueue(  # type: ignore[overload-overlap]
         self,
         task_or_topic: str | Task[..., Any],
         payload: Any = None,
+        *,
+        using: AsyncConnection | None = None,
         **options: Unpack[EnqueueOptions],
-    ) -> Job[Any]:
-        """Make a job for a task, or for whoever takes jobs of a topic. An omitted payload is ``{}``."""
-        return await submit(self, maker(self, task_or_topic, options)(payload))
+    ) -> Coroutine[Any, Any, Job[Any]]: ...
+    @overload
+    def enqueue(
+        self,
+        task_or_topic: str | Task[..., Any],
+        payload: Any = None,
+        *,
+        using: object,
+        **options: Unpack[EnqueueOptions],
+    ) -> BlockingJob[Any]: ...
+    def enqueue(
+        self,
+        task_or_topic: str | Task[..., Any],
+        payload: Any = None,
+        *,
+        using: object = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> Any:
+        """Make a job for a task, or for whoever takes jobs of a topic. An omitted payload is ``{}``.
 
-    async def enqueue_many(
+        ``using``: a connection of yours, whose open transaction it becomes part of. If the calls of that
+        connection block, so do this and the handle it answers; else it is awaited. See ``Task.using``.
+        """
+        job = maker(self, task_or_topic, options)(payload)
+        return submit(self, job) if using is None else first_of(write_using(self, (job,), using))
+
+    @overload
+    def enqueue_many(  # type: ignore[overload-overlap]
         self,
         task_or_topic: str | Task[..., Any],
         payloads: Iterable[Any],
+        *,
+        using: AsyncConnection | None = None,
         **options: Unpack[EnqueueOptions],
-    ) -> list[Job[Any]]:
+    ) -> Coroutine[Any, Any, list[Job[Any]]]: ...
+    @overload
+    def enqueue_many(
+        self,
+        task_or_topic: str | Task[..., Any],
+        payloads: Iterable[Any],
+        *,
+        using: object,
+        **options: Unpack[EnqueueOptions],
+    ) -> list[BlockingJob[Any]]: ...
+    def enqueue_many(
+        self,
+        task_or_topic: str | Task[..., Any],
+        payloads: Iterable[Any],
+        *,
+        using: object = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> Any:
         """One job for each payload, written together, handles in the same order.
 
         All payloads are checked before the first is written; every 10,000 jobs are one transaction.
+
+        ``using``: see ``enqueue``. All of them are part of the transaction that is open there.
         """
-        return await submit_many(self, encode_each(payloads, maker(self, task_or_topic, options)))
+        jobs = encode_each(payloads, maker(self, task_or_topic, options))
+        return submit_many(self, jobs) if using is None else write_using(self, jobs, using)
 
     async def enqueue_together(
         self, wanted: Iterable[tuple[str | Task[..., Any], Any, EnqueueOptions]]
@@ -260,6 +322,24 @@ class Windlass:
         All of them are checked before the first is written, and all are written or none: at most 10,000.
         """
         return await submit_many(self, make_together(self, wanted))
+
+    async def enqueue_copy(
+        self,
+        job_id: UUID | str,
+        *,
+        payload: Any = AS_IT_WAS,
+        patch: Mapping[str, Any] | None = None,
+        **changes: Unpack[CopyOptions],
+    ) -> Job[Any]:
+        """Make a new job like this one, whatever its state: the same topic, task, tenant and options.
+
+        ``payload`` replaces its payload, ``patch`` changes members of it (RFC 7396: None removes one). It has
+        no key unless one is given, and the id of the first job for a correlation id where that had none. That
+        job stays as it is.
+        """
+        wanted = managing.check_job_id(job_id)
+        record = await managing.get(self._store_of(wanted), wanted, self._tenant())
+        return await submit(self, copy_of(self, record, payload, patch, changes))
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -438,6 +518,11 @@ class Windlass:
         """
         system_only("migrate")
         return await self.store.migrate(rls=rls)
+
+    def describe(self) -> dict[str, str]:
+        """Names and versions of what runs underneath, for people: ``store`` is its kind."""
+        system_only("describe")
+        return self.store.describe()
 
     async def check(self) -> list[str]:
         """What the store finds wrong with itself; empty when all is well."""

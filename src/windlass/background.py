@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import concurrent.futures.thread  # noqa: F401 - its own exit handler has to be registered before ours
+import logging
 import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -13,6 +16,9 @@ from windlass.options import WorkerOptions
 if TYPE_CHECKING:
     from windlass.app import Windlass
     from windlass.succession import Succession
+
+
+logger = logging.getLogger(__name__)
 
 
 class WorkerThread:
@@ -94,3 +100,16 @@ class WorkerThread:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.stop)
+
+
+def stop_at_exit(worker: WorkerThread) -> None:
+    """Stop a worker that was started when the program ends, letting running jobs finish."""
+
+    def stop() -> None:
+        try:
+            worker.stop()
+        except Exception:  # nobody is left to catch this, and others have to end, too
+            logger.exception("a worker inside this program had died")
+
+    # As in ``blocking``: while there are still threads for its handlers, and before that closes the store.
+    getattr(threading, "_register_atexit", atexit.register)(stop)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Self
 from windlass.errors import NotOpen, WindlassError
 
 if TYPE_CHECKING:
-    from windlass.blocking_twins import BlockingAccess, BlockingAudit
+    from windlass.access.blocking_twins import BlockingAccess, BlockingAudit
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +55,20 @@ class Portal:
     def run(self, function: Callable[Q, Coroutine[Any, Any, T]], *args: Q.args, **kwargs: Q.kwargs) -> T:
         """``await function(*args, **kwargs)``, blocking. Errors arrive as they were raised."""
         return self._start().run(function(*args, **kwargs))
+
+    def post(self, function: Callable[Q, Coroutine[Any, Any, T]], *args: Q.args, **kwargs: Q.kwargs) -> None:
+        """Have it done there without waiting, not even for the app to be opened.
+
+        For hints: nobody learns whether it failed.
+        """
+
+        def run() -> None:
+            try:
+                self.run(function, *args, **kwargs)
+            except Exception as error:
+                logger.debug("a hint was not given: %s", error)
+
+        threading.Thread(target=run, name="windlass-post", daemon=True).start()
 
     def open(self) -> None:
         """Start the thread and open the app there, if that has not happened yet."""
@@ -247,7 +261,7 @@ class AccessTwin(Twin[T]):
     @property
     def audit(self) -> BlockingAudit:
         """Who did what."""
-        from windlass.blocking_twins import BlockingAudit
+        from windlass.access.blocking_twins import BlockingAudit
 
         return BlockingAudit(self._inner.audit, self._portal)  # type: ignore[attr-defined]
 
@@ -258,7 +272,7 @@ class AppTwin(Twin[T]):
     @property
     def access(self) -> BlockingAccess:
         """Who may do what."""
-        from windlass.blocking_twins import BlockingAccess
+        from windlass.access.blocking_twins import BlockingAccess
 
         return BlockingAccess(self._inner.access, self._portal)  # type: ignore[attr-defined]
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 from uuid import UUID
 
-from windlass.access import paging
-from windlass.access.access import SYSTEM, Access
-from windlass.access.audit import Audit, AuditLine, AuditPage
-from windlass.access.caller import Caller
-from windlass.access.keys import ApiKey, NewApiKey
-from windlass.access.sessions import Session
-from windlass.access.superusers import Superuser
-from windlass.answers import Duplicates, FailedJobs, JobDurations, LastHour, Outstanding, StuckJobs
+from windlass.access.blocking_twins import BlockingAccess
+from windlass.answers import Attention, Duplicates, FailedJobs, JobDurations, LastHour, Outstanding, StuckJobs
 from windlass.app import DEFAULT_PAGE, Windlass
-from windlass.blocking import AccessTwin, AppTwin, Twin
+from windlass.blocking import AppTwin, Twin
+from windlass.copying import AS_IT_WAS, CopyOptions
 from windlass.filters import JobFilters
 from windlass.findings import TaskStats
 from windlass.fleet import WorkerInfo
@@ -289,6 +284,15 @@ class BlockingQuestions(Twin[Questions]):
         """What is stuck: running jobs that should have ended, due jobs nobody takes, workers in trouble."""
         return self._portal.run(self._inner.stuck, tenant=tenant)
 
+    def attention(self, *, tenant: str | None = None) -> Attention:
+        """What needs attention, the worst first, each with what to do about it.
+
+        What is stuck, tasks that fail, lanes that fall behind, workers in trouble, and what ails the store.
+        Under a security context it is about the tenant's own jobs, as far as counters tell: workers and the
+        store are everybody's, and minutes are kept of all tenants together.
+        """
+        return self._portal.run(self._inner.attention, tenant=tenant)
+
     def durations(self, *, tenant: str | None = None) -> JobDurations:
         """How long jobs take: their handlers, and how long they had waited before, by task and topic.
 
@@ -311,115 +315,6 @@ class BlockingQuestions(Twin[Questions]):
         return self._portal.run(self._inner.last_hour, tenant=tenant)
 
 
-class BlockingAudit(Twin[Audit]):
-    """Blocking twin of :class:`~windlass.access.audit.Audit`."""
-
-    def record(self, *lines: AuditLine) -> None:
-        """Keep these, at most 1,000 at once, for ``audit_retention``.
-
-        They tell what has been done. Where the store cannot take them any more they go to the program's own
-        log: to answer that it failed would be wrong, and to lose them worse.
-        """
-        self._portal.run(self._inner.record, *lines)
-
-    def lines(self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None) -> AuditPage:
-        """The log, newest first, at most 200 lines a page."""
-        return self._portal.run(self._inner.lines, limit=limit, cursor=cursor)
-
-
-class BlockingAccess(AccessTwin[Access]):
-    """Blocking twin of :class:`~windlass.access.access.Access`."""
-
-    def authenticate(self, *, bearer: str | None = None, cookie: str | None = None) -> Caller:
-        """Who showed this: an API key or a token, or else the value of the session's cookie.
-
-        ``NotAuthenticated`` when something was shown and proves nothing; somebody who showed nothing is
-        anonymous.
-        """
-        return self._portal.run(self._inner.authenticate, bearer=bearer, cookie=cookie)
-
-    def log_in(self, name: str, password: str, *, address: str | None = None) -> Session:
-        """A session for a superuser. ``TooManyAttempts`` after a few failures, for a while."""
-        return self._portal.run(self._inner.log_in, name, password, address=address)
-
-    def log_out(self, caller: Caller, *, everywhere: bool = False, address: str | None = None) -> None:
-        """Say so in the audit log; the door forgets the cookie. ``everywhere`` ends all its sessions."""
-        self._portal.run(self._inner.log_out, caller, everywhere=everywhere, address=address)
-
-    def csrf(self, cookie: str) -> str:
-        """The token that a page sends along with whatever changes something in this session."""
-        return self._portal.run(self._inner.csrf, cookie)
-
-    def is_csrf(self, cookie: str, token: str | None) -> bool:
-        """Whether it is that token."""
-        return self._portal.run(self._inner.is_csrf, cookie, token)
-
-    def secret(self, purpose: str) -> bytes:
-        """For what a door signs or scrambles: the same in every process on this store, and nowhere else."""
-        return self._portal.run(self._inner.secret, purpose)
-
-    def create_key(
-        self,
-        name: str = "",
-        *,
-        tenant: str | None = None,
-        superuser: bool = False,
-        scopes: Iterable[str] | None = None,
-        user_id: str | None = None,
-        service_id: str | None = None,
-        expires: float | timedelta | None = None,
-        by: Caller = SYSTEM,
-        address: str | None = None,
-    ) -> NewApiKey:
-        """Make an API key. Its text is in the answer, and nowhere else ever again.
-
-        Without ``superuser`` it acts for one tenant, the root tenant unless told otherwise, as far as its
-        scopes and the rules allow. ``by`` is for the audit log.
-        """
-        return self._portal.run(
-            self._inner.create_key,
-            name,
-            tenant=tenant,
-            superuser=superuser,
-            scopes=scopes,
-            user_id=user_id,
-            service_id=service_id,
-            expires=expires,
-            by=by,
-            address=address,
-        )
-
-    def keys(
-        self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None
-    ) -> tuple[list[ApiKey], str | None]:
-        """The keys, newest first, and the cursor of the next page; revoked and expired ones for a month."""
-        return self._portal.run(self._inner.keys, limit=limit, cursor=cursor)
-
-    def revoke_key(self, key_id: str, *, by: Caller = SYSTEM, address: str | None = None) -> ApiKey:
-        """End a key: here at once, in other processes within a second. It cannot be undone."""
-        return self._portal.run(self._inner.revoke_key, key_id, by=by, address=address)
-
-    def create_superuser(
-        self, name: str, password: str, *, by: Caller = SYSTEM, address: str | None = None
-    ) -> None:
-        """Make a superuser, or give the one there is another password, which ends all its sessions."""
-        self._portal.run(self._inner.create_superuser, name, password, by=by, address=address)
-
-    def superusers(
-        self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None
-    ) -> tuple[list[Superuser], str | None]:
-        """Those that are stored, newest first; not the one of the setting ``superuser``."""
-        return self._portal.run(self._inner.superusers, limit=limit, cursor=cursor)
-
-    def remove_superuser(self, name: str, *, by: Caller = SYSTEM, address: str | None = None) -> None:
-        """Forget a superuser, which ends its sessions."""
-        self._portal.run(self._inner.remove_superuser, name, by=by, address=address)
-
-    def ensure_superuser(self) -> str | None:
-        """Where nobody could log in: make ``admin``; its password, to be shown once. Otherwise None."""
-        return self._portal.run(self._inner.ensure_superuser)
-
-
 class BlockingWindlass(AppTwin[Windlass]):
     """Blocking twin of :class:`~windlass.app.Windlass`."""
 
@@ -440,7 +335,7 @@ class BlockingWindlass(AppTwin[Windlass]):
     ) -> BlockingJob[Any]:
         """Make a job for a task, or for whoever takes jobs of a topic. An omitted payload is ``{}``."""
         return BlockingJob(
-            self._portal.run(self._inner.enqueue, task_or_topic, payload, **options), self._portal
+            self._portal.run(lambda: self._inner.enqueue(task_or_topic, payload, **options)), self._portal
         )
 
     def enqueue_many(
@@ -452,7 +347,7 @@ class BlockingWindlass(AppTwin[Windlass]):
         """
         return [
             BlockingJob(item, self._portal)
-            for item in self._portal.run(self._inner.enqueue_many, task_or_topic, payloads, **options)
+            for item in self._portal.run(lambda: self._inner.enqueue_many(task_or_topic, payloads, **options))
         ]
 
     def enqueue_together(
@@ -465,6 +360,25 @@ class BlockingWindlass(AppTwin[Windlass]):
         return [
             BlockingJob(item, self._portal) for item in self._portal.run(self._inner.enqueue_together, wanted)
         ]
+
+    def enqueue_copy(
+        self,
+        job_id: UUID | str,
+        *,
+        payload: Any = AS_IT_WAS,
+        patch: Mapping[str, Any] | None = None,
+        **changes: Unpack[CopyOptions],
+    ) -> BlockingJob[Any]:
+        """Make a new job like this one, whatever its state: the same topic, task, tenant and options.
+
+        ``payload`` replaces its payload, ``patch`` changes members of it (RFC 7396: None removes one). It has
+        no key unless one is given, and the id of the first job for a correlation id where that had none. That
+        job stays as it is.
+        """
+        return BlockingJob(
+            self._portal.run(self._inner.enqueue_copy, job_id, payload=payload, patch=patch, **changes),
+            self._portal,
+        )
 
     def get(self, job_id: UUID | str) -> BlockingJob[Any]:
         """One job with its bodies and errors, or ``JobNotFound``."""

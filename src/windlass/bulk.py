@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import msgspec
 
+from windlass.access import paging
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
 from windlass.errors import Backpressure, InvalidInput, StoreUnavailable, WindlassError
 from windlass.managing import VERBS, act_in_batches, narrowed_to
@@ -103,7 +104,11 @@ class Bulk:
         self._stops: dict[str, asyncio.Event] = {}
 
     async def matching(self, verb: str, filters: Mapping[str, Any]) -> Count:
-        """How many jobs there are that the verb can act on: exact to 10,000 of each state."""
+        """How many jobs there are that the verb can act on.
+
+        Exact for a filter of states, topics, tasks and tenants, of which counters are kept; else to 10,000 of
+        each state.
+        """
         return await self._count(self._meant(verb, filters))
 
     def _meant(self, verb: str, filters: Mapping[str, Any]) -> list[JobFilter]:
@@ -112,7 +117,7 @@ class Bulk:
         return narrowed_to(_check_verb(verb), filters, now=app.clock.now(), uuids=uuids)
 
     async def _count(self, meant: list[JobFilter]) -> Count:
-        counts = [await self._app.store.count(where) for where in meant]
+        counts = [await self._app.store.count(where, beyond=True) for where in meant]
         return Count(sum(count.total for count in counts), all(count.exact for count in counts))
 
     async def start(
@@ -177,6 +182,21 @@ class Bulk:
         document, body = found
         now = await self._app.store.now()
         return _operation(operation_id, body, document.created_at, document.updated_at, now)
+
+    async def listed(
+        self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None
+    ) -> tuple[list[BulkOperation], str | None]:
+        """The operations of the last week that this code may see, newest first, and the next page's cursor.
+
+        A page may be short: what it leaves out is another tenant's.
+        """
+        found, further = await paging.page(self._app, KIND, limit=limit, cursor=cursor)
+        now = await self._app.store.now()
+        seen = ((document, body) for document in found if (body := _seen(document)) is not None)
+        return [
+            _operation(document.id, body, document.created_at, document.updated_at, now)
+            for document, body in seen
+        ], further
 
     async def stop(self, operation_id: str) -> BulkOperation | None:
         """Ask it to stop after the batch at hand, whichever process runs it."""
@@ -260,11 +280,8 @@ class Bulk:
 
     async def _found(self, operation_id: str) -> tuple[Document, _Body] | None:
         document = await self._app.store.document(KIND, operation_id)
-        if document is None:
-            return None
-        body = _decoder.decode(document.body)
-        context = SecurityContext.current()
-        return None if context is not None and body.tenant != context.tenant else (document, body)
+        body = None if document is None else _seen(document)
+        return None if document is None or body is None else (document, body)
 
     async def write(self, operation_id: str, body: _Body, only_version: int) -> bool:
         """Write down how far it is, over this version only; False when there is another."""
@@ -317,6 +334,13 @@ class _Progress:
         await self.write()
         now = await self._bulk.now()
         return _operation(self.id, self.body, now, now, now)
+
+
+def _seen(document: Document) -> _Body | None:
+    """What is written, for those it is about."""
+    body = _decoder.decode(document.body)
+    context = SecurityContext.current()
+    return None if context is not None and body.tenant != context.tenant else body
 
 
 def _operation(operation_id: str, body: _Body, started_at: int, updated_at: int, now: int) -> BulkOperation:

@@ -91,6 +91,10 @@ class CallSignature(Handler):
         """Nothing: a result that was not written cannot be read. The lane has the object."""
         return None
 
+    def result_schema(self) -> dict[str, Any] | None:
+        """There is none: results are objects, too."""
+        return None
+
     def json_schema(self, prefix: str = "#/$defs/") -> dict[str, Any]:  # noqa: ARG002
         """There is none."""
         raise ConfigurationError(

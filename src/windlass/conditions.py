@@ -293,6 +293,9 @@ def for_state(condition: Condition, state: State) -> Condition:
     """What it asks of jobs in this stored state beside that. Derived states are still asked for."""
 
     def tell(leaf: Leaf) -> Condition:
+        if isinstance(leaf, Compare) and leaf.field is Field.WORKER and state is State.PENDING:
+            # Nobody has it in hand: a job that is given back loses its worker.
+            return ALWAYS if _compare_column(None, leaf.comparison, leaf.value, text=True) else NEVER
         if not isinstance(leaf, InState):
             return leaf
         if isinstance(leaf.state, State):

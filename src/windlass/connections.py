@@ -10,12 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
+from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
 
+from windlass.blocking import Portal
+from windlass.clock import Clock
 from windlass.errors import NotOpen
 from windlass.results import ResultWaiter
 from windlass.settings import Settings
-from windlass.stores import Store
+from windlass.stores import Joiner, Store, StoreLimits, create_joiner
+from windlass.stores.joining import Joined
+
+_MOST_UNANNOUNCED: Final = 1000
+"""Transactions to be told of that are kept while a store is being opened; whoever polls finds the rest."""
+_OPEN_AGAIN_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -42,9 +52,13 @@ class Connection:
 class Connections:
     """The opened stores of one app, by event loop."""
 
-    def __init__(self, recipe: Store, settings: Settings) -> None:
+    def __init__(self, recipe: Store, settings: Settings, limits: StoreLimits) -> None:
         self._recipe = recipe
         self._settings = settings
+        self._limits = limits
+        self._joiner: Joiner | None = None  # once somebody has a transaction of their own
+        self._unannounced: deque[Joined] = deque()
+        self._open_again_at = 0.0
         self._by_loop: dict[asyncio.AbstractEventLoop, Connection] = {}
 
     async def open(self) -> None:
@@ -98,6 +112,33 @@ class Connections:
     def open_here(self) -> bool:
         """Whether somebody on the running loop has it open."""
         return asyncio.get_running_loop() in self._by_loop
+
+    def joiner(self, url: str, clock: Clock) -> Joiner:
+        """How jobs get into transactions of others. It needs nothing that is open."""
+        if self._joiner is None:
+            self._joiner = create_joiner(url, clock=clock, limits=self._limits)
+        return self._joiner
+
+    def announce(self, joined: Joined, portal: Portal) -> None:
+        """Have those who wait told once this transaction has committed, by any store of this process.
+
+        From any thread. Without an open store it is kept, and one is opened behind the portal meanwhile.
+        """
+        for loop, connection in list(self._by_loop.items()):
+            if connection.opened and connection.pid == os.getpid() and not loop.is_closed():
+                connection.store.expect(joined)
+                return
+        if len(self._unannounced) < _MOST_UNANNOUNCED:
+            self._unannounced.append(joined)
+        now = time.monotonic()
+        if now >= self._open_again_at:  # where that failed, it is not tried with every job
+            self._open_again_at = now + _OPEN_AGAIN_SECONDS
+            portal.post(self._announce_left)
+
+    async def _announce_left(self) -> None:
+        store = self.current().store
+        while self._unannounced:
+            store.expect(self._unannounced.popleft())
 
     def current(self) -> Connection:
         """The running loop's connection; outside of any loop the only one there is."""

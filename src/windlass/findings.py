@@ -1,11 +1,13 @@
-"""What a store finds out for operators: lanes, durations, failures, repeats. Frozen, no I/O.
+"""What a store finds out for operators: lanes, durations, failures, repeats, ailments. Frozen, no I/O.
 
 Times are microseconds since 1970; durations are seconds as floats.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from uuid import UUID
 
 from windlass.model import Distribution, MinuteStats
@@ -122,3 +124,39 @@ class Repeats:
     """pending jobs with the very same payload"""
     keys_complete: bool  # False: there are older jobs that were not looked at
     payloads_complete: bool  # False: there are older pending ones
+
+
+class AilmentKind(StrEnum):
+    """What can be wrong with what a store stands on. The hall has the words (``remedies``)."""
+
+    OLD_SQLITE = "old_sqlite"
+    """a library with the WAL-reset bug: ``version``, ``fixed``"""
+    LONG_LOG = "long_log"
+    """a write-ahead log that cannot be reset: ``bytes``, ``limit``"""
+    LITTLE_SPACE = "little_space"
+    """a disk that is nearly full: ``free``, ``directory``"""
+    IN_MEMORY = "in_memory"
+    """a file that a restart of the machine takes: ``directory``, ``file_system``"""
+    UNSAFE_COMMITS = "unsafe_commits"
+    """commits that may be lost: ``setting``, ``value``"""
+    PINNED_VACUUM = "pinned_vacuum"
+    """somebody's snapshot keeps dead rows from being removed: ``holder`` and what is known of it"""
+    DEAD_ROWS = "dead_rows"
+    """a table that vacuum does not keep up with: ``table``, ``dead``, ``live``"""
+    NOTIFY_QUEUE = "notify_queue"
+    """hints that are not taken out of the server's queue: ``usage``, 0 to 1"""
+    FEW_CONNECTIONS = "few_connections"
+    """a server that soon takes no more: ``used``, ``limit``"""
+    POOLED = "pooled"
+    """a pooler, through which no hints come"""
+    UNSEEN = "unseen"
+    """something that could not be looked at: ``part``, ``reason``, and the ``role`` that may, if one may"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ailment:
+    """One thing that is wrong with what a store stands on, as figures under the names its kind has."""
+
+    kind: AilmentKind
+    figures: Mapping[str, str | int | float | None] = field(default_factory=dict)
+    since: int | None = None

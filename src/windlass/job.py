@@ -85,6 +85,7 @@ class Fresh(Struct, frozen=True, gc=False):
             user_id=job.user_id,
             service_id=job.service_id,
             format=job.format,
+            retry=job.retry,
             payload=job.payload,
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from windlass import payload
-from windlass.errors import HandlerNotFound, InvalidInput, LimitExceeded
+from windlass.errors import HandlerNotFound, InvalidInput, InvalidPayload, LimitExceeded
 from windlass.model import BodyFormat, NewJob
 from windlass.names import check_topic, shorten, suggest
 from windlass.options import EnqueueOptions, make_template
@@ -40,7 +40,7 @@ def maker(app: Windlass, target: str | Task[..., Any], options: EnqueueOptions) 
     else:
 
         def make(item: Any) -> NewJob:
-            return template.job(*_untyped_body(item, limit))
+            return template.job(*untyped_body(item, limit))
 
     return make
 
@@ -56,6 +56,8 @@ def make_together(
         except InvalidInput as error:
             located = type(error)(f"job {len(jobs)} (counted from 0): {error}")
             located.job = len(jobs)
+            if isinstance(error, InvalidPayload) and isinstance(located, InvalidPayload):
+                located.places = error.places
             raise located from None
     if len(jobs) > MAX_ENQUEUE_BATCH:
         raise LimitExceeded(f"{len(jobs):,} jobs together; the limit is {MAX_ENQUEUE_BATCH:,}")
@@ -82,7 +84,7 @@ def _task_named(app: Windlass, name: Any) -> Task[..., Any] | None:
     return task
 
 
-def _untyped_body(value: Any, limit: int) -> tuple[bytes, BodyFormat]:
+def untyped_body(value: Any, limit: int) -> tuple[bytes, BodyFormat]:
     """A payload for a topic whose handler is not known here: JSON as given, or bytes."""
     if isinstance(value, bytes | bytearray | memoryview):
         return payload.check_bytes(bytes(value), limit=limit), BodyFormat.BYTES

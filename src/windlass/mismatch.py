@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Iterable
+from typing import Any, Final
 
 import msgspec
 
 from windlass.errors import InvalidPayload
 from windlass.names import shorten, suggest
+from windlass.payload import pointer_to
 
 _path = re.compile(r" - at `(?P<path>[^`]*)`$")
 _step = re.compile(r"\.(?P<key>[^.\[\]]+)|\[(?P<index>\d+)\]|\[\.\.\.\]")
 _missing = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _unknown = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
+
+MAX_PLACES: Final = 50
+"""Most places of one refusal; a model may find something wrong with each item of a long list."""
 
 
 def describe(
@@ -38,36 +42,62 @@ def _describe_msgspec(
     place = path.removeprefix("$").removeprefix(".")
     if missing := _missing.match(message):
         where = f"{place}.{missing['name']}" if place else missing["name"]
-        return _refusal(task, f"{where} is missing{_takes(fields, place)}")
+        at = pointer_to([*_steps(path), missing["name"]])
+        return _refusal(task, f"{where} is missing{_takes(fields, place)}", places=[(at, "is missing")])
     if unknown := _unknown.match(message):
         where = f"{place}.{unknown['name']}" if place else unknown["name"]
         hint = suggest(unknown["name"], fields) if not place else ""
-        return _refusal(task, f"{where} is not a field of it{hint}{_takes(fields, place)}")
+        at = pointer_to([*_steps(path), unknown["name"]])
+        return _refusal(
+            task,
+            f"{where} is not a field of it{hint}{_takes(fields, place)}",
+            places=[(at, f"is not a field of it{hint}")],
+        )
     value = _value_at(body, path)
     # Some messages quote the value themselves.
     shown = f" ({shorten(value)})" if value is not msgspec.UNSET and repr(value) not in problem else ""
     if isinstance(value, float) and problem.startswith("Expected int"):
         shown = f" ({value!r}); a number with a decimal point is no integer here, even when it is whole"
-    problem = f"{place or 'the payload'}: {problem[:1].lower()}{problem[1:]}"
+    problem = f"{problem[:1].lower()}{problem[1:]}"
     hidden = problem if value is msgspec.UNSET else problem.replace(repr(value), "…")
-    return _refusal(task, problem + shown, hidden)
+    before = f"{place or 'the payload'}: "
+    places = [(pointer_to(_steps(path)), hidden)]
+    return _refusal(task, f"{before}{problem}{shown}", before + hidden, places=places)
 
 
 def _describe_model(task: str, problems: list[dict[str, Any]], inside: str) -> InvalidPayload:
+    before = [inside] if inside else []
     first = problems[0]
-    steps = [*([inside] if inside else []), *(str(step) for step in first.get("loc", ()))]
+    steps = [*before, *(str(step) for step in first.get("loc", ()))]
     place = ".".join(steps) or "the payload"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     value = f" ({shorten(first['input'])})" if "input" in first else ""
     problem = f"{place}: {first.get('msg', 'is not valid')}"
-    return _refusal(task, f"{problem}{value}{more}", f"{problem}{more}")
+    places = [
+        (pointer_to([*before, *map(str, each.get("loc", ()))]), str(each.get("msg", "is not valid")))
+        for each in problems[:MAX_PLACES]
+    ]
+    return _refusal(task, f"{problem}{value}{more}", f"{problem}{more}", places=places)
 
 
-def _refusal(task: str, problem: str, without_value: str | None = None) -> InvalidPayload:
+def _refusal(
+    task: str, problem: str, without_value: str | None = None, *, places: Iterable[tuple[str, str]]
+) -> InvalidPayload:
     before = f"payload does not fit task {task!r}: "
     error = InvalidPayload(before + problem)
     error.kept = before + (problem if without_value is None else without_value)
+    error.places = tuple(places)
     return error
+
+
+def _steps(path: str) -> list[str]:
+    """The names and numbers of msgspec's path, up to where it does not say exactly."""
+    found = []
+    position = 1
+    while (step := _step.match(path, position)) is not None and step.group() != "[...]":
+        found.append(step["key"] if step["key"] is not None else step["index"])
+        position = step.end()
+    return found
 
 
 def _takes(fields: Collection[str], place: str) -> str:

@@ -297,6 +297,7 @@ class JobRecord(Struct, frozen=True, kw_only=True, gc=False):
     progress: Progress | None = None
 
     format: BodyFormat = BodyFormat.JSON
+    retry: str | None = None  # a policy of its own, as ``NewJob`` has it
     payload: bytes | None = None
     result: bytes | None = None
     checkpoint: bytes | None = None
@@ -470,6 +471,7 @@ class WorkerRecord:
     claimed: int = 0  # jobs at hand that have not started
     stuck: int = 0  # slots held by what was told to stop and goes on
     loop_lag_seconds: float = 0.0  # the longest its event loop let anything wait since the beat before
+    polling: bool = False  # no hints come through to it
     ran: int = 0  # attempts settled since it started
     completed: int = 0
     failed: int = 0

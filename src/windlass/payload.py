@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -65,6 +65,26 @@ def encode_canonical(value: Any, *, what: str = "payload") -> bytes:
 def canonical_hash(body: bytes) -> str:
     """A key for a stored JSON body: equal payloads, equal hash."""
     return hashlib.sha256(encode_canonical(decode(body))).hexdigest()
+
+
+def merge_patch(value: Any, patch: Any, depth: int = 0) -> Any:
+    """``value`` as a JSON merge patch (RFC 7396) changes it; neither is changed itself."""
+    if not isinstance(patch, dict):
+        return patch
+    if depth > MAX_DEPTH:
+        raise InvalidPayload(f"the patch is nested deeper than {MAX_DEPTH} levels, which no payload may be")
+    merged = dict(value) if isinstance(value, dict) else {}
+    for name, item in patch.items():
+        if item is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patch(merged.get(name), item, depth + 1)
+    return merged
+
+
+def pointer_to(steps: Iterable[object]) -> str:
+    """A JSON pointer (RFC 6901) along these names and numbers; empty for the whole."""
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
 
 
 def check_bytes(value: bytes, *, limit: int) -> bytes:

@@ -1,46 +1,52 @@
 """The six questions an operator asks, each answered in a sentence with the figures behind it (Q29).
 
-``await app.questions.stuck()`` and its five siblings. What they cost does not depend on how many jobs there
-are: they look at counters, at the running jobs, and at the newest 10,000 of those a question is about.
-Under a :class:`~windlass.security.SecurityContext` they are about the tenant's own jobs, and workers, which
-are everybody's, are not told of.
+``await app.questions.stuck()`` and its five siblings; ``attention`` sums up what is wrong and what to do.
+What they cost does not depend on how many jobs there are: they look at counters, at the running jobs, and at
+the newest 10,000 of those a question is about. Under a :class:`~windlass.security.SecurityContext` they are
+about the tenant's own jobs, and workers, which are everybody's, are not told of.
 """
 
 from __future__ import annotations
 
-import re
+import asyncio
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Unpack
 
 from windlass import visibility
 from windlass.answers import (
+    Attention,
     DuplicateGroup,
     Duplicates,
     FailedGroup,
     FailedJobs,
+    Finding,
     JobDurations,
     LaneHour,
     LastHour,
     Outstanding,
     OutstandingLane,
+    Severity,
     StuckJobs,
     StuckKind,
     StuckThing,
     TaskDurations,
 )
+from windlass.attention import find_attention
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
 from windlass.conditions import Compare, Comparison, Field, InState
-from windlass.errors import InvalidInput, NotPermitted
+from windlass.errors import InvalidInput, NotPermitted, StoreError
+from windlass.filtering.writing import of_lane
 from windlass.filters import JobFilters, check_filter
-from windlass.findings import FailureGroup, RepeatGroup, TaskActivity, TaskStats
+from windlass.findings import Ailment, AilmentKind, FailureGroup, RepeatGroup, TaskActivity, TaskStats
 from windlass.fingerprints import literals
 from windlass.model import Count, Distribution, JobFilter, State, TopicStats
 from windlass.narrowing import narrowed
 from windlass.options import check_integer, check_seconds
-from windlass.security import tenant_in_question
+from windlass.security import context_in_force, tenant_in_question
 from windlass.stores.protocol import MAX_GROUPS
-from windlass.stuck import Look, find_stuck, lane_name
+from windlass.stuck import MOST_THINGS, QUIET_SECONDS, Look, could_be_slow, find_stuck, lane_name
 from windlass.wording import duration, plural
 
 if TYPE_CHECKING:
@@ -51,10 +57,12 @@ PACE_SECONDS: Final = 600.0
 """Over so long it is measured how fast a lane gets done."""
 MOST_LANES: Final = 100
 """Lanes that an answer lists."""
+MOST_FINDINGS: Final = 100
+"""Things that need attention, the worst."""
+AILMENT_SECONDS: Final = 3.0
+"""How long a store may take to tell what ails it; longer than each of its parts may."""
 MOST_RUNNING: Final = 1000
 """Running jobs that are looked at, those claimed longest ago."""
-
-_plain = re.compile(r"[\w.-]+")
 
 
 class Questions:
@@ -124,7 +132,50 @@ class Questions:
 
     async def stuck(self, *, tenant: str | None = None) -> StuckJobs:
         """What is stuck: running jobs that should have ended, due jobs nobody takes, workers in trouble."""
+        look, complete = await self._look(self._tenant(tenant), QUIET_SECONDS)
+        things = find_stuck(look, self._app.registry)
+        jobs = sum(thing.jobs for thing in things)
+        return StuckJobs(
+            answer=_stuck(jobs, things),
+            jobs=jobs,
+            complete=complete and len(things) <= MOST_THINGS,
+            things=tuple(things[:MOST_THINGS]),
+        )
+
+    async def attention(self, *, tenant: str | None = None) -> Attention:
+        """What needs attention, the worst first, each with what to do about it.
+
+        What is stuck, tasks that fail, lanes that fall behind, workers in trouble, and what ails the store.
+        Under a security context it is about the tenant's own jobs, as far as counters tell: workers and the
+        store are everybody's, and minutes are kept of all tenants together.
+        """
         tenant = self._tenant(tenant)
+        look, _ = await self._look(tenant, HOUR)
+        ailments = await self._ailments() if context_in_force() is None else []
+        found = find_attention(look, self._app.registry, ailments)
+        by_severity = Counter(finding.severity for finding in found)
+        return Attention(
+            answer=_attention(found, by_severity),
+            critical=by_severity[Severity.CRITICAL],
+            warnings=by_severity[Severity.WARNING],
+            infos=by_severity[Severity.INFO],
+            findings=tuple(found[:MOST_FINDINGS]),
+            more=max(0, len(found) - MOST_FINDINGS),
+        )
+
+    async def _ailments(self) -> list[Ailment]:
+        """What the store says of itself, if it does so soon."""
+        try:
+            async with asyncio.timeout(AILMENT_SECONDS):
+                return await self._app.store.ailments()
+        except TimeoutError:
+            reason = f"no answer within {AILMENT_SECONDS:g} s"
+        except StoreError as error:
+            reason = str(error)
+        return [Ailment(AilmentKind.UNSEEN, {"part": "the store", "reason": reason})]
+
+    async def _look(self, tenant: str | None, window_seconds: float) -> tuple[Look, bool]:
+        """What runs, waits and works; False when more jobs run than are looked at."""
         store = self._app.store
         seen = visibility.left_of(tenant)
         if seen is None:
@@ -132,22 +183,18 @@ class Questions:
         else:
             where = narrowed(seen, InState(State.RUNNING))
             running = list((await store.list_jobs(where, limit=MOST_RUNNING + 1)).items)
+        now = await store.now()
+        # What is usual is only asked where some job could be slower: that looks at 10,000 finished ones.
+        may_be_slow = seen is None and any(could_be_slow(job, now) for job in running)
         look = Look(
-            now=await store.now(),
+            now=now,
             running=running[:MOST_RUNNING],
-            lanes=await visibility.lanes(store, 60.0, tenant),
+            lanes=await visibility.lanes(store, window_seconds, tenant),
             topics=await visibility.topics(store, tenant),
-            usual=await store.durations(tenant=tenant) if running and seen is None else [],
+            usual=await store.durations(tenant=tenant) if may_be_slow else [],
             workers=await store.workers() if tenant is None else None,
         )
-        things = find_stuck(look, self._app.registry)
-        jobs = sum(thing.jobs for thing in things)
-        return StuckJobs(
-            answer=_stuck(jobs, things),
-            jobs=jobs,
-            complete=len(running) <= MOST_RUNNING,
-            things=tuple(things),
-        )
+        return look, len(running) <= MOST_RUNNING
 
     async def durations(self, *, tenant: str | None = None) -> JobDurations:
         """How long jobs take: their handlers, and how long they had waited before, by task and topic.
@@ -276,16 +323,9 @@ def _failed_group(group: FailureGroup) -> FailedGroup:
 
 def _where(group: FailureGroup) -> str:
     """A filter for the jobs of a group: all that their errors have in common, in their lane."""
-    terms = ["state:failed", f"topic:{_quoted(group.topic)}", f"task:{_quoted(group.task)}"]
+    terms = [of_lane(group.topic, group.task, "failed")]
     terms += [f'error:"{part}"' for part in literals(group.pattern)]
     return " ".join(terms)
-
-
-def _quoted(text: str) -> str:
-    if _plain.fullmatch(text):
-        return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def _duplicate_group(group: RepeatGroup) -> DuplicateGroup:
@@ -339,6 +379,21 @@ def _failed(jobs: int, errors: int, groups: Sequence[FailureGroup], *, complete:
         f"{more.capitalize()}{plural(jobs, 'job')} {verb} failed, {different} "
         f"“{first.pattern}” in {lane_name(first.topic, first.task)} ({first.count:,})."
     )
+
+
+def _attention(found: Sequence[Finding], by_severity: Counter[Severity]) -> str:
+    if not found:
+        return "Nothing needs attention."
+    parts = [
+        plural(number, one, many)
+        for number, one, many in (
+            (by_severity[Severity.CRITICAL], "thing is critical", "things are critical"),
+            (by_severity[Severity.WARNING], "warning", ""),
+            (by_severity[Severity.INFO], "thing is good to know", "things are good to know"),
+        )
+        if number
+    ]
+    return f"{', '.join(parts)}; first: {found[0].title}."
 
 
 _STUCK: Final = {

@@ -11,7 +11,7 @@ import msgspec
 
 from windlass import payload
 from windlass.annotations import return_hint_of
-from windlass.shapes import decode_foreign, is_model, model_reader
+from windlass.shapes import decode_foreign, is_model, model_reader, schema_of
 
 
 class ReturnType:
@@ -44,6 +44,16 @@ class ReturnType:
             return self._reader(body)
         except ValueError:
             return payload.decode(body)
+
+    def schema(self) -> dict[str, Any] | None:
+        """JSON Schema of it; None where there is none, or where JSON Schema has no words for it."""
+        if self._hint is Any or self._hint is None or self._hint is types.NoneType:
+            return None
+        try:
+            return schema_of(self._hint, "#/$defs/")
+        except (TypeError, ValueError, RuntimeError):
+            # What msgspec and pydantic say to a type that no schema describes. It only is for people to read.
+            return None
 
 
 def _reader(hint: Any) -> Callable[[bytes], Any]:

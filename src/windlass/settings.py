@@ -218,7 +218,10 @@ class Settings:
     migrate: bool = _setting(Kind.SWITCH, True, "Bring the schema up to date when the app opens.")
     tenant: str = _setting(Kind.TEXT, ROOT_TENANT, "The tenant of jobs that are given none.")
     tenant_uuids: bool = _setting(Kind.SWITCH, False, "Refuse tenants other than root that are no UUIDs.")
-    http_api: bool = _setting(Kind.SWITCH, True, "Serve the HTTP API; health checks are served in any case.")
+    http_api: bool = _setting(
+        Kind.SWITCH, True, "Serve the HTTP API, and with it the web UI; health checks are served in any case."
+    )
+    ui: bool = _setting(Kind.SWITCH, True, "Serve the web UI, where the HTTP API is served.")
     enqueue_rule: str = _setting(Kind.TEXT, "", "Who may enqueue over HTTP.", empty_means="superusers only")
     manage_rule: str = _setting(
         Kind.TEXT, "", "Who may see and manage which jobs over HTTP.", empty_means="superusers only"
@@ -346,6 +349,7 @@ class SettingOptions(TypedDict, total=False):
     tenant: str
     tenant_uuids: bool
     http_api: bool
+    ui: bool
     enqueue_rule: str
     manage_rule: str
     allowed_topics: Sequence[str]

@@ -100,6 +100,10 @@ class Signature(Handler):
         """A stored result as the type the handler is annotated to return."""
         return None if body is None else self._returns.read(body)
 
+    def result_schema(self) -> dict[str, Any] | None:
+        """JSON Schema of what the handler is annotated to return; None where that is nothing or unknown."""
+        return self._returns.schema()
+
     def json_schema(self, prefix: str = "#/$defs/") -> dict[str, Any]:
         """JSON Schema of the payload, complete in itself; references start with ``prefix``."""
         schema = {**self._shape.schema(prefix), "title": self.task}

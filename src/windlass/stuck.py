@@ -25,6 +25,8 @@ UNUSUAL_SECONDS: Final = 60.0
 """… if it is this much longer, too, …"""
 ENOUGH_RUNS: Final = 20
 """… and so many are known to compare it with."""
+QUIET_SECONDS: Final = 300.0
+"""Where workers do not list all they take: a lane in which nothing runs or ends for so long is not taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def find_stuck(look: Look, registry: Registry) -> list[StuckThing]:
     """What stops work, jobs before workers, the most jobs first; ``registry`` is what this app knows."""
     things = [*_running(look), *_waiting(look, registry)]
     things.sort(key=lambda thing: -thing.jobs)
-    return [*things, *_workers(look)][:MOST_THINGS]
+    return [*things, *_workers(look)]
 
 
 # -- running jobs -------------------------------------------------------------------------------------------
@@ -100,6 +102,11 @@ def _why(job: JobRecord, now: int, usual: float | None) -> StuckKind | None:
     return None
 
 
+def could_be_slow(job: JobRecord, now: int) -> bool:
+    """Whether it has run so long that it matters what is usual."""
+    return (now - _began(job)) / MICROSECONDS > UNUSUAL_SECONDS
+
+
 def _began(job: JobRecord) -> int:
     """When its handler did, as far as that was written down."""
     return job.started_at or job.claimed_at or job.run_at
@@ -125,7 +132,7 @@ def _waiting(look: Look, registry: Registry) -> Iterator[StuckThing]:
                 topic=lane.topic,
                 task=lane.task,
             )
-        elif takes is not None and not takes(lane.topic, lane.task):
+        elif takes is not None and not takes(lane):
             unknown = len(registry) > 0 and registry.resolve(lane.topic, lane.task) is None
             who = "neither a live worker nor this app knows" if unknown else "no live worker takes"
             yield StuckThing(
@@ -137,13 +144,35 @@ def _waiting(look: Look, registry: Registry) -> Iterator[StuckThing]:
             )
 
 
-def _taken(workers: Sequence[WorkerRecord], now: int) -> Callable[[str, str], bool]:
-    """Whether a live worker takes jobs of a lane. One with more lanes than are listed may take any."""
+def _taken(workers: Sequence[WorkerRecord], now: int) -> Callable[[TaskStats], bool]:
+    """Whether a live worker takes jobs of a lane.
+
+    One with more lanes than are listed may take any: then it is told by what happens there.
+    """
     live = [worker for worker in workers if not _missing(worker, now)]
-    if any(worker.more_lanes for worker in live):
-        return lambda _topic, _task: True
     lanes = {(lane.topic, lane.task) for worker in live for lane in worker.lanes}
-    return lambda topic, task: (topic, task) in lanes or (topic, None) in lanes
+    listed = not any(worker.more_lanes for worker in live)
+
+    def taken(lane: TaskStats) -> bool:
+        if (lane.topic, lane.task) in lanes or (lane.topic, None) in lanes:
+            return True
+        return not listed and not _is_left_alone(lane, now)
+
+    return taken
+
+
+def _is_left_alone(lane: TaskStats, now: int) -> bool:
+    """Whether jobs have been due for minutes, and none of them began."""
+    happened = lane.activity
+    if lane.running or happened is None:
+        return False
+    begin = now - seconds_to_microseconds(QUIET_SECONDS)
+    lately = (
+        [minute for minute in happened.series if minute.minute >= begin] if happened.series else [happened]
+    )
+    if any(part.completed or part.failed or part.retried for part in lately):
+        return False
+    return lane.due > sum(part.enqueued for part in lately)
 
 
 # -- workers ------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from windlass.app import Windlass
     from windlass.blocking_twins import BlockingBoundTask, BlockingTask
     from windlass.context import Context
+    from windlass.using import AsyncConnection, AsyncUsingTask, UsingTask
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -94,6 +95,19 @@ class Task(Generic[P, R]):
         """The task with options for the jobs to come: ``send.options(delay=60).enqueue(...)``."""
         return BoundTask(self, options)
 
+    @overload
+    def using(self, connection: AsyncConnection) -> AsyncUsingTask[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def using(self, connection: object) -> UsingTask[P, R]: ...
+    def using(self, connection: object) -> UsingTask[P, R] | AsyncUsingTask[P, R]:
+        """The task on a connection of yours: its jobs are part of the transaction that is open there.
+
+        What follows is a plain call on a connection whose calls block, and awaited on an async one.
+        """
+        from windlass.using import bind
+
+        return bind(self, self._template, connection)
+
     @property
     def sync(self) -> BlockingTask[P, R]:
         """The same task with blocking calls."""
@@ -136,6 +150,10 @@ class Task(Generic[P, R]):
     def json_schema(self, prefix: str = "#/$defs/") -> dict[str, Any]:
         """JSON Schema of the payload."""
         return self.signature.json_schema(prefix)
+
+    def result_schema(self) -> dict[str, Any] | None:
+        """JSON Schema of what the function is annotated to return; None where that is nothing or unknown."""
+        return self.signature.result_schema()
 
     # -- for the app ------------------------------------------------------------------------------------
 
@@ -208,6 +226,16 @@ class BoundTask(Generic[P, R]):
             merged.pop("run_at", None)
         merged.update(options)
         return BoundTask(self._task, merged)
+
+    @overload
+    def using(self, connection: AsyncConnection) -> AsyncUsingTask[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def using(self, connection: object) -> UsingTask[P, R]: ...
+    def using(self, connection: object) -> UsingTask[P, R] | AsyncUsingTask[P, R]:
+        """These options on a connection of yours. See ``Task.using``."""
+        from windlass.using import bind
+
+        return bind(self._task, self._template, connection)
 
     @property
     def sync(self) -> BlockingBoundTask[P, R]:

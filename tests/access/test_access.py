@@ -192,9 +192,18 @@ async def test_what_operators_do_is_written_down(app: Windlass, clock: FrozenClo
     assert (oldest.action, oldest.actor, oldest.kind) == ("key.create", "key 0", "key")
     assert (oldest.target, oldest.address) == (made.info.id, "192.0.2.1")
     assert oldest.details["name"] == "billing"
+    assert (newest.target, newest.details) == (made.info.id, {"name": "billing"})
     assert newest.at is not None
     assert oldest.at is not None
     assert newest.at > oldest.at
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "a/b", " a", "a\n", "x" * 101])
+async def test_a_superuser_has_a_name_that_fits_its_setting_and_its_address(app: Windlass, name: str) -> None:
+    """A colon ends it in the setting, a slash in the API's paths."""
+    with pytest.raises(InvalidInput, match="name of a superuser"):
+        await app.access.create_superuser(name, "correct horse")
+    assert (await app.access.superusers()) == ([], None)
 
 
 async def test_logins_are_written_down(app: Windlass) -> None:

@@ -15,6 +15,7 @@ from windlass.benchmark.bench_app import SMALLEST_PAYLOAD, make_text
 from windlass.benchmark.figures import quantile, rate, timed
 from windlass.benchmark.helper import _PROGRAM
 from windlass.cli.bench.meaning import meanings
+from windlass.findings import Ailment, AilmentKind
 from windlass.stores import Ground
 
 PATIENCE = 30.0
@@ -66,7 +67,7 @@ def test_a_good_run_gives_no_reason_for_concern() -> None:
         (run_of(commit=0.034), "a durable commit takes 34 ms"),
         (run_of(load=1.6), "load 1.6, 2 cores"),
         (replace(run_of(load=3.0), cores=1), "load 3.0, 1 core)"),
-        (run_of(Ground("x", doubts=("the clock is wrong",))), "the clock is wrong"),
+        (run_of(Ground("x", doubts=(Ailment(AilmentKind.POOLED),))), "a pooler sits between"),
     ],
 )
 def test_what_looks_wrong_is_said_with_its_value(run: Figures, said: str) -> None:

@@ -294,6 +294,35 @@ def test_a_payload_that_does_not_fit_is_refused_with_task_field_and_value(payloa
         Signature(handler, "t").encode_payload(payload, LIMIT)
 
 
+@pytest.mark.parametrize(
+    ("payload", "places"),
+    [
+        ({}, ["/number"]),
+        ({"number": 1, "lines": [{"sku": "a"}, {"sku": 2}]}, ["/lines/1/sku"]),
+        ({"number": 1, "lines": [{}]}, ["/lines/0/sku"]),
+        ([1], [""]),
+    ],
+)
+def test_a_refusal_points_at_the_part_that_does_not_fit(payload: Any, places: list[str]) -> None:
+    """Forms show it at the field."""
+
+    def handler(order: Order) -> None: ...
+
+    with pytest.raises(InvalidPayload) as refused:
+        Signature(handler, "t").encode_payload(payload, LIMIT)
+    assert [place for place, _ in refused.value.places] == places
+
+
+def test_a_refusal_points_at_every_part_that_a_model_refuses() -> None:
+    """Pydantic finds all of them at once."""
+
+    def handler(invoice: Invoice) -> None: ...
+
+    with pytest.raises(InvalidPayload) as refused:
+        Signature(handler, "t").encode_payload({"total": "x", "lines": [{"sku": 1}]}, LIMIT)
+    assert [place for place, _ in refused.value.places] == ["/total", "/lines/0/sku"]
+
+
 def test_misspelt_and_unknown_fields_are_refused_with_the_nearest_name() -> None:
     """A typo is found at enqueue, not in the night."""
 

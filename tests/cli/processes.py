@@ -218,7 +218,7 @@ class Terminal:
         while True:
             self.signal()
             try:
-                return self.wait(0.2)
+                return self.wait(2.0)  # a second one while it ends would end it another way
             except subprocess.TimeoutExpired:
                 assert time.monotonic() < deadline, f"it does not end:\n{self.text}"
 

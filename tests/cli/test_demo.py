@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
+import socket
+import sys
+import webbrowser
 from pathlib import Path
+from typing import Final
 
+import httpx2
 import pytest
 
-from tests.cli.processes import Project, on_terminal
+from tests.cli.conftest import Run
+from tests.cli.processes import Project, on_terminal, wait_until
+from windlass.cli.demo import browser, door
 from windlass.cli.demo.journal import GATHER_SECONDS, Journal, Kind
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGINT to one process")
@@ -40,12 +48,82 @@ def test_it_ends_by_itself_and_sums_up(project: Project, temporary: Path) -> Non
     assert not any(temporary.iterdir())
 
 
+def assert_is_served(url: str, password: str) -> None:
+    """The UI is there, and its API lets in who knows the password of this run."""
+    assert httpx2.get(url).headers["content-type"].startswith("text/html")
+    login = url.removesuffix("/ui/") + "/api/jobs/session"
+    assert httpx2.post(login, json={"name": "demo", "password": password}).status_code == 200
+    assert httpx2.post(login, json={"name": "demo", "password": "another-one"}).status_code == 401
+
+
+def test_a_taken_port_is_an_error_when_it_was_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The usual port may well be taken by another demo; a port that was named is meant."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        answer = run("demo", "--port", str(port))
+        assert (answer.code, f"cannot listen on 127.0.0.1 port {port}" in answer.errors) == (2, True)
+        monkeypatch.setattr(door, "DEFAULT_PORT", port)
+        listener, login = door.listen_here(None)
+        with listener:
+            assert login.url == f"http://127.0.0.1:{listener.getsockname()[1]}/ui/"
+            assert listener.getsockname()[1] != port
+
+
+def test_every_run_has_a_password_of_its_own() -> None:
+    """It is good to read aloud, and not shown by accident."""
+    first, second = door.Login("http://one/"), door.Login("http://one/")
+    assert first.password != second.password
+    assert first.password not in repr(first)
+
+
+class TestBrowser:
+    """A browser is opened for somebody who sits there, and for nobody else."""
+
+    THERE: Final = {"DISPLAY": ":0"}
+
+    @pytest.fixture(autouse=True)
+    def _somebody(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(browser, "is_terminal", lambda: True)
+        monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.BackgroundBrowser("xdg-open"))
+        monkeypatch.setattr(sys, "platform", "linux")
+
+    def test_a_person_at_a_display_gets_one(self) -> None:
+        """On X and on Wayland."""
+        assert browser.is_wanted(self.THERE)
+        assert browser.is_wanted({"WAYLAND_DISPLAY": "wayland-0"})
+
+    @pytest.mark.parametrize("name", ["CI", "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY"])
+    def test_nobody_else_does(self, name: str) -> None:
+        """Not in CI, not over ssh, not without a display."""
+        assert not browser.is_wanted({**self.THERE, name: "1"})
+        assert not browser.is_wanted({})
+
+    def test_a_pipe_gets_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nobody watches there."""
+        monkeypatch.setattr(browser, "is_terminal", lambda: False)
+        assert not browser.is_wanted(self.THERE)
+
+    def test_a_browser_in_the_terminal_is_not_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It would draw where the demo draws. Nor is one that is not there."""
+        monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.GenericBrowser("w3m"))
+        assert not browser.is_wanted(self.THERE)
+
+        def none() -> None:
+            raise webbrowser.Error("could not locate runnable browser")
+
+        monkeypatch.setattr(webbrowser, "get", none)
+        assert not browser.is_wanted(self.THERE)
+
+
 @needs_signals
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_cleanly(project: Project, temporary: Path, number: int) -> None:
-    """The summary comes all the same, and the file goes."""
+    """The summary comes all the same, and the file goes. Until then the UI is there."""
     with project.start("demo", TMPDIR=str(temporary)) as process:
+        url = process.wait_for(r"^The web UI is at (http://127\.0\.0\.1:\d+/ui/)$")[1]
+        password = process.wait_for(r"^  password  ([a-z0-9-]{14})$")[1]
         process.wait_for("  done ")
+        assert_is_served(url, password)
         process.signal(number)
         assert process.wait() == 0
         assert "What to do next" in process.text
@@ -59,6 +137,7 @@ def test_a_terminal_gets_a_live_view(project: Project, temporary: Path, columns:
     """Topics, running jobs and events on the other screen, which is given back at the end."""
     with on_terminal(project, "demo", columns=columns, rows=rows, TMPDIR=str(temporary)) as terminal:
         terminal.wait_for("windlass demo")
+        terminal.wait_for(r"http://127\.0\.0\.1:\d+/ui/ .*demo .*[a-z0-9]{4}-[a-z0-9]{4}-[a-z0-9]{4}")
         terminal.wait_for("topics")
         terminal.wait_for("what happens")
         terminal.wait_for("emails?,? ")
@@ -75,11 +154,18 @@ def test_a_terminal_gets_a_live_view(project: Project, temporary: Path, columns:
 
 @needs_terminal
 def test_a_terminal_without_unicode_gets_lines(project: Project) -> None:
-    """Bars and boxes would be noise there."""
-    with on_terminal(project, "demo", "--seconds", "1", PYTHONIOENCODING="ascii") as terminal:
+    """Bars and boxes would be noise there. A browser is opened where it is asked for, at the page named."""
+    opened = project.directory / "opened"
+    script = project.write("browser.sh", f'#!/bin/sh\necho "$1" > {shlex.quote(str(opened))}\n')
+    script.chmod(0o755)
+    with on_terminal(
+        project, "demo", "--seconds", "1", "--browser", PYTHONIOENCODING="ascii", BROWSER=str(script)
+    ) as terminal:
         assert terminal.wait() == 0
         assert "  done " in terminal.text
         assert "╭" not in terminal.text
+        wait_until(opened.exists)
+        assert f"The web UI is at {opened.read_text()}" in terminal.text
 
 
 def test_the_journal_gathers_a_burst_into_one_line() -> None:

@@ -34,6 +34,12 @@ async def wait(seconds: float) -> int:
     return os.getpid()
 
 
+@app.task
+async def wait_to_be_told() -> None:
+    while not os.path.exists("go on"):
+        await asyncio.sleep(0.01)
+
+
 @app.task(max_attempts=1)
 async def leave(code: int) -> None:
     os._exit(code)
@@ -241,9 +247,10 @@ def test_a_parent_of_very_many_hears_that_one_works(
 def test_the_first_signal_lets_jobs_finish(several: Project, run: Run) -> None:
     """In every process; their results count."""
     with two(several, "--concurrency", "1") as process:
-        ids = [enqueue(run, "wait", seconds=0.3) for _ in range(2)]
+        ids = [enqueue(run, "wait_to_be_told") for _ in range(2)]
         wait_until(lambda: all(job(run, job_id)["state"] == "running" for job_id in ids))
         process.signal(signal.SIGTERM)
+        several.write("go on", "")
         assert process.wait() == 0
     assert [job(run, job_id)["state"] for job_id in ids] == ["completed"] * 2
 
@@ -264,10 +271,11 @@ def test_a_signal_to_all_processes_at_once_counts_once(several: Project, run: Ru
     """A service manager signals parent and children alike; the parent's own request is no second one."""
     with two(several) as process:
         children = pids(run)
-        short = enqueue(run, "wait", seconds=0.3)
+        short = enqueue(run, "wait_to_be_told")
         wait_until(lambda: job(run, short)["state"] == "running")
         for pid in (process.popen.pid, *children.values()):
             os.kill(pid, signal.SIGTERM)
+        several.write("go on", "")
         assert process.wait() == 0
         assert "released" not in process.text
     assert job(run, short)["state"] == "completed"
@@ -287,7 +295,7 @@ def test_ctrl_c_reaches_the_parent_alone(several: Project, run: Run) -> None:
         (["several:nothing"], 2, "has no attribute 'nothing'"),
         (["broken:app"], 1, "importing 'broken' failed: RuntimeError: no settings"),
         (["several:app", "--lease", "1"], 2, "lease is 1.0"),
-        (["several:app", "--exclude-topics", "leave,read_stdin,wait"], 2, "nothing to run"),
+        (["several:app", "--exclude-topics", "leave,read_stdin,wait,wait_to_be_told"], 2, "nothing to run"),
         (["several:app", "--name", "x" * 200], 2, "worker name has 202 characters; the limit is 200"),
         (["memory:app"], 2, "memory:// lives inside one process, and --processes is 3"),
     ],

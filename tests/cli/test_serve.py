@@ -70,8 +70,9 @@ def ask(port: int, method: str, path: str, key: str | None = None, body: Any = N
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_it_serves_runs_jobs_and_ends_quickly_with_streams_open(project: Project) -> None:
-    """The API, a worker, an open stream and an idle connection, gone soon after SIGTERM."""
+    """The API, the UI, a worker, an open stream and an idle connection, gone soon after SIGTERM."""
     with serving(project, "--with-worker") as (process, port):
+        process.wait_for(rf"the web UI is at http://127\.0\.0\.1:{port}/ui/$")
         key = key_of(project)
         body = {"task": "double", "payload": {"number": 21}}
         status, made = ask(port, "POST", "/api/jobs/enqueue", key, body)
@@ -126,8 +127,10 @@ def test_the_first_superuser_is_shown_once(project: Project) -> None:
     with serving(project, WINDLASS_TRUSTED_PROXIES="127.0.0.1") as (process, port):
         assert not [line for line in process.seen if "password" in line]
         assert _log_in_through_a_proxy(port, login) == ("203.0.113.7", True)
-    with serving(project) as (process, port):
+    with serving(project, WINDLASS_UI="false") as (process, port):
         assert _log_in_through_a_proxy(port, login) == ("127.0.0.1", False)
+        assert ask(port, "GET", "/ui/")[0] == 404
+        assert "web UI" not in process.text
 
 
 def _log_in_through_a_proxy(port: int, login: dict[str, str]) -> tuple[str, bool]:

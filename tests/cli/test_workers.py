@@ -59,7 +59,7 @@ def test_json_has_everything(run: Run, project: Project, workers: None) -> None:
         "name": "ada", "host": "box", "pid": 11, "version": "0.1.0", "topics": ["mail", "reports"],
         "tasks": ["digest", "report", "send"], "more_lanes": 4, "concurrency": 10, "running": 3,
         "claimed": 1200, "stuck": 2, "loop_lag_seconds": 1.5, "ran": 12345, "completed": 12300, "failed": 5,
-        "lost": 2, "missing": False, "degraded": True,
+        "lost": 2, "missing": False, "degraded": True, "polling": False,
     }  # fmt: skip
     assert (bob["name"], bob["topics"], bob["running"], bob["degraded"]) == ("bob", [], 0, False)
 

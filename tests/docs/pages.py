@@ -32,7 +32,7 @@ class Block:
 
 def pages() -> list[Path]:
     """Every document people are meant to read."""
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("examples/*/*.md")])
 
 
 def blocks(page: Path) -> Iterator[Block]:

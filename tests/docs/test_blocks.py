@@ -2,7 +2,7 @@
 
 All blocks of a page run in one empty directory, in order. Python blocks run unless the comment above them
 says ``not run: why``; ``file: name`` gives the file a name. Shell blocks run where the comment says ``run``.
-A block marked ``output`` is what the block before it prints.
+A block marked ``output`` is what the block before it prints. ``tests/examples`` has the marks of examples.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, Block, blocks, pages
+from tests.examples.walkthrough import MARKS
 
 LONGEST_SECONDS = 60
+NO_PLUGINS = "-p no:schemathesis -p no:anyio -p no:xdist -p no:hypothesispytest"
+"""What our own tests have installed and a reader of the pages has not; loading it takes seconds each time."""
 
 PAGES = [page for page in pages() if any(block.language == "python" for block in blocks(page))]
 
@@ -35,7 +38,7 @@ def run(command: list[str], directory: Path, place: str, **more: str) -> str:
     done = subprocess.run(
         [program, *command[1:]],
         cwd=directory,
-        env={**kept, "PATH": path, "PYTHONUTF8": "1", **more},
+        env={**kept, "PATH": path, "PYTHONUTF8": "1", "PYTEST_ADDOPTS": NO_PLUGINS, **more},
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -70,6 +73,6 @@ def test_every_mark_is_understood(page: Path) -> None:
     """A misspelt mark must not keep a block from being run."""
     for block in blocks(page):
         words = block.mark
-        known = words in {"", "run", "output", "demo-command", "test-command"}
+        known = words in {"", "run", "output", "demo-command", "test-command", *MARKS}
         assert known or words.startswith(("file: ", "not run: ")), f"{block.place}: {words!r}"
         assert block.language, f"{block.place} names no language"

@@ -106,6 +106,8 @@ async def test_the_caller_role_enqueues_and_reads_and_nothing_else(
         assert (await app.stats()).pending == 1
         await app.store._fold()  # type: ignore[attr-defined]
         assert await administrator.fetchval("SELECT count(*) FROM windlass.tally") == 0
+        with pytest.raises(StoreError, match="permission denied"):
+            await app.store.documents("superuser", limit=1)
         lanes = (Lane("greet", None),)
         for refused in (
             app.store.claim(ClaimRequest(worker="w", lanes=lanes, limit=1, lease_seconds=60)),

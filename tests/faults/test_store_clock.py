@@ -119,6 +119,15 @@ async def test_a_clock_that_steps_forward_ends_leases_and_late_writers_are_kept_
     assert await app.check() == []
 
 
+async def _are_up(app: Windlass, number: int) -> None:
+    """Until so many workers are there: on a busy machine one may start seconds after the other."""
+
+    async def listed() -> bool:
+        return len(await app.workers()) == number
+
+    await until(listed)
+
+
 @linux
 async def test_a_host_that_slept_two_hours_loses_its_leases_and_no_job(
     faked: tuple[PostgresServer, ServerClock], tmp_path: Path
@@ -129,8 +138,9 @@ async def test_a_host_that_slept_two_hours_loses_its_leases_and_no_job(
     url = server.url(schema=fresh_schema())
     site = Site(tmp_path, store_url=url, program="tests.faults.victims")
     async with Windlass(url) as app:
-        jobs = await app.enqueue_many("work", [{"seconds": 1.5}] * 4)
         with site.workers(2) as workers:
+            await _are_up(app, 2)
+            jobs = await app.enqueue_many("work", [{"seconds": 2.0}] * 4)
             await starts_recorded(jobs)
             for process in workers:
                 process.send_signal(signal.SIGSTOP)
@@ -155,9 +165,10 @@ async def test_the_clocks_of_workers_do_not_matter(tmp_path: Path) -> None:
     site = Site(tmp_path, store_url=empty_url(), program="tests.faults.victims")
     async with Windlass(site.url) as app:
         before = time.time()
-        # Each runs one at a time, so each gets one of the first two, and has to extend it.
-        first = await app.enqueue_many("enqueues", [{"delay": 1.0, "seconds": 1.1 * site.lease}] * 2)
         with site.workers(1, **ahead, SLOTS="1"), site.workers(1, **behind, SLOTS="1"):
+            await _are_up(app, 2)
+            # Each runs one at a time, so each gets one of the first two, and has to extend it.
+            first = await app.enqueue_many("enqueues", [{"delay": 1.0, "seconds": 1.1 * site.lease}] * 2)
             second = [await app.get(await job.result(timeout=20)) for job in first]
             for job in second:
                 await job.result(timeout=20)

@@ -42,15 +42,14 @@ async def store(postgres_url: str, clock: FrozenClock) -> AsyncIterator[Postgres
     await store.close()
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        JobFilter(text="needle"),
-        JobFilter(condition=Compare(Field.USER_ID, Comparison.EQUAL, "needle")),
-        JobFilter(condition=ComparePayload((), Comparison.EQUAL, "needle")),
-    ],
-    ids=["text", "column", "payload"],
-)
+SEARCHES = {
+    "text": JobFilter(text="needle"),
+    "column": JobFilter(condition=Compare(Field.USER_ID, Comparison.EQUAL, "needle")),
+    "payload": JobFilter(condition=ComparePayload((), Comparison.EQUAL, "needle")),
+}
+
+
+@pytest.mark.parametrize("where", SEARCHES.values(), ids=SEARCHES)
 async def test_a_search_that_runs_out_of_time_says_how_far_it_came(
     store: PostgresStore, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, where: JobFilter
 ) -> None:
@@ -72,6 +71,17 @@ async def test_a_search_that_runs_out_of_time_says_how_far_it_came(
     assert [[item.id for item in page.items] for page in pages] == [[], [], [], [oldest]]
     count = await store.count(where)
     assert (count.total, count.exact) == (0, False)
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+async def test_a_search_by_columns_gives_up_sooner(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """It looks like any other filter, so people wait a second for it, with all that is on the way."""
+    await put_many(store, 300)
+    monkeypatch.setattr(searching, "COLUMN_SEARCH_SECONDS", 0.0)
+    page = await store.list_jobs(SEARCHES[kind], limit=10)
+    assert page.partial == (kind == "column")
 
 
 async def test_payloads_come_in_portions_and_time_is_looked_at_between_them(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import ClassVar
 
+import pytest
 import pytest_asyncio
 from hypothesis import settings
 
 from tests.postgres.secured import Secured, TwoRoles, empty, secured
+from tests.servers.warm import KeptRunner
 from windlass.stores import create_store
 from windlass.stores.protocol import Store
 from windlass.testing.agreement import StoresAgree
@@ -22,11 +24,20 @@ class SecuredPostgresAgrees(StoresAgree):
     # A caller cannot see that an id is taken by another tenant's job that is packed or has finished.
     enqueue_a_taken_id = None  # type: ignore[assignment]
     place: ClassVar[Secured]
+    kept: ClassVar[KeptRunner]
+
+    def make_runner(self) -> asyncio.Runner:
+        return self.kept.runner
+
+    def end_runner(self, runner: asyncio.Runner) -> None:
+        """Not yet: the next example goes on with it."""
 
     def make_stores(self, clock: FrozenClock) -> Mapping[str, Store]:
-        asyncio.run(empty(self.place))
+        self.kept.runner.run(empty(self.place))
         store = TwoRoles(self.place, clock)
         store._claimer.least_packed = 1
+        self.kept.warm.lend_to(store)
+        self.kept.warm.lend_to(store.api)
         return {"memory": create_store("memory://", clock=clock), "secured": store}
 
 
@@ -36,6 +47,14 @@ async def _place() -> AsyncIterator[None]:
     async with secured() as place:
         SecuredPostgresAgrees.place = place
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kept(_place: None) -> Iterator[None]:
+    """One event loop for all examples, with connections that each leaves to the next."""
+    SecuredPostgresAgrees.kept = KeptRunner()
+    yield
+    SecuredPostgresAgrees.kept.close()
 
 
 # Few examples: what verbs do is compared elsewhere; this one is for what policies and rights change about it.

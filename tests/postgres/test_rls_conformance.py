@@ -8,9 +8,12 @@ import pytest
 import pytest_asyncio
 
 from tests.postgres.secured import Secured, TwoRoles, empty, secured
+from tests.servers.warm import WarmConnections, warm_connections
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
 from windlass.testing.conformance import *  # noqa: F403
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -19,15 +22,23 @@ async def place() -> AsyncIterator[Secured]:
         yield place
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def warm() -> AsyncIterator[WarmConnections]:
+    async with warm_connections() as warm:
+        yield warm
+
+
 @pytest.fixture
 def clock() -> FrozenClock:
     return FrozenClock()
 
 
-@pytest.fixture
-async def store(place: Secured, clock: FrozenClock) -> AsyncIterator[Store]:
+@pytest_asyncio.fixture(loop_scope="module")
+async def store(place: Secured, clock: FrozenClock, warm: WarmConnections) -> AsyncIterator[Store]:
     await empty(place)
     store = TwoRoles(place, clock)
+    warm.lend_to(store)
+    warm.lend_to(store.api)
     await store.open()
     yield store
     assert await store.check() == []

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.postgres.catalogue import walls
 from tests.postgres.secured import API, MIGRATOR, WORKER, Secured, acting, secured
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.binaries import find_binaries
@@ -22,39 +23,12 @@ from windlass.stores.postgres.migrating import migrations
 from windlass.testing.conformance.building import ask, claim_one, end, put, put_many
 
 STEPS = [name for _, name, _ in migrations()]
-WALLS = [
-    """
-    SELECT relname, relkind::text, relowner::regrole::text, relrowsecurity, relforcerowsecurity, relacl::text
-    FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'v', 'S')
-    ORDER BY 1
-    """,
-    """
-    SELECT oid::regprocedure::text, proowner::regrole::text, proacl::text FROM pg_proc
-    WHERE pronamespace = current_schema()::regnamespace ORDER BY 1
-    """,
-    """
-    SELECT polrelid::regclass::text, polname, polcmd::text, polpermissive, polroles::regrole[]::text,
-           pg_get_expr(polqual, polrelid), pg_get_expr(polwithcheck, polrelid)
-    FROM pg_policy JOIN pg_class c ON c.oid = polrelid
-    WHERE relnamespace = current_schema()::regnamespace ORDER BY 1, 2
-    """,
-    """
-    SELECT attrelid::regclass::text, attname, attacl::text
-    FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
-    WHERE relnamespace = current_schema()::regnamespace AND attacl IS NOT NULL ORDER BY 1, 2
-    """,
-]
 
 
 @pytest.fixture
 async def place() -> AsyncIterator[Secured]:
     async with secured() as place:
         yield place
-
-
-async def walls(connection: Any) -> list[Any]:
-    """Everything that keeps tenants apart, as the catalogues have it."""
-    return [[tuple(row) for row in await connection.fetch(statement)] for statement in WALLS]
 
 
 async def test_a_new_schema_and_one_with_jobs_become_the_same(place: Secured) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
 import pytest
+from argon2 import PasswordHasher
 
 from windlass import Windlass
+from windlass.access import passwords
 from windlass.server import Api, create_api
 
 KNOWN = "@request.auth.id != ''"
@@ -94,3 +96,14 @@ async def root(ask: Asking) -> httpx2.AsyncClient:
 async def shop(ask: Asking) -> httpx2.AsyncClient:
     """A client of the tenant ``shop``, good for everything that rules allow."""
     return await ask.with_key(tenant="shop")
+
+
+@pytest.fixture(scope="package")
+def quick_passwords() -> Iterator[None]:
+    """A hash takes a tenth of a second on purpose."""
+    quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passwords, "_hasher", lambda: quick)
+        passwords._nobodys_hash.cache_clear()
+        yield
+    passwords._nobodys_hash.cache_clear()

@@ -76,6 +76,20 @@ async def test_a_preview_counts_what_the_verb_can_act_on(shop: httpx2.AsyncClien
         assert ended["started_at"] == started.json()["started_at"]
 
 
+async def test_counters_say_how_many_it_will_be(
+    shop: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many: who requeues a hundred thousand wants to see how far it is. Others are "at least"."""
+    monkeypatch.setattr("windlass.stores.memory.store.COUNT_LIMIT", 2)
+    await fill(shop, 5)
+    for where, told in (("topic:mail_digest task:mail_digest", (5, True)), ("age<1h", (2, False))):
+        body = {"action": "cancel", "filter": {"where": where}, "preview": True}
+        preview = (await shop.post(BULK, json=body)).json()
+        assert (preview["matched"], preview["exact"]) == told
+    started = await shop.post(BULK, json={"action": "cancel", "filter": {"topic": "mail_digest"}})
+    assert (started.json()["matched"], started.json()["matched_exact"]) == (5, True)
+
+
 async def test_all_jobs_are_nobodys_wish(shop: httpx2.AsyncClient) -> None:
     """Without a filter nothing is done."""
     for given in ({}, {"where": " "}, {"unknown": 1}):

@@ -83,7 +83,10 @@ async def test_other_names_mean_the_same(
         ({**GOOD, "retry": {"kind": "never"}}, "#/retry/kind"),
         ({**GOOD, "retry": {"kind": "fixed", "delay": 1, "more": 1}}, "#/retry/more"),
         ({"task": "upload", "payload": "!", "format": "bytes"}, "#/payload"),
-        ({"task": "mail_digest", "payload": {"userid": 1}}, "#/payload"),
+        ({"task": "mail_digest", "payload": {"userid": 1}}, "#/payload/userid"),
+        ({"task": "mail_digest", "payload": {"userId": 1}}, "#/payload/userId"),
+        ({"task": "mail_digest", "payload": {}}, "#/payload/userId"),
+        ({"task": "mail_digest", "payload": [1]}, "#/payload"),
         ({"task": "fleeting", "payload": {"thing": "x"}}, "#/task"),
         ([GOOD], "#"),
     ],
@@ -129,7 +132,7 @@ async def test_many_jobs_are_made_together_or_not_at_all(ask: Asking, shop: http
     refused = await shop.post("/api/jobs/enqueue-many", json=bad)
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "#/jobs/2")
     worse = await shop.post("/api/jobs/enqueue-many", json={"jobs": [GOOD, {"task": "mail_digest"}]})
-    assert worse.status_code == 422
+    assert (worse.status_code, worse.json()["errors"][0]["pointer"]) == (422, "#/jobs/1/payload/userId")
     assert (await ask.app.count()).total == 0
     good = await shop.post("/api/jobs/enqueue-many", json={"jobs": [GOOD, {"task": "refuse"}]})
     assert good.status_code == 201

@@ -242,6 +242,15 @@ async def test_topics_are_paused_by_superusers(root: httpx2.AsyncClient, shop: h
     assert {"topic.pause", "topic.resume"} <= {line["action"] for line in lines}
 
 
+@pytest.mark.parametrize("topic", ["mail/digest", "mail%2Fdigest", "mail/pause", "a/b/$(c);d+e."])
+async def test_a_topic_of_the_wire_is_paused_by_its_name(root: httpx2.AsyncClient, topic: str) -> None:
+    """beanstalkd allows slashes and more in names; none of them is taken for another path."""
+    for verb in ("pause", "resume", "kick"):
+        answer = await root.post(f"{JOBS}/topics/{topic}/{verb}")
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["topic"] == topic.replace("%2F", "/")
+
+
 async def test_what_is_not_shown_cannot_be_searched_for(ask: Asking, shop: httpx2.AsyncClient) -> None:
     """Whoever could ask for a payload's text again and again would read it; the same for workers' names."""
     await made(shop)

@@ -88,11 +88,18 @@ async def test_wrong_methods_and_paths_are_told_apart(shop: httpx2.AsyncClient) 
     """405 lists what is possible; HEAD is GET without a body."""
     wrong = await shop.put("/api/jobs/stats")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, HEAD")
-    for path in ("/api/jobs/nothing", "/api", "/", "/api/jobs/stats/"):
+    for path in ("/api/jobs/nothing", "/api", "/nothing", "/api/jobs/stats/"):
         assert (await shop.get(path)).json()["code"] == "not_found"
     head = await shop.head("/api/jobs/stats")
     assert (head.status_code, head.content) == (200, b"")
     assert int(head.headers["content-length"]) > 0
+
+
+async def test_a_path_as_the_table_has_it_names_nothing(shop: httpx2.AsyncClient) -> None:
+    """Parameters are filled in, or they are none: the braces of the table are no address."""
+    for path in ("/api/jobs/{id:uuid}", "/api/jobs/{id:uuid}/result", "/api/jobs/bulk/{operation:uuid}"):
+        answer = await shop.get(path)
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
 async def test_every_answer_has_the_headers_of_the_api(shop: httpx2.AsyncClient) -> None:

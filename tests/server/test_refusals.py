@@ -27,7 +27,12 @@ GOOD: dict[str, Any] = {"task": "mail_digest", "payload": {"userId": "1"}}
         ),
         (MANY, {"jobs": [GOOD, {**GOOD, "delay": -1}]}, "#/jobs/1/delay", "jobs/1/delay: expected float >="),
         (MANY, {"jobs": [GOOD, {**GOOD, "tsk": 1}]}, "#/jobs/1/tsk", "'tsk' is unknown here and cannot"),
-        (MANY, {"jobs": [GOOD, {**GOOD, "payload": {}}]}, "#/jobs/1/payload", "job 1 (counted from 0): "),
+        (
+            MANY,
+            {"jobs": [GOOD, {**GOOD, "payload": {}}]},
+            "#/jobs/1/payload/userId",
+            "job 1 (counted from 0): ",
+        ),
         (BULK, {"action": "run", "filter": {}}, "#/action", "action: invalid enum value 'run'; possible are"),
         (BULK, {"action": "cancel", "filter": {"limit": 1}}, "#/filter/limit", "'limit' is unknown here and"),
         (BULK, {"action": "cancel", "filter": {"status": "x"}}, "#/filter/status", "state is 'x'"),

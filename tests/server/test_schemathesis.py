@@ -6,16 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.schema_runs import run, running
 from tests.stores.urls import STORES
 
 
+@pytest.mark.usefixtures("quick_passwords")
 @pytest.mark.parametrize("name", STORES)
 def test_the_server_does_what_its_document_says(name: str, tmp_path: Path) -> None:
     """Whatever the document allows and much that it does not: no error of the server's, no status, header or
     body that is not in the document, nothing accepted that it forbids. A longer run is
     ``python -m tests.server.schema_runs``.
     """
+    from tests.server.schema_runs import run, running  # a large library, for whoever runs this test
+
     memory = name == "memory"
     with running(STORES[name](tmp_path)) as (url, key):
         totals = run(url, key, examples=3, thorough=memory, aliases=False)

@@ -69,15 +69,62 @@ async def test_a_file_that_nobody_cut_off_is_not_taken_for_a_full_log(store: Sql
         checkpointer.after_commit()
     assert _log_size(path) > 500_000
     assert len(checkpoints) == 1
-    connection.close()
-    other.close()
+    for each in (checkpointer, connection, other):
+        each.close()
+
+
+async def test_nothing_is_copied_while_somebody_else_can_commit(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that races a commit can corrupt the file in an old SQLite: no lock, no checkpoint."""
+    monkeypatch.setattr(checkpoint, "RETRY_SECONDS", 0.0)
+    location = parse_url(store.url)
+    connection, other = connect(location), sqlite3.connect(path, isolation_level=None)
+    checkpointer = checkpoint.Checkpointer(location, connection)
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.execute("INSERT INTO theirs VALUES (zeroblob(1000000))")
+    before = path.stat()
+    other.execute("BEGIN IMMEDIATE")
+    checkpointer.after_commit()
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    other.execute("ROLLBACK")
+    checkpointer.after_commit()
+    assert path.stat().st_size > before.st_size + 1_000_000
+    for each in (checkpointer, connection, other):
+        each.close()
+
+
+async def test_nobody_can_commit_while_the_log_is_copied(store: SqliteStore, path: Path) -> None:
+    """The lock is there before the copy begins, and until it has ended."""
+    location = parse_url(store.url)
+    connection, other = connect(location), sqlite3.connect(path, isolation_level=None, timeout=0)
+    checkpointer = checkpoint.Checkpointer(location, connection)
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.execute("INSERT INTO theirs VALUES (zeroblob(1000000))")
+    tried: list[str] = []
+
+    def try_to_write(statement: str) -> None:
+        if "wal_checkpoint" in statement:
+            try:
+                other.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                tried.append(str(error))
+
+    connection.set_trace_callback(try_to_write)
+    checkpointer.after_commit()
+    assert tried == ["database is locked"]
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("ROLLBACK")
+    for each in (checkpointer, connection, other):
+        each.close()
 
 
 async def test_the_log_stays_bounded_while_readers_come_and_go_without_a_gap(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Overlapping readers starve a passive checkpoint for ever; the patient one waits for the old ones."""
+    """Overlapping readers would keep the log for ever; holding writers back lets the old ones end."""
     monkeypatch.setattr(checkpoint, "PATIENT_BYTES", 1_000_000)
+    monkeypatch.setattr(checkpoint, "PATIENCE_SECONDS", 0.15)
     monkeypatch.setattr(checkpoint, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoint, "PATIENT_RETRY_SECONDS", 0.0)
     stop = asyncio.Event()

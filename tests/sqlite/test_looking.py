@@ -56,6 +56,17 @@ async def test_a_search_that_runs_out_of_time_says_how_far_it_came(
     assert (count.total, count.exact) == (0, False)
 
 
+@pytest.mark.parametrize("kind", CONDITIONS)
+async def test_a_search_by_columns_gives_up_sooner(
+    store: Store, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """It looks like any other filter, so people wait a second for it, with all that is on the way."""
+    await put_many(store, 2)
+    monkeypatch.setattr(looking, "COLUMN_SEARCH_SECONDS", -1.0)
+    page = await store.list_jobs(JobFilter(condition=CONDITIONS[kind]), limit=10)
+    assert page.partial == (kind == "column")
+
+
 async def test_a_search_in_a_time_long_ago_ends_in_time_as_well(
     store: Store, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

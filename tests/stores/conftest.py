@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
+from tests.servers.warm import WarmConnections, warm_connections
 from tests.stores.urls import EVERYWHERE, made
+from windlass.stores.postgres import searching
 from windlass.stores.protocol import Store, StoreLimits
+from windlass.stores.sqlite import looking
 from windlass.testing.clock import FrozenClock
 
 # Before the suite is imported: its assertions then say what was compared, like those of any test module.
 pytest.register_assert_rewrite("windlass.testing.conformance", "windlass.testing.agreement")
+
+HERE = Path(__file__).parent
 
 MakeStore = Callable[[StoreLimits], Awaitable[Store]]
 
@@ -23,9 +29,32 @@ def clock() -> FrozenClock:
     return FrozenClock()
 
 
-@pytest.fixture(params=EVERYWHERE)
+@pytest.fixture(scope="module", autouse=True)
+def searches_have_time() -> Iterator[None]:
+    """They are compared by what they find; a busy machine may stand still for longer than they may take."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (looking, searching):
+            patch.setattr(module, "SEARCH_SECONDS", 60.0)
+            patch.setattr(module, "COLUMN_SEARCH_SECONDS", 60.0)
+        yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of a module share an event loop, which connections cannot leave."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and "make_store" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def warm() -> AsyncIterator[WarmConnections]:
+    async with warm_connections() as warm:
+        yield warm
+
+
+@pytest_asyncio.fixture(params=EVERYWHERE, loop_scope="module")
 async def make_store(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: FrozenClock
+    request: pytest.FixtureRequest, tmp_path: Path, clock: FrozenClock, warm: WarmConnections
 ) -> AsyncIterator[MakeStore]:
     """An open, migrated store with these limits, closed after the test."""
     async with AsyncExitStack() as stack:
@@ -33,6 +62,7 @@ async def make_store(
         async def make(limits: StoreLimits) -> Store:
             name: str = request.param
             store = made(name, EVERYWHERE[name](tmp_path), clock=clock, limits=limits)
+            warm.lend_to(store)
             await store.open()
             stack.push_async_callback(store.close)
             await store.migrate()
@@ -41,6 +71,6 @@ async def make_store(
         yield make
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def store(make_store: MakeStore) -> Store:
     return await make_store(StoreLimits())

@@ -28,6 +28,10 @@ def _topic(*topics: str) -> Condition:
     return AnyOf(tuple(Compare(Field.TOPIC, Comparison.EQUAL, topic) for topic in topics))
 
 
+def _worker(name: str) -> Condition:
+    return Compare(Field.WORKER, Comparison.EQUAL, name)
+
+
 def _said(where: JobFilter) -> list[tuple[str | None, State | Shown | None]]:
     return [(one.topic, one.state) for one in alternatives(where)]
 
@@ -42,6 +46,10 @@ def _said(where: JobFilter) -> list[tuple[str | None, State | Shown | None]]:
         (AnyOf((InState(Shown.CLAIMED), FAILED)), [(None, State.RUNNING), (None, State.FAILED)]),
         (Not(InState(Shown.CLAIMED)), [(None, None)]),
         (AnyOf((FAILED, HoldsText("x"))), [(None, None)]),
+        (_worker("anna"), [(None, state) for state in list(State)[1:]]),
+        (Not(_worker("anna")), [(None, None)]),
+        (_worker(""), [(None, None)]),
+        (AnyOf((_worker("anna"), InState(State.PENDING))), [(None, None)]),
         (_topic("b", "a"), [("a", None), ("b", None)]),
         (AllOf((_topic("a", "b"), Not(_topic("b")))), [("a", None)]),
         (AllOf((_topic("a", "b"), FAILED)), [("a", State.FAILED), ("b", State.FAILED)]),

@@ -9,6 +9,7 @@ import pytest
 from windlass.errors import LimitExceeded
 from windlass.model import JobFilter, Verdict
 from windlass.outcome import Completed
+from windlass.stores.limits import added_by_topic
 from windlass.stores.protocol import Store, StoreLimits
 from windlass.testing.conformance.building import claim_one, completed, end, job, put, put_many
 
@@ -123,3 +124,10 @@ async def test_the_words_of_a_limit_tell_nothing_of_others(make_store: MakeStore
         "there is no room for new topics ('new'); the limit is 9 (max_topics); "
         "use an existing topic or raise it"
     )
+
+
+def test_the_same_key_of_two_tenants_is_two_jobs() -> None:
+    """A duplicate adds nothing to a topic; a key of somebody else's makes none."""
+    jobs = [job("mail", key="k", tenant=tenant) for tenant in ("a", "b", "a")]
+    assert added_by_topic(jobs, set()) == {"mail": 2}
+    assert added_by_topic(jobs, {("a", "mail", "k")}) == {"mail": 1}

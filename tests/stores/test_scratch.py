@@ -12,6 +12,7 @@ import pytest
 from tests.servers import PostgresServer
 from windlass import Windlass
 from windlass.errors import NotOpen, StoreError
+from windlass.remedies import said
 from windlass.stores import Scratch, make_scratch
 from windlass.stores.memory.scratch import MemoryScratch
 from windlass.stores.postgres.location import parse_url as parse_postgres
@@ -122,7 +123,7 @@ def test_a_file_lies_beside_the_real_one_with_its_options(tmp_path: Path) -> Non
 async def test_less_than_full_durability_is_doubted(tmp_path: Path) -> None:
     """In the words of the setting."""
     async with make_scratch(f"sqlite:///{tmp_path.as_posix()}/jobs.db?synchronous=normal") as scratch:
-        assert any("synchronous is normal" in doubt for doubt in scratch.ground.doubts)
+        assert ["synchronous is normal" in said(doubt).sentence for doubt in scratch.ground.doubts] == [True]
 
 
 def test_a_schema_replaces_that_of_the_url_and_keeps_the_rest() -> None:

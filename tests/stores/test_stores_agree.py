@@ -5,15 +5,18 @@ The examples are the same on every run; ``--hypothesis-profile=long`` searches f
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import settings
 
 from tests.servers.shared import recycle
+from tests.servers.warm import KeptRunner
 from tests.stores.urls import OLDEST, PACKED, STORES, made
 from windlass.stores.protocol import Store
 from windlass.testing.agreement import StoresAgree
@@ -24,10 +27,20 @@ class OurStoresAgree(StoresAgree):
     """Every store Windlass ships."""
 
     urls: Mapping[str, Callable[[Path], str]] = STORES
+    kept: ClassVar[KeptRunner]
+
+    def make_runner(self) -> asyncio.Runner:
+        return self.kept.runner
+
+    def end_runner(self, runner: asyncio.Runner) -> None:
+        """Not yet: the next example goes on with it."""
 
     def make_stores(self, clock: FrozenClock) -> Mapping[str, Store]:
         self.directory = Path(tempfile.mkdtemp(prefix="windlass-agreement-"))
-        return {name: made(name, url(self.directory), clock=clock) for name, url in self.urls.items()}
+        stores = {name: made(name, url(self.directory), clock=clock) for name, url in self.urls.items()}
+        for store in stores.values():
+            self.kept.warm.lend_to(store)
+        return stores
 
     def teardown(self) -> None:
         try:
@@ -35,6 +48,14 @@ class OurStoresAgree(StoresAgree):
         finally:
             shutil.rmtree(self.directory, ignore_errors=True)
             recycle()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kept() -> Iterator[None]:
+    """One event loop for all examples, with connections that each leaves to the next."""
+    OurStoresAgree.kept = KeptRunner()
+    yield
+    OurStoresAgree.kept.close()
 
 
 class OldestPostgresAgrees(OurStoresAgree):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 from pathlib import Path
 
+import aiosqlite
 import pytest
 
+from tests.docs.test_blocks import NO_PLUGINS
 from windlass import InvalidPayload, JobFailed, Retry, Windlass
-from windlass.testing import FrozenClock, in_memory, inline
+from windlass.testing import FrozenClock, enqueued, in_memory, inline
 
 app = Windlass("sqlite:////nowhere/that/exists.db")  # production: tests never come near it
 
@@ -95,15 +100,13 @@ async def test_inline_raises_what_failed_for_good() -> None:
 
 async def test_blocking_calls_work_in_memory_too() -> None:
     """Code under test may use ``.sync``."""
-    import asyncio
-
     async with in_memory(app):
         job = await asyncio.to_thread(send.sync.enqueue, user="42")
         assert job.state == "pending"
 
 
-def test_the_fixture_comes_with_the_installation(tmp_path: Path) -> None:
-    """A user's test asks for it by name, without importing anything."""
+def test_the_fixtures_come_with_the_installation(tmp_path: Path) -> None:
+    """A user's tests ask for them by name, without importing anything; one of them is theirs to write."""
     test = tmp_path / "test_users_code.py"
     test.write_text(
         textwrap.dedent(
@@ -111,6 +114,7 @@ def test_the_fixture_comes_with_the_installation(tmp_path: Path) -> None:
             from windlass import Windlass
             from windlass.testing import in_memory
             import asyncio
+            import pytest
 
             app = Windlass("memory://")
 
@@ -126,14 +130,94 @@ def test_the_fixture_comes_with_the_installation(tmp_path: Path) -> None:
                         await app.run_until_idle()
                         assert await job.result(timeout=0) == 1
                 asyncio.run(main())
+
+            def test_without_an_app(windlass_enqueued):
+                pass
+
+            class TestBlocking:
+                @pytest.fixture
+                def windlass_app(self):
+                    return app
+
+                def test_work(self, windlass_in_memory, windlass_enqueued):
+                    work.sync.enqueue()
+                    assert [job.task for job in windlass_enqueued] == ["work"]
+                    assert windlass_in_memory.sync.run_until_idle() == 1
             """
         )
     )
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", str(test), "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "-q", str(test), "-p", "no:cacheprovider", *NO_PLUGINS.split()],
         capture_output=True,
         text=True,
         cwd=tmp_path,
         check=False,
     )
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert "2 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "the fixture windlass_app is yours to write" in done.stdout
+
+
+def test_blocking_tests_have_the_same_store_in_memory() -> None:
+    """``with`` instead of ``async with``; what threads and other event loops enqueue is in the same store."""
+    sent.clear()
+    for _ in range(2):
+        with in_memory(app):
+            job = send.sync.enqueue(user="42")
+            asyncio.run(_enqueue_elsewhere())
+            assert app.sync.run_until_idle() == 2
+            assert job.result(timeout=0) == "sent to 42"
+    assert sorted(sent) == ["42", "42", "elsewhere", "elsewhere"]
+
+
+async def _enqueue_elsewhere() -> None:
+    async with app:
+        await send.enqueue(user="elsewhere")
+
+
+def test_an_inline_job_of_a_blocking_test_has_run() -> None:
+    """The code under test enqueues deep inside, and blocks."""
+    with in_memory(app), inline(app):
+        assert send.sync.enqueue(user="42").state == "completed"
+        with pytest.raises(JobFailed):
+            fails.sync.options(max_attempts=1).enqueue()
+
+
+def test_enqueued_jobs_are_told_in_order() -> None:
+    """By name, by task and many at once, with their payloads; nothing of what was enqueued around it."""
+    with in_memory(app):
+        send.sync.enqueue(user="before")
+        with enqueued(app) as jobs:
+            send.sync.enqueue(user="1")
+            app.sync.enqueue("send", {"user": "2"})
+            send.sync.options(delay=60).enqueue_many([{"user": "3"}, {"user": "4"}])
+        send.sync.enqueue(user="after")
+    assert [(job.task, job.payload["user"]) for job in jobs] == [("send", str(n)) for n in range(1, 5)]
+    assert [job.shown_state for job in jobs] == ["pending", "pending", "delayed", "delayed"]
+
+
+def test_enqueued_jobs_are_run_inline_as_well() -> None:
+    """What looks and what runs do not get in each other's way, whichever is inside."""
+    sent.clear()
+    with in_memory(app):
+        with inline(app), enqueued(app) as jobs:
+            send.sync.enqueue(user="1")
+        with enqueued(app) as others, inline(app):
+            send.sync.enqueue(user="2")
+    assert (sent, len(jobs), len(others)) == (["1", "2"], 1, 1)
+
+
+async def test_enqueued_jobs_of_a_transaction_that_is_rolled_back_are_told(tmp_path: Path) -> None:
+    """A test that never commits still sees what was enqueued, blocking and awaited, and leaves nothing."""
+    path = tmp_path / "test.db"
+    with app.on_store(f"sqlite:///{path.as_posix()}"):
+        async with app:
+            with enqueued(app) as outer, enqueued(app) as jobs:
+                with closing(sqlite3.connect(path)) as connection:
+                    send.using(connection).enqueue(user="1")
+                    connection.rollback()
+                async with aiosqlite.connect(path) as awaited:
+                    await send.using(awaited).enqueue_many([{"user": "2"}, {"user": "3"}])
+                    await awaited.rollback()
+            assert [job.payload["user"] for job in jobs] == ["1", "2", "3"]
+            assert outer == jobs
+            assert (await app.count()).total == 0

@@ -202,7 +202,7 @@ async def main() -> None:
     named = await app.enqueue("plain_async", {"user_id": "42"}, run_at=datetime.now(UTC))
     reveal_type(named)  # reveals: Job[Any]
     await app.enqueue(plain_async, {"user_id": "42"}, priority=1)
-    await app.enqueue("plain_async", {}, prioritty=1)  # refused: call-arg
+    await app.enqueue("plain_async", {}, prioritty=1)  # refused: call-overload
     page = await app.jobs(state="failed", topic="mail", limit=50)
     reveal_type(page)  # reveals: JobPage[windlass.job.Job[Any]]
     for listed in page:
@@ -216,6 +216,10 @@ async def main() -> None:
     reveal_type((await app.questions.failed(topic="mail")).groups[0].where)  # reveals: str
     await app.questions.failed(tpoic="mail")  # refused: call-arg
     reveal_type(app.sync.questions.outstanding().due)  # reveals: int
+    reveal_type((await app.questions.attention()).findings[0].severity)  # reveals: Severity
+    reveal_type(await app.enqueue_copy(job.id, patch={"a": None}, priority=3))  # reveals: Job[Any]
+    await app.enqueue_copy(job.id, topic="mail")  # refused: call-arg
+    reveal_type(app.sync.enqueue_copy(job.id, payload={}))  # reveals: BlockingJob[Any]
     reveal_type(await app.migrate(rls=True))  # reveals: list[str]
     reveal_type(await app.cancel(job.id))  # reveals: bool
     for worker in await app.workers():
@@ -233,6 +237,27 @@ async def counted(tenant: str) -> int:
         reveal_type(await app.topics(tenant=tenant))  # reveals: list[windlass.model.TopicStats]
         acting_as(tenant)  # refused: arg-type
         return (await app.count()).total
+
+
+class Driver:
+    def execute(self, statement: str) -> int:
+        return 1
+
+
+class AsyncDriver:
+    async def execute(self, statement: str) -> int:
+        return 1
+
+
+async def in_a_transaction(driver: Driver, async_driver: AsyncDriver) -> None:
+    reveal_type(plain_async.using(driver).enqueue(user_id="42"))  # reveals: BlockingJob[int]
+    reveal_type(plain_async.using(driver).enqueue_many([{}])[0])  # reveals: BlockingJob[int]
+    reveal_type(await plain_async.using(async_driver).enqueue(user_id="42"))  # reveals: Job[int]
+    reveal_type(await plain_async.options(delay=3).using(async_driver).enqueue("42"))  # reveals: Job[int]
+    plain_async.using(driver).enqueue(user_id=42)  # refused: arg-type
+    await plain_async.using(async_driver).enqueue(user_id=42)  # refused: arg-type
+    reveal_type(app.enqueue("plain_async", {}, using=driver))  # reveals: BlockingJob[Any]
+    reveal_type(await app.enqueue("plain_async", {}, using=async_driver))  # reveals: Job[Any]
 
 
 def blocking() -> None:

@@ -17,7 +17,7 @@ from windlass.access.rules import RuleRequest, asks_about_body, decide, read_rul
 from windlass.access.sessions import Session, Sessions
 from windlass.access.superusers import Superuser, Superusers
 from windlass.conditions import ALWAYS, NEVER, Condition
-from windlass.errors import HandlerNotFound, InvalidInput, NotAuthenticated, NotPermitted
+from windlass.errors import HandlerNotFound, InvalidInput, NotAuthenticated, NotPermitted, WrongState
 from windlass.names import shorten, suggest
 from windlass.security import SecurityContext, system_only
 
@@ -267,18 +267,48 @@ class Access:
         revoked = await self._keys.revoke(key_id)
         if revoked is None:
             raise InvalidInput(f"there is no key {shorten(key_id)}; `windlass keys list` has those there are")
-        await self.audit.record(audit.by(by, "key.revoke", key_id, address=address))
+        details = {"name": revoked.name}
+        await self.audit.record(audit.by(by, "key.revoke", key_id, details=details, address=address))
         return revoked
 
     # -- superusers -------------------------------------------------------------------------------------
 
     async def create_superuser(
+        self,
+        name: str,
+        password: str,
+        *,
+        new: bool = False,
+        by: Caller = SYSTEM,
+        address: str | None = None,
+    ) -> None:
+        """Make a superuser, or give the one there is another password, which ends all its sessions.
+
+        ``new``: only where there is none of that name; otherwise ``WrongState``.
+        """
+        system_only("create_superuser")
+        if not await self._superusers.create(name, password, only_version=0 if new else None):
+            raise WrongState(f"there is a superuser {shorten(name)} already; give it another password")
+        await self.audit.record(audit.by(by, "superuser.create", name, address=address))
+
+    async def change_password(
         self, name: str, password: str, *, by: Caller = SYSTEM, address: str | None = None
     ) -> None:
-        """Make a superuser, or give the one there is another password, which ends all its sessions."""
-        system_only("create_superuser")
-        await self._superusers.create(name, password)
-        await self.audit.record(audit.by(by, "superuser.create", name, address=address))
+        """Give a superuser another password, which ends all its sessions."""
+        system_only("change_password")
+        if not await self._superusers.change_password(name, password):
+            raise InvalidInput(f"there is no superuser {shorten(name)}")
+        await self.audit.record(audit.by(by, "superuser.password", name, address=address))
+
+    async def has_superuser(self, name: str) -> bool:
+        """Whether there is one of that name, stored or configured."""
+        system_only("has_superuser")
+        return await self._superusers.exists(name)
+
+    @property
+    def configured_superuser(self) -> str | None:
+        """The name of the one of the setting ``superuser``, which is not stored; None where there is none."""
+        return self._superusers.configured
 
     async def superusers(
         self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None
@@ -287,10 +317,15 @@ class Access:
         system_only("superusers")
         return await self._superusers.listed(limit=limit, cursor=cursor)
 
-    async def remove_superuser(self, name: str, *, by: Caller = SYSTEM, address: str | None = None) -> None:
-        """Forget a superuser, which ends its sessions."""
+    async def remove_superuser(
+        self, name: str, *, keep_last: bool = False, by: Caller = SYSTEM, address: str | None = None
+    ) -> None:
+        """Forget a superuser, which ends its sessions.
+
+        ``keep_last``: ``WrongState`` where nobody could log in then.
+        """
         system_only("remove_superuser")
-        if not await self._superusers.remove(name):
+        if not await self._superusers.remove(name, keep_last=keep_last):
             raise InvalidInput(f"there is no superuser {shorten(name)}")
         await self.audit.record(audit.by(by, "superuser.remove", name, address=address))
 

@@ -16,6 +16,7 @@ from windlass.clock import seconds_to_microseconds, to_datetime
 from windlass.errors import LimitExceeded, StoreError
 from windlass.ids import new_id
 from windlass.model import ROOT_TENANT, Document, NewDocument
+from windlass.options import check_integer
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -24,6 +25,8 @@ _log = logging.getLogger("windlass.access")
 
 KIND: Final = "audit"
 MAX_DETAIL_BYTES: Final = 4_000
+MAX_LOOKED_AT: Final = 2_000
+"""Lines that one page of a search looks at."""
 MAX_WORDS: Final = 300
 """Longest actor, target and address; longer ones are cut."""
 
@@ -102,10 +105,44 @@ class Audit:
             for body in bodies:
                 _log.error("done, but not in the audit log (%s): %s", error, body.decode())
 
-    async def lines(self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None) -> AuditPage:
-        """The log, newest first, at most 200 lines a page."""
-        found, further = await paging.page(self._app, KIND, limit=limit, cursor=cursor)
-        return AuditPage(tuple(_decode(document) for document in found), further)
+    async def lines(
+        self,
+        *,
+        limit: int = paging.DEFAULT_PAGE,
+        cursor: str | None = None,
+        target: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+    ) -> AuditPage:
+        """The log, newest first, at most 200 lines a page.
+
+        ``target``, ``actor`` and ``action`` leave only lines that have exactly these. For each page they are
+        looked for among 2,000 lines, so that it may be short, or empty, and still have a cursor.
+        """
+        wanted = {
+            name: value
+            for name, value in (("target", target), ("actor", actor), ("action", action))
+            if value is not None
+        }
+        if not wanted:
+            found, further = await paging.page(self._app, KIND, limit=limit, cursor=cursor)
+            return AuditPage(tuple(_decode(document) for document in found), further)
+        limit = min(check_integer("limit", limit, 1, 2**31 - 1), paging.LARGEST_PAGE)
+        kept: list[AuditLine] = []
+        looked_at = 0
+        while True:
+            found, further = await paging.page(self._app, KIND, limit=paging.LARGEST_PAGE, cursor=cursor)
+            for document in found:
+                line = _decode(document)
+                if all(getattr(line, name) == value for name, value in wanted.items()):
+                    kept.append(line)
+                    if len(kept) == limit:
+                        last = document is found[-1] and further is None
+                        return AuditPage(tuple(kept), None if last else paging.after(document))
+            looked_at += len(found)
+            if further is None or looked_at >= MAX_LOOKED_AT:
+                return AuditPage(tuple(kept), further)
+            cursor = further
 
 
 def _encode(line: AuditLine) -> bytes:

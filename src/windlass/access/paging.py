@@ -26,8 +26,12 @@ async def page(
     found = await app.store.documents(kind, limit=limit + 1, before=before)
     if len(found) <= limit:
         return found, None
-    last = found[limit - 1]
-    return found[:limit], f"{last.created_at}.{last.id}"
+    return found[:limit], after(found[limit - 1])
+
+
+def after(document: Document) -> str:
+    """The cursor of what follows this one."""
+    return f"{document.created_at}.{document.id}"
 
 
 def _read(cursor: str) -> tuple[int, str]:

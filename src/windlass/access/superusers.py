@@ -67,12 +67,40 @@ class Superusers:
 
     # -- managing ---------------------------------------------------------------------------------------
 
-    async def create(self, name: str, password: str) -> None:
-        """Make one, or give the one there is another password, which ends its sessions."""
+    async def create(self, name: str, password: str, *, only_version: int | None = None) -> bool:
+        """Make one, or give the one there is another password, which ends its sessions.
+
+        False where ``only_version`` (0: there is none) did not let it.
+        """
         self._refuse_configured(_check_name(name))
-        body = _Body(await hash_password(check_password(password)))
-        await self._app.store.write_documents([NewDocument(KIND, name, msgspec.json.encode(body))])
+        body = msgspec.json.encode(_Body(await hash_password(check_password(password))))
+        new = NewDocument(KIND, name, body, None, only_version)
+        [version] = await self._app.store.write_documents([new])
         self._lookups.forget(name)
+        return version is not None
+
+    async def change_password(self, name: str, password: str) -> bool:
+        """Give the one there is another password; False where there is none."""
+        self._refuse_configured(_check_name(name))
+        document = await self._app.store.document(KIND, name)
+        if document is None:
+            return False
+        if not await self.create(name, password, only_version=document.version):
+            raise WrongState(f"superuser {shorten(name)} was changed by somebody else just now; try again")
+        return True
+
+    @property
+    def configured(self) -> str | None:
+        """The name of the one of the setting ``superuser``."""
+        return None if self._configured is None else self._configured[0]
+
+    async def exists(self, name: str) -> bool:
+        """Whether there is one of that name, looked up at once."""
+        try:
+            _check_name(name)
+        except InvalidInput:
+            return False  # nobody is called like that, and not every store could be asked
+        return self.configured == name or await self._app.store.document(KIND, name) is not None
 
     async def listed(
         self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None
@@ -83,10 +111,23 @@ class Superusers:
             for document in found
         ], further
 
-    async def remove(self, name: str) -> bool:
+    async def remove(self, name: str, *, keep_last: bool = False) -> bool:
+        """Whether there was one. ``keep_last``: ``WrongState`` where nobody else could log in."""
         self._refuse_configured(_check_name(name))
-        removed = await self._app.store.remove_document(KIND, name)
+        store = self._app.store
+        document = await store.document(KIND, name)
+        if document is None:
+            return False
+        keep_last = keep_last and self._configured is None
+        if keep_last and len(await store.documents(KIND, limit=2)) < 2:
+            raise _only(name)
+        removed = await store.remove_document(KIND, name)
         self._lookups.forget(name)
+        if removed and keep_last and not await store.documents(KIND, limit=1):
+            # The other one was removed at the same time. Both come back, rather than nobody.
+            await store.write_documents([NewDocument(KIND, name, document.body, None, 0)])
+            self._lookups.forget(name)
+            raise _only(name)
         return removed
 
     async def ensure(self) -> str | None:
@@ -150,12 +191,19 @@ class Superusers:
             )
 
 
+def _only(name: str) -> WrongState:
+    return WrongState(
+        f"{shorten(name)} is the only superuser, without whom nobody could log in; make another first"
+    )
+
+
 def _check_name(name: Any) -> str:
     text = check_text("name of a superuser", name, MAX_NAME)
-    if ":" in text or text != text.strip() or not text.isprintable():
+    if {":", "/"} & set(text) or text != text.strip() or not text.isprintable():
+        # The setting ends a name at its colon, the API's addresses at a slash.
         raise InvalidInput(
-            f"name of a superuser is {shorten(text)}; it may hold no colon and no control characters, and no "
-            "spaces at its ends"
+            f"name of a superuser is {shorten(text)}; it may hold no colon, no slash and no control "
+            "characters, and no spaces at its ends"
         )
     return text
 

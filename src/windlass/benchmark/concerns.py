@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from windlass.benchmark.figures import Figures, Measurement
+from windlass.remedies import said
 
 SLOW_ROUND_TRIP_SECONDS: Final = 0.005
 SLOW_COMMIT_SECONDS: Final = 0.02
@@ -14,7 +15,7 @@ BUSY_SHARE: Final = 0.75
 
 def concerns(run: Figures) -> list[str]:
     """The store's own doubts first, then what the figures say."""
-    found = list(run.ground.doubts)
+    found = [said(doubt).sentence for doubt in run.ground.doubts]
     round_trip = _p50(run, Measurement.ROUND_TRIP)
     commit = _p50(run, Measurement.COMMIT)
     if round_trip is not None and round_trip > SLOW_ROUND_TRIP_SECONDS:

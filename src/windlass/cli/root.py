@@ -30,10 +30,12 @@ class Entry:
 
 COMMANDS: Final[Mapping[str, Entry]] = {
     "demo": Entry(
-        "windlass.cli.demo.command:demo", "Try it", "Watch a queue at work, on a throw-away database."
+        "windlass.cli.demo.command:demo", "Try it", "Watch a queue at work, here and in the browser."
     ),
     "worker": Entry("windlass.cli.worker:worker", "Run work", "Run the jobs of an app until stopped."),
-    "serve": Entry("windlass.cli.serve:serve", "Run work", "Serve the HTTP API of an app until stopped."),
+    "serve": Entry(
+        "windlass.cli.serve:serve", "Run work", "Serve the HTTP API and the web UI of an app until stopped."
+    ),
     "enqueue": Entry("windlass.cli.enqueue:enqueue", "Run work", "Make a job, or many from a file."),
     "jobs": Entry(
         "windlass.cli.jobs.group:jobs", "Look and manage", "List, show, requeue, cancel and delete jobs."
@@ -60,7 +62,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "Check the store and what it stands on, and try the promises there.",
     ),
     "migrate": Entry(
-        "windlass.cli.migrate:migrate", "Operate", "Create the tables, or bring them up to date."
+        "windlass.cli.migrate.command:migrate", "Operate", "Create the tables, or bring them up to date."
     ),
 }
 

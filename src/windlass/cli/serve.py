@@ -1,4 +1,4 @@
-"""``windlass serve``: the HTTP API until stopped."""
+"""``windlass serve``: the HTTP API and the web UI until stopped."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from windlass.cli.terminal import examples
 from windlass.server import create_api
 from windlass.server.open_files import allow_connections
 from windlass.server.running import OTHER_CONNECTIONS, ApiServer, is_loopback, listen, url_of
+from windlass.server.ui.files import built_files
 from windlass.urls import shown_url
 from windlass.worker.signals import stop_signals
 
@@ -68,7 +69,7 @@ def serve(
     log_level: str | None,
     log_json: bool,
 ) -> None:
-    """Serve the HTTP API of an app until stopped.
+    """Serve the HTTP API and the web UI of an app until stopped.
 
     MODULE:APP is where the app is: myproject.jobs:app. Without it the store of the settings is served with
     no tasks known: for reading and managing jobs, and for enqueueing to allowed_topics.
@@ -103,6 +104,8 @@ async def _serve(app: Windlass, listener: socket.socket, *, with_worker: bool) -
             url_of(listener),
             " and runs jobs" if with_worker else "",
         )
+        if app.settings.http_api and app.settings.ui:
+            _tell_of_the_ui(url_of(listener))
         try:
             await server.run_here()
         finally:
@@ -113,6 +116,13 @@ async def _serve(app: Windlass, listener: socket.socket, *, with_worker: bool) -
         _log.info("stopped")
     finally:
         await api.close()
+
+
+def _tell_of_the_ui(url: str) -> None:
+    if built_files():
+        _log.info("the web UI is at %s/ui/", url)
+    else:
+        failures.warn("the web UI was not built in this source tree: cd ui && npm ci && npm run build")
 
 
 async def _first_superuser(app: Windlass) -> None:

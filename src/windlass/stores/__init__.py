@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError, StoreError
+from windlass.stores.joining import Joiner
 from windlass.stores.protocol import Store, StoreLimits
 from windlass.stores.scratch import Ground, Scratch
+from windlass.stores.scripting import Script
 from windlass.urls import shown_url
 
 if TYPE_CHECKING:
@@ -38,6 +40,24 @@ def create_store(url: str, *, clock: Clock | None = None, limits: StoreLimits | 
             return PostgresStore(url, clock=clock, limits=limits)
         case _:
             raise _unknown(url)
+
+
+def create_joiner(url: str, *, clock: Clock, limits: StoreLimits) -> Joiner:
+    """How jobs of a URL get into transactions of others."""
+    match url.partition(":")[0]:
+        case "sqlite":
+            from windlass.stores.sqlite.joining import SqliteJoiner
+
+            return SqliteJoiner(url, clock, limits)
+        case "postgresql" | "postgres":
+            from windlass.stores.postgres.joining import PostgresJoiner
+
+            return PostgresJoiner(url, clock, limits)
+        case _:
+            raise ConfigurationError(
+                f"{shown_url(url)} keeps its jobs in no database, so they cannot be part of a transaction in "
+                "one; enqueue without using, or give the app a sqlite or postgresql URL"
+            )
 
 
 def lane_store() -> type[LaneStore]:
@@ -83,6 +103,55 @@ async def look_at_ground(url: str) -> Ground:
         await _remove(scratch)
 
 
+async def look_at_schema(url: str) -> tuple[int, bool]:
+    """The version of a URL's schema, 0 for none, and whether the database keeps tenants apart there."""
+    match url.partition(":")[0]:
+        case "sqlite":
+            from windlass.stores.sqlite import scripting
+
+            return await scripting.look_at_schema(url), False
+        case "postgresql" | "postgres":
+            _need_driver()
+            from windlass.stores.postgres.scripting import look_at_schema
+
+            return await look_at_schema(url)
+        case _:
+            raise _no_schema(url)
+
+
+def write_script(url: str, *, since: int, rls: bool = False) -> Script:
+    """The SQL that ``migrate`` would run where the schema has this version. Nothing is looked at.
+
+    ``rls``: also what sets up row-level security.
+    """
+    match url.partition(":")[0]:
+        case "sqlite":
+            from windlass.stores.sqlite import scripting
+
+            return scripting.write_script(since=since, rls=rls)
+        case "postgresql" | "postgres":
+            _need_driver()
+            from windlass.stores.postgres.scripting import write_script
+
+            return write_script(url, since=since, rls=rls)
+        case _:
+            raise _no_schema(url)
+
+
+def write_grants(url: str, role: str, *, rls: bool = False) -> str:
+    """SQL that lets a role enqueue in transactions of its own, and nothing more. Nothing is looked at."""
+    match url.partition(":")[0]:
+        case "postgresql" | "postgres":
+            _need_driver()
+            from windlass.stores.postgres.granting import write_grants
+
+            return write_grants(url, role, rls=rls)
+        case _:
+            raise ConfigurationError(
+                f"{shown_url(url)} is a store without roles; grants need a postgresql:// URL"
+            )
+
+
 def _scratch(url: str) -> Scratch:
     match url.partition(":")[0]:
         case "memory":
@@ -113,6 +182,14 @@ def _need_driver() -> None:
         ) from None
 
 
+def _no_schema(url: str) -> ConfigurationError:
+    if url.startswith("memory:"):
+        return ConfigurationError(
+            f"{shown_url(url)} keeps jobs in memory, without a schema; use a sqlite or postgresql URL"
+        )
+    return _unknown(url)
+
+
 def _unknown(url: str) -> ConfigurationError:
     return ConfigurationError(
         f"{shown_url(url)!r} names no store Windlass knows; use sqlite:///path/to/jobs.db, "
@@ -122,11 +199,17 @@ def _unknown(url: str) -> ConfigurationError:
 
 __all__ = [
     "Ground",
+    "Joiner",
     "Scratch",
+    "Script",
     "Store",
     "StoreLimits",
+    "create_joiner",
     "create_store",
     "lane_store",
     "look_at_ground",
+    "look_at_schema",
     "make_scratch",
+    "write_grants",
+    "write_script",
 ]

@@ -16,6 +16,7 @@ from windlass.conditions import (
     Condition,
     Field,
     InState,
+    Leaf,
     asked,
     for_other_values,
     for_state,
@@ -45,7 +46,7 @@ def alternatives(where: JobFilter) -> list[JobFilter]:
             values = _possible_values(condition, field)
             if values is not None:
                 choices.append([{name: value} for value in values])
-    if where.state is None and any(isinstance(leaf, InState) for leaf in leaves(condition)):
+    if where.state is None and any(_tells_states_apart(leaf) for leaf in leaves(condition)):
         states = [state for state in State if may_hold(for_state(condition, state))]
         if len(states) < len(State):
             choices.append([{"state": state} for state in states])
@@ -54,6 +55,11 @@ def alternatives(where: JobFilter) -> list[JobFilter]:
         if len(found) * len(choice) <= MOST:
             found = [replace(one, **fields) for one, fields in product(found, choice)]
     return found
+
+
+def _tells_states_apart(leaf: Leaf) -> bool:
+    """Jobs that wait have no worker: they need not be walked through to find those of one."""
+    return isinstance(leaf, InState) or (isinstance(leaf, Compare) and leaf.field is Field.WORKER)
 
 
 def _possible_values(condition: Condition, field: Field) -> list[str] | None:

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Any
 
 from windlass.errors import LimitExceeded
+from windlass.model import NewJob
 from windlass.names import shorten
 from windlass.stores.protocol import StoreLimits
+
+
+def added_by_topic(jobs: Iterable[NewJob], taken: Set[tuple[Any, ...]]) -> Counter[str]:
+    """How many jobs a call adds to each topic; a duplicate, of one ``taken`` or of its own, adds nothing."""
+    added: Counter[str] = Counter()
+    seen = set(taken)
+    for job in jobs:
+        key = (job.tenant, job.task or job.topic, job.key)
+        if job.key is not None:
+            if key in seen:
+                continue
+            seen.add(key)
+        added[job.topic] += 1
+    return added
 
 
 def limit_problem(

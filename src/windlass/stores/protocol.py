@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 from uuid import UUID
 
-from windlass.findings import Failures, LaneDurations, Repeats, TaskStats
+from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -50,6 +50,7 @@ from windlass.model import (
     Verdict,
     WorkerRecord,
 )
+from windlass.stores.joining import Joined
 
 MAX_BATCH = 1000
 """Most items a single call of a batch verb may carry, ``enqueue`` aside."""
@@ -59,6 +60,9 @@ COUNT_LIMIT = 10_000
 """Counting stops here and says so."""
 SEARCH_SECONDS = 1.0
 """How long a text or a condition may be looked for before a partial page is returned."""
+COLUMN_SEARCH_SECONDS = 0.7
+"""The same where columns tell (``of_columns``). People wait a second at most for what looks like any other
+filter, and the way to them takes its part of it."""
 KEPT_ERRORS_FIRST = 10
 KEPT_ERRORS_LAST = 10
 """Of a job's errors the first and the last ten are kept."""
@@ -89,6 +93,8 @@ MAX_DOCUMENT_BYTES = 64 * 1024
 """Largest body of a document."""
 MAX_DOCUMENT_NAME = 200
 """Longest kind and longest id of a document."""
+MAX_AILMENTS = 50
+"""Most ailments that are told of."""
 SUMMARY_LENGTH = 200
 """``error_summary`` is cut to this many characters."""
 
@@ -189,6 +195,17 @@ class Store(Protocol):
 
     def describe(self) -> dict[str, str]:
         """Names and versions for people: what runs underneath."""
+
+    async def ailments(self) -> list[Ailment]:
+        """What is wrong with what this stands on: settings, disk, log, other sessions. No job is looked at.
+
+        Costs a few milliseconds, and a second or two where a database does not answer. What could not be
+        looked at is an ailment of its own; nothing is raised for it, not even where nothing can be reached.
+        """
+
+    @property
+    def deaf(self) -> bool:
+        """Whether hints of other processes do not come through now, so that jobs are found by polling."""
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -331,6 +348,12 @@ class Store(Protocol):
 
     # -- reading ----------------------------------------------------------------------------------------
 
+    def expect(self, joined: Joined) -> None:
+        """Jobs were written in a transaction of somebody else's: tell who waits once it has committed.
+
+        May be called from any thread.
+        """
+
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         """One job with its bodies, attempts and steps."""
 
@@ -342,11 +365,15 @@ class Store(Protocol):
     ) -> Page:
         """Matching jobs, newest (highest number) first, without bodies.
 
-        A text or a condition is looked for during ``SEARCH_SECONDS``, then the page is partial.
+        A text or a condition is looked for during ``SEARCH_SECONDS``, one on columns alone during
+        ``COLUMN_SEARCH_SECONDS``; then the page is partial.
         """
 
-    async def count(self, where: JobFilter) -> Count:
-        """How many match, exact up to ``COUNT_LIMIT``, and as far as ``SEARCH_SECONDS`` reach."""
+    async def count(self, where: JobFilter, *, beyond: bool = False) -> Count:
+        """How many match, exact up to ``COUNT_LIMIT``, and as far as ``SEARCH_SECONDS`` reach.
+
+        ``beyond``: exact however many there are, where counters are kept of just this (``of_counters``).
+        """
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
         """Counts, times and series; cheap at a million rows."""

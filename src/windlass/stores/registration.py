@@ -17,6 +17,7 @@ class _Details(msgspec.Struct):
     claimed: int = 0
     stuck: int = 0
     loop_lag_seconds: float = 0.0
+    polling: bool = False
     ran: int = 0
     completed: int = 0
     failed: int = 0

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from windlass.findings import Ailment
+
 
 @dataclass(frozen=True, slots=True)
 class Ground:
@@ -20,8 +22,8 @@ class Ground:
     """Name and version: ``PostgreSQL 18.1``."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What speed and safety depend on, in the database's own words."""
-    doubts: tuple[str, ...] = ()
-    """What is not as it should be for a queue that must lose nothing, a sentence each."""
+    doubts: tuple[Ailment, ...] = ()
+    """What is not as it should be for a queue that must lose nothing."""
     shared: bool = True
     """Whether other processes can reach it."""
     hints: bool = True

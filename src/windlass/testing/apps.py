@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from typing import Any, Final
 
 from windlass.app import Windlass
@@ -16,17 +16,75 @@ LOOK_SECONDS: Final = 0.005
 """How often an inline enqueue looks whether a job that another worker took has ended."""
 
 
-@asynccontextmanager
-async def in_memory(app: Windlass, *, clock: Clock | None = None) -> AsyncIterator[Windlass]:
+class in_memory:  # noqa: N801 - used like a function
     """Use this app on an empty store in memory instead of its own, and throw that away afterwards.
 
     >>> async with in_memory(app):
     ...     await send_digest.enqueue(user_id="42")
     ...     await app.run_until_idle()
+
+    With a plain ``with`` for tests that block: ``app.sync.run_until_idle()``.
     """
-    with app.on_store("memory://", clock=clock):
-        async with app:
-            yield app
+
+    def __init__(self, app: Windlass, *, clock: Clock | None = None) -> None:
+        self._app = app
+        self._clock = clock
+        self._stack: list[ExitStack | AsyncExitStack] = []  # entered again inside of itself, another store
+
+    async def __aenter__(self) -> Windlass:
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._app.on_store("memory://", clock=self._clock))
+            await stack.enter_async_context(self._app)
+            self._stack.append(stack.pop_all())
+        return self._app
+
+    async def __aexit__(self, *raised: Any) -> None:
+        stack = self._stack.pop()
+        assert isinstance(stack, AsyncExitStack)
+        await stack.__aexit__(*raised)
+
+    def __enter__(self) -> Windlass:
+        with ExitStack() as stack:
+            stack.enter_context(self._app.on_store("memory://", clock=self._clock))
+            stack.enter_context(self._app.sync)
+            self._stack.append(stack.pop_all())
+        return self._app
+
+    def __exit__(self, *raised: Any) -> None:
+        stack = self._stack.pop()
+        assert isinstance(stack, ExitStack)
+        stack.__exit__(*raised)
+
+
+@contextmanager
+def enqueued(app: Windlass) -> Iterator[list[Job[Any]]]:
+    """The jobs that are enqueued meanwhile, in order, as their handles; duplicates are among them.
+
+    >>> with enqueued(app) as jobs:
+    ...     place_order("rope")
+    >>> assert [(job.task, job.payload) for job in jobs] == [("send_receipt", {"order_id": 1})]
+
+    Nothing is read from the store, so those in a transaction that was not committed, or will never be, are
+    among them (``task.using``). Those that a handler enqueues in ``ctx.transaction`` are left out.
+    """
+    before = (app.after_enqueue, app.after_using)
+    jobs: list[Job[Any]] = []
+
+    async def note(handles: list[Job[Any]]) -> None:
+        jobs.extend(handles)
+        if before[0] is not None:
+            await before[0](handles)
+
+    def note_uncommitted(handles: list[Job[Any]]) -> None:
+        jobs.extend(handles)
+        if before[1] is not None:
+            before[1](handles)
+
+    app.after_enqueue, app.after_using = note, note_uncommitted
+    try:
+        yield jobs
+    finally:
+        app.after_enqueue, app.after_using = before
 
 
 @contextmanager
@@ -39,6 +97,8 @@ def inline(app: Windlass) -> Iterator[Windlass]:
     before = (app.after_enqueue, app.lane.by_hand)
 
     async def run_at_once(jobs: list[Job[Any]]) -> None:
+        if before[0] is not None:
+            await before[0](jobs)
         with acting_as(None):  # a worker serves all tenants, whoever enqueued
             await app.run_until_idle(handle_signals=False, isolate=False)
         for job in jobs:

@@ -5,11 +5,14 @@ Kept free of imports that cost: pytest loads this in every project that has Wind
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.job import Job
     from windlass.testing.clock import FrozenClock
 
 
@@ -19,3 +22,30 @@ def windlass_clock() -> FrozenClock:
     from windlass.testing.clock import FrozenClock
 
     return FrozenClock()
+
+
+@pytest.fixture
+def windlass_app() -> Windlass:
+    """Your app, for the fixtures below: a fixture of this name in your ``conftest.py`` returns it."""
+    raise pytest.UsageError(
+        "the fixture windlass_app is yours to write: in conftest.py, a fixture of this name that returns the "
+        "Windlass whose jobs are tested"
+    )
+
+
+@pytest.fixture
+def windlass_in_memory(windlass_app: Windlass) -> Iterator[Windlass]:
+    """The app on an empty store in memory, for the length of a test that blocks (``app.sync``)."""
+    from windlass.testing.apps import in_memory
+
+    with in_memory(windlass_app) as app:
+        yield app
+
+
+@pytest.fixture
+def windlass_enqueued(windlass_app: Windlass) -> Iterator[list[Job[Any]]]:
+    """The jobs that the test has enqueued so far, wherever they went."""
+    from windlass.testing.apps import enqueued
+
+    with enqueued(windlass_app) as jobs:
+        yield jobs

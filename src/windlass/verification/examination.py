@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from windlass.app import Windlass
 from windlass.errors import StoreError, StoreUnavailable
+from windlass.remedies import said
 from windlass.stores import Ground, look_at_ground
 
 
@@ -71,7 +72,7 @@ async def survey(url: str, *notes: Finding) -> Examination:
 
 def _doubts(ground: Ground) -> list[Finding]:
     """What is not as it should be for a queue that must lose nothing."""
-    return [Finding(Level.DOUBT, doubt) for doubt in ground.doubts]
+    return [Finding(Level.DOUBT, said(doubt).sentence) for doubt in ground.doubts]
 
 
 def _behind(steps: list[str], *, needed: bool) -> Finding:

@@ -50,6 +50,7 @@ class Registrar:
         tally: Callable[[], Tally],
         lag: LoopLag,
         stuck: Stuck,
+        polling: Callable[[], bool],
         clock: Clock,
         recovery: Recovery,
     ) -> None:
@@ -60,6 +61,7 @@ class Registrar:
         self._tally = tally
         self._lag = lag
         self._stuck = stuck
+        self._polling = polling
         self._clock = clock
         self._recovery = recovery
         self._backoff = Backoff("listing this worker", recovery, BEAT_SECONDS)
@@ -141,6 +143,7 @@ class Registrar:
             claimed=len(in_hand) - running,
             stuck=self._stuck.number,
             loop_lag_seconds=round(self._lag.take_worst(), 6),
+            polling=self._polling(),
             ran=tally.ran,
             completed=tally.completed,
             failed=tally.failed,

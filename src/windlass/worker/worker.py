@@ -273,6 +273,7 @@ class Worker:
             lambda: events.settler.tally,
             lag,
             self._stuck,
+            lambda: self._store.deaf,
             self._clock,
             events.recovery,
         )

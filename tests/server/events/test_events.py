@@ -23,7 +23,7 @@ async def finish(server: Served, topic: str, outcome: Outcome | None = None) -> 
     claim = await store.claim(ClaimRequest("w1", (Lane(topic),), limit=1, lease_seconds=60))
     (job,) = claim.jobs
     await store.start([job.lease])
-    assert await store.settle([Settlement(job.lease, outcome or Completed(), 0.5)]) == [True]
+    assert await store.settle([Settlement(job.lease, outcome or Completed(), 0.0)]) == [True]
 
 
 def entries(events: list[Told], job: Job[Any]) -> list[str]:

@@ -16,30 +16,41 @@ import msgspec
 from tests.server.security.callers import SUPERUSER
 from tests.server.security.world import NOBODYS_ID, OWNERS, TARGETS, Target, World
 from windlass.server.bulk import BulkBody
+from windlass.server.copying import CopyBody
 from windlass.server.enqueueing import EnqueueBody, EnqueueManyBody
 from windlass.server.keys import KeyBody
 from windlass.server.route import Route
-from windlass.server.routes import ROUTES
+from windlass.server.routes import EVERYTHING
 from windlass.server.session import LoginBody
+from windlass.server.superusers import PasswordBody, SuperuserBody
 from windlass.server.topics import KickBody, PauseBody
 
 NAME, PASSWORD = SUPERUSER.split(":")
 BODIES: Final[Mapping[type[msgspec.Struct], Any]] = {
     EnqueueBody: {"task": "mail", "payload": {"to": "ann"}},
     EnqueueManyBody: {"jobs": [{"topic": "mail"}, {"topic": "reports"}]},
+    CopyBody: {"payload": {"to": "ben"}, "priority": 5},
     BulkBody: {"action": "cancel", "filter": {"key": "of no job"}},
     PauseBody: {"seconds": 60},
     KickBody: {"count": 1},
     KeyBody: {"name": "another", "tenant": "acme", "scopes": ["read"]},
     LoginBody: {"name": NAME, "password": PASSWORD},
+    SuperuserBody: {"name": "another", "password": PASSWORD},
+    PasswordBody: {"password": "another one of theirs"},
 }
 """A good body of each type."""
 
 STATES: Final = {"requeue_job": "cancelled"}
 """The state a job has to be in for a route to take effect; pending for all others."""
 
+NAMES: Final = {"topic": "mail", "name": "stuck", "page": "jobs"}
+"""What the other parameters of paths are filled with."""
+
 NOBODY: Final = "an id of no operation"
-_parameter = re.compile(r"\{(\w+)(?::\w+)?\}")
+SOMEBODY: Final = "somebody"
+NO_SUPERUSER: Final = "nobody"
+"""Names in paths."""
+PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +62,19 @@ class Case:
     job: Target | None = None
     owner: str | None = None  # of the bulk operation it names
     key: str | None = None
+    superuser: str | None = None
     query: str = ""
 
     def __str__(self) -> str:
-        named = self.job.name if self.job else self.owner or self.key or ""
+        named = self.job.name if self.job else self.owner or self.key or self.superuser or ""
         return f"{self.route.method} {self.path} {self.query} {named}".strip()
 
     def filled(self, job_id: object, world: World, key_id: str) -> str:
         """Its address."""
         operation = world.operations.get(self.owner or "", str(NOBODYS_ID))
-        values = {"id": job_id, "operation": operation, "key": key_id, "topic": "mail", "name": "stuck"}
-        path = _parameter.sub(lambda found: str(values[found[1]]), self.path)
+        values = {"id": job_id, "operation": operation, "key": key_id, **NAMES}
+        values["superuser"] = self.superuser or ""
+        path = PARAMETER.sub(lambda found: str(values[found[1]]), self.path)
         return path + self.query.format(id=job_id)
 
     @property
@@ -69,14 +82,14 @@ class Case:
         return None if self.route.body is None else BODIES[self.route.body]
 
 
-def cases(routes: tuple[Route, ...] = ROUTES) -> Iterator[Case]:
+def cases(routes: tuple[Route, ...] = EVERYTHING) -> Iterator[Case]:
     """All of them."""
     for route in routes:
         if route.body is not None and route.body not in BODIES:
             raise AssertionError(f"{route.name} takes a {route.body.__name__}; add a good one to BODIES")
         for path in route.paths:
-            match set(_parameter.findall(path)):
-                case set(names) if not names <= {"id", "operation", "topic", "key", "name"}:
+            match set(PARAMETER.findall(path)):
+                case set(names) if not names <= {"id", "operation", "key", "superuser", *NAMES}:
                     raise AssertionError(f"{path} has parameters nobody knows: {names}; add them to Case")
                 case set(names) if "id" in names:
                     yield from (Case(route, path, job=target) for target in TARGETS)
@@ -84,6 +97,8 @@ def cases(routes: tuple[Route, ...] = ROUTES) -> Iterator[Case]:
                     yield from (Case(route, path, owner=owner) for owner in (*OWNERS, NOBODY))
                 case set(names) if "key" in names:
                     yield from (Case(route, path, key=key) for key in ("a key", "an id of no key"))
+                case set(names) if "superuser" in names:
+                    yield from (Case(route, path, superuser=name) for name in (SOMEBODY, NO_SUPERUSER))
                 case _:
                     yield Case(route, path)
             if "job" in route.query.__struct_fields__:  # ids in the query

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final
 
 from tests.server.security.callers import Caller
-from tests.server.security.cases import NOBODY, Case
+from tests.server.security.cases import NO_SUPERUSER, NOBODY, Case
 from tests.server.security.world import Rules, Target
 from windlass.access.caller import Scope
 from windlass.model import ROOT_TENANT
@@ -23,6 +23,7 @@ class Expected(Enum):
     NO_JOB = (404, "job_not_found")
     NO_OPERATION = (404, "bulk_not_found")
     NO_KEY = (404, "key_not_found")
+    NO_SUPERUSER = (404, "superuser_not_found")
 
 
 _SCOPES: Final = {
@@ -95,6 +96,10 @@ def named(rules: Rules, case: Case, caller: Caller) -> Expected:
         return Expected.NO_OPERATION
     if case.key == "an id of no key":
         return Expected.NO_KEY
+    if case.superuser == NO_SUPERUSER:
+        return Expected.NO_SUPERUSER
+    if case.route.name == "copy_job" and caller.known and Scope.ENQUEUE not in caller.scopes:
+        return Expected.NOT_PERMITTED  # it makes a job, too
     return Expected.DONE
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+import re
 import string
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
@@ -13,9 +14,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from tests.server.security.callers import PublishedKey
-from tests.server.security.cases import BODIES, Case, cases
+from tests.server.security.cases import BODIES, PARAMETER, Case, cases
 from tests.server.security.test_secrets import MANAGER, READER, SUPER
-from tests.server.security.world import ACMES, Rules, World, dump, world
+from tests.server.security.world import ACMES, NOBODYS_ID, Rules, World, dump, world
 from windlass.server.enqueueing import EnqueueBody
 from windlass.server.route import Route
 from windlass.server.routes import ROUTES
@@ -81,7 +82,8 @@ async def _assign(made: World, route: Route, kind: type[msgspec.Struct]) -> int:
     sample = copy.deepcopy(BODIES[kind])
     if kind is EnqueueBody:
         sample["retry"] = {"kind": "fixed", "delay": 1}
-    path, tried = route.path.replace("{topic}", "mail"), 0
+    names = {"topic": "mail", "id": str(NOBODYS_ID), "superuser": "nobody"}
+    path, tried = PARAMETER.sub(lambda found: names[found[1]], route.path), 0
     for place, known in _places(sample, kind):
         for name in NOBODYS:
             if name in known:
@@ -239,6 +241,9 @@ async def test_no_text_in_a_query_or_a_path_is_more_than_a_text(published: Publi
         assert await made.app.check() == []
 
 
+NAMED = re.compile(r"\{(topic|key|superuser)(:\w+)?\}")
+
+
 async def _inject(made: World, case: Case) -> None:
     caller, before = made.caller(SUPER), dump(made.app.store)
     names = [
@@ -248,10 +253,8 @@ async def _inject(made: World, case: Case) -> None:
         for name in names if case.route.method == "GET" else ():
             got = await made.ask(caller, "GET", f"{case.path}?{urlencode({name: text})}")
             assert got.status < 500, (name, text, got)
-        if "{topic}" in case.path or "{key}" in case.path or "{name}" in case.path:
-            path = case.path
-            for parameter in ("topic", "key", "name"):
-                path = path.replace(f"{{{parameter}}}", quote(text, safe=""))
+        path = NAMED.sub(quote(text, safe=""), case.path)
+        if path != case.path:
             got = await made.ask(made.caller(READER), case.route.method, path, body=case.body)
             assert got.status < 500, (text, got)
     if case.route.method == "GET":

@@ -15,7 +15,7 @@ from tests.server.security.callers import ACME, GLOBEX, bearer
 from tests.server.security.cases import Case, cases
 from tests.server.security.client import Got, ask
 from tests.server.security.world import ACMES, Rules, make_app
-from windlass import SecurityContext, Windlass, acting_as
+from windlass import Job, SecurityContext, Windlass, acting_as
 from windlass.model import ClaimRequest, JobError, Lane, Settlement, WorkerRecord
 from windlass.outcome import Completed, Failed, Outcome
 from windlass.server import create_api
@@ -45,7 +45,7 @@ class Queue:
 
     async def enqueue(self, tenant: str, topic: str, user: str, **options: Any) -> UUID:
         with acting_as(SecurityContext(tenant, user_id=user)):
-            job = await self.app.enqueue(topic, {"to": user}, **options)
+            job: Job[Any] = await self.app.enqueue(topic, {"to": user}, **options)
         if tenant == ACME:
             self.ids.append(job.id)
         return job.id

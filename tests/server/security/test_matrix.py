@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from tests.server.security.callers import Caller, PublishedKey
-from tests.server.security.cases import STATES, Case, cases
+from tests.server.security.cases import PASSWORD, SOMEBODY, STATES, Case, cases
 from tests.server.security.client import Got
 from tests.server.security.oracle import Expected, expected
 from tests.server.security.world import NOBODYS_ID, Rules, World, counting, dump, world
@@ -62,6 +62,8 @@ async def _try(made: World, case: Case, caller: Caller, before: object, surprise
         )
     if case.key == "a key":
         key_id = (await made.app.access.create_key("to be revoked")).info.id if changing else "f" * 16
+    if case.superuser == SOMEBODY and changing:
+        await made.app.access.create_superuser(SOMEBODY, PASSWORD)
     lines = made.audit_lines()
     got = await made.ask(caller, case.route.method, case.filled(job_id, made, key_id), body=case.body)
     status, code = wanted.value
@@ -84,6 +86,8 @@ async def _clean_up(made: World, case: Case, job_id: UUID, got: Got) -> None:
     """The world as it was: cases must not depend on each other."""
     if case.job is not None:
         await made.forget(job_id)
+        if got.status == 201:  # a copy of it
+            await made.forget(UUID(got.json()["id"]))
     elif case.route.permission is Permission.ENQUEUE and got.status == 201:
         told = got.json()
         for item in told.get("items", [told]):

@@ -188,6 +188,7 @@ class Job:
         return structs.replace(
             self.listed(),
             format=self.format,
+            retry=self.retry,
             payload=self.payload,
             result=self.result,
             checkpoint=self.checkpoint,

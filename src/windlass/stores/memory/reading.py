@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from windlass.clock import Clock, seconds_to_microseconds
-from windlass.conditions import NEVER, asked, holds, in_state
+from windlass.conditions import ALWAYS, NEVER, asked, holds, in_state, of_columns
 from windlass.model import Count, Distribution, JobFilter, Page, State, Stats, TopicStats
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.job import Job
-from windlass.stores.protocol import COUNT_LIMIT, SEARCH_SECONDS
+from windlass.stores.protocol import COLUMN_SEARCH_SECONDS, SEARCH_SECONDS
 
 _LOOK_AT_CLOCK_EVERY = 256
 
@@ -34,7 +34,8 @@ class Scan:
 
     def __iter__(self) -> Iterator[Job]:
         now = self._clock.now()
-        give_up_at = self._clock.monotonic() + SEARCH_SECONDS
+        columns = of_columns(self._asked or ALWAYS)
+        give_up_at = self._clock.monotonic() + (COLUMN_SEARCH_SECONDS if columns else SEARCH_SECONDS)
         for seen, job in enumerate(self._jobs, 1):
             self.last_seen = job
             if _matches(job, self._where, now) and (self._asked is None or holds(self._asked, job, now)):
@@ -64,10 +65,10 @@ def page(scan: Scan, *, limit: int, offset: int) -> Page:
     return Page(listed)
 
 
-def count(scan: Scan) -> Count:
+def count(scan: Scan, limit: int | None) -> Count:
     total = 0
     for _ in scan:
-        if total == COUNT_LIMIT:
+        if total == limit:
             return Count(total, exact=False)
         total += 1
     return Count(total, exact=not scan.ran_out)

@@ -11,8 +11,9 @@ from typing import Self
 from uuid import UUID
 
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds
+from windlass.conditions import of_counters
 from windlass.errors import ConfigurationError, NotOpen, WrongState
-from windlass.findings import Failures, LaneDurations, Repeats, TaskStats
+from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -37,9 +38,11 @@ from windlass.model import (
 )
 from windlass.stores.documents import check_documents
 from windlass.stores.endings import check_batch
+from windlass.stores.joining import Joined
 from windlass.stores.memory import answering, filing, managing, reading, registering, writing
 from windlass.stores.memory.book import Book
 from windlass.stores.protocol import (
+    COUNT_LIMIT,
     MAX_BATCH,
     MAX_ENQUEUE_BATCH,
     MAX_GROUPS,
@@ -107,6 +110,13 @@ class MemoryStore:
 
     def describe(self) -> dict[str, str]:
         return {"store": "memory", "python": platform.python_version()}
+
+    async def ailments(self) -> list[Ailment]:
+        return []  # what it stands on is this process
+
+    @property
+    def deaf(self) -> bool:
+        return False
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -264,6 +274,9 @@ class MemoryStore:
 
     # -- reading ----------------------------------------------------------------------------------------
 
+    def expect(self, joined: Joined) -> None:
+        """There are no such transactions."""
+
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         with self._verb() as book:
             job = book.find(job_id, tenant)
@@ -282,9 +295,10 @@ class MemoryStore:
             scan = reading.Scan(book, where, self._clock, before=cursor)
             return reading.page(scan, limit=limit, offset=offset)
 
-    async def count(self, where: JobFilter) -> Count:
+    async def count(self, where: JobFilter, *, beyond: bool = False) -> Count:
+        limit = None if beyond and of_counters(where) else COUNT_LIMIT
         with self._verb() as book:
-            return reading.count(reading.Scan(book, where, self._clock))
+            return reading.count(reading.Scan(book, where, self._clock), limit)
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
         with self._verb() as book:

@@ -221,8 +221,9 @@ def _measure(book: Book, job: Job, settlement: Settlement, now: int) -> None:
     if settlement.run_seconds is None:
         return
     run_time = max(0, seconds_to_microseconds(settlement.run_seconds))
-    if job.started_at is None:
-        job.started_at = now - run_time
+    began = now - run_time
+    if job.started_at is None or began < job.started_at:  # what was recorded was recorded a little late
+        job.started_at = began
     tally = book.metrics.at(now)
     lane = tally.lane(job.topic, job.task)
     wait_time = max(0, job.started_at - job.run_at)

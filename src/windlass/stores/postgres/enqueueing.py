@@ -18,6 +18,14 @@ FORMAT_CODES: Final = {BodyFormat.JSON: 0, BodyFormat.BYTES: 1}
 _ALIKE: Final = tuple(name for name in NewJob.__struct_fields__ if name not in ("id", "payload"))
 _KEY_UNTIL: Final = {KeyLifetime.PRUNED: 0, KeyLifetime.FINISHED: 1}
 
+PARAMETERS: Final = (
+    *("now", "again", "keyed", "large", "ids", "topics", "tasks", "tenants", "priorities", "run_ats"),
+    *("delays_us", "expires_ats", "expires_in_us", "max_attempts", "timeouts_us", "leases_us"),
+    *("retentions_us", "retentions_failed_us", "retries", "keys", "key_untils", "replaces"),
+    *("correlation_ids", "user_ids", "service_ids", "traces", "formats", "payloads", "raws", "aparts"),
+)
+"""What the ``enqueue`` function takes, by the names and in the order of its parameters."""
+
 
 def enqueue_arguments(jobs: Sequence[NewJob], now: int | None, *, again: bool) -> tuple[Any, ...]:
     """The parameters of the ``enqueue`` statement, column by column; at least one job."""

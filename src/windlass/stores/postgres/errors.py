@@ -30,7 +30,8 @@ def translate(error: BaseException, where: str) -> WindlassError:
         state = error.sqlstate or ""
         if state in _NOT_MIGRATED:
             return StoreError(
-                f"{where} has no Windlass schema, or an old one; run `windlass migrate` ({error})"
+                f"{where} has no Windlass schema, or an old one; run `windlass migrate`, or what "
+                f"`windlass migrate --print` prints ({error})"
             )
         # Refused now, though it was let in before: credentials are being changed, or the database moved.
         if state.startswith(_PASSING + _REFUSED):

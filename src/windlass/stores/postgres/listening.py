@@ -61,6 +61,11 @@ class Listener:
         except TimeoutError:
             self._deaf = True
 
+    @property
+    def deaf(self) -> bool:
+        """Whether what others notify is not heard: never behind a pooler, nor without a connection."""
+        return self._database.pooled or self._deaf
+
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()

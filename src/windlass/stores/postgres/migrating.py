@@ -12,13 +12,12 @@ from windlass.stores.postgres.securing import STEP, is_secured, secure
 
 STEP_SECONDS: Final = 3600.0
 
-_VERSION_TABLE = """
+VERSION_TABLE: Final = """\
 CREATE TABLE IF NOT EXISTS schema_versions (
     version    integer PRIMARY KEY,
     name       text    NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
-)
-"""
+)"""
 
 
 def migrations() -> list[tuple[int, str, str]]:
@@ -34,8 +33,8 @@ async def missing_steps(database: Database) -> list[str]:
     """The names of the steps that ``migrate`` would take."""
     steps = migrations()
     async with database.connection() as connection:
-        version = await _schema_version(connection, database)
-    _refuse_newer(version, steps, database)
+        version = await schema_version(connection, database)
+    refuse_newer(version, steps, database)
     return [name for number, name, _ in steps if number > version]
 
 
@@ -48,8 +47,8 @@ async def migrate(database: Database, *, rls: bool) -> list[str]:
     newest = steps[-1][0]
     async with database.connection() as connection:
         # A look without the lock first: nearly always there is nothing to do, and many workers start at once.
-        version = await _schema_version(connection, database)
-        _refuse_newer(version, steps, database)
+        version = await schema_version(connection, database)
+        refuse_newer(version, steps, database)
         if version == newest and not rls:
             return []
     tries = CONFLICT_TRIES
@@ -60,7 +59,8 @@ async def migrate(database: Database, *, rls: bool) -> list[str]:
             tries = database.tries_left(tries, error)  # workers that go on meanwhile lock tables, too
 
 
-def _refuse_newer(version: int, steps: list[tuple[int, str, str]], database: Database) -> None:
+def refuse_newer(version: int, steps: list[tuple[int, str, str]], database: Database) -> None:
+    """An old program does not touch what it does not understand."""
     newest = steps[-1][0]
     if version > newest:
         raise SchemaTooNew(
@@ -89,10 +89,10 @@ async def _run(database: Database, steps: list[tuple[int, str, str]], *, rls: bo
             # pg_temp last: by default it comes first, and a pooler may hand us a session with somebody's
             # temporary table "jobs". The functions keep this path.
             await connection.execute(f"SET LOCAL search_path = {database.schema}, pg_temp")
-            version = await _schema_version(connection, database)
-            _refuse_newer(version, steps, database)  # somebody else may have migrated while we waited
+            version = await schema_version(connection, database)
+            refuse_newer(version, steps, database)  # somebody else may have migrated while we waited
             if version == 0:  # else it is there, and asking for it takes rights of its own
-                await connection.execute(_VERSION_TABLE)
+                await connection.execute(VERSION_TABLE)
             done = []
             for number, name, script in steps:
                 if number > version:
@@ -112,7 +112,7 @@ async def _run(database: Database, steps: list[tuple[int, str, str]], *, rls: bo
         await connection.close()
 
 
-async def _schema_version(connection: Any, database: Database) -> int:
+async def schema_version(connection: Any, database: Database) -> int:
     """0 before the first migration."""
     table = f"{database.schema}.schema_versions"
     if await connection.fetchval("SELECT to_regclass($1)::text", table) is None:

@@ -53,10 +53,12 @@ async def list_jobs(
     return Page(tuple(items), found.cursor, found.partial, found.searched_back_to)
 
 
-async def count(database: Database, where: JobFilter) -> Count:
+async def count(database: Database, where: JobFilter, *, beyond: bool) -> Count:
     async with database.transaction(where.tenant) as connection:
         now = await pin(database, connection)
         total = await counted(database, connection, where)
+        if total is not None and beyond:
+            return Count(total)
         if total is None:
             if (condition := asked(where)) is not None:
                 search = Search(database, connection, where, condition, now)

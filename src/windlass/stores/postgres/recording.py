@@ -64,10 +64,11 @@ def record(row: Record, **bodies: Any) -> JobRecord:
 
 def full_record(row: Record) -> JobRecord:
     """With bodies, attempts and steps."""
-    format_, payload, raw, result, checkpoint, attempts, steps = row[COLUMN_COUNT:]
+    format_, payload, raw, result, checkpoint, retry, attempts, steps = row[COLUMN_COUNT:]
     return record(
         row,
         format=FORMATS[format_],
+        retry=retry,
         payload=raw if payload is None else payload.encode(),
         result=None if result is None else result.encode(),
         checkpoint=None if checkpoint is None else checkpoint.encode(),

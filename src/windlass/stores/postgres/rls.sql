@@ -109,8 +109,8 @@ BEGIN
     FOR v_function IN
         SELECT oid FROM pg_proc
         WHERE pronamespace = current_schema()::regnamespace AND proname IN (
-            'now_us', 'minute_of', 'spread', 'enqueue', 'replace_job', 'has_saved', 'are_packed', 'requeue', 'cancel',
-            'remove', 'forget', 'state_of', 'count_moved', 'finish', 'unpack_job', 'unpack', 'take_out', 'lanes',
+            'now_us', 'minute_of', 'spread', 'enqueue', 'enqueue_given', 'get_given', 'records', 'hint', 'replace_job', 'has_saved',
+            'are_packed', 'requeue', 'cancel', 'remove', 'forget', 'state_of', 'count_moved', 'finish', 'unpack_job', 'unpack', 'take_out', 'lanes',
             'stats', 'oldest_prompt'
         )
     LOOP

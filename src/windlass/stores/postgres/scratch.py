@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import asyncpg
 
 from windlass.clock import SystemClock
 from windlass.errors import ConfigurationError, NotOpen, StoreError
+from windlass.stores.postgres.ailing import of_pooler, of_settings, read_settings
 from windlass.stores.postgres.database import Database
 from windlass.stores.postgres.errors import DRIVER_ERRORS, translate
 from windlass.stores.postgres.location import parse_url
 from windlass.stores.scratch import Ground, scratch_name
-
-SETTINGS: Final = ("fsync", "synchronous_commit", "full_page_writes", "synchronous_standby_names")
-SAFE_COMMITS: Final = ("on", "remote_apply", "remote_write", "local")
-"""With these an acknowledged commit is on the disk of this server; with the last two perhaps on no other."""
 
 
 class PostgresScratch:
@@ -41,9 +38,7 @@ class PostgresScratch:
         await self._database.open()
         try:
             self._connection = connection = await self._database.connect()
-            settings = {
-                name: await connection.fetchval("SELECT current_setting($1)", name) for name in SETTINGS
-            }
+            settings = await read_settings(connection)
         except DRIVER_ERRORS as error:
             raise translate(error, self._database.where) from error
         self.ground = _ground(self._database, settings)
@@ -139,31 +134,10 @@ class PostgresScratch:
 
 
 def _ground(database: Database, settings: dict[str, str]) -> Ground:
-    doubts = []
-    if settings["fsync"] != "on":
-        doubts.append(
-            "fsync is off on this server: a crash of the machine may lose or damage everything in it; "
-            "fsync = on in postgresql.conf"
-        )
-    if settings["synchronous_commit"] not in SAFE_COMMITS:
-        doubts.append(
-            f"synchronous_commit is {settings['synchronous_commit']}: a crash of the server takes the last "
-            "jobs that were acknowledged; ALTER ROLE … SET synchronous_commit = on"
-        )
-    if settings["full_page_writes"] != "on":
-        doubts.append(
-            "full_page_writes is off on this server: a crash of the machine may damage tables; "
-            "full_page_writes = on in postgresql.conf"
-        )
-    if database.pooled:
-        doubts.append(
-            "a pooler sits between here and the server: no wake-ups come through it, so idle workers find "
-            "jobs by polling; give workers a URL that leads to the server itself"
-        )
     told = {name: value for name, value in settings.items() if value}
     return Ground(
         f"PostgreSQL {database.version.partition(' ')[0]}",
         {"connection": "pooled" if database.pooled else "direct", **told},
-        tuple(doubts),
+        (*of_settings(settings), *of_pooler(pooled=database.pooled)),
         hints=not database.pooled,
     )

@@ -22,6 +22,7 @@ from windlass.conditions import (
     decide,
     leaves,
     necessary,
+    of_columns,
 )
 from windlass.model import BodyFormat, JobFilter
 from windlass.stores.alternatives import alternatives
@@ -30,7 +31,7 @@ from windlass.stores.postgres.compiling import WordsOfAll
 from windlass.stores.postgres.database import Database
 from windlass.stores.postgres.recording import FORMATS
 from windlass.stores.postgres.selecting import Seen, Selecting
-from windlass.stores.protocol import SEARCH_SECONDS
+from windlass.stores.protocol import COLUMN_SEARCH_SECONDS, SEARCH_SECONDS
 from windlass.stores.queries import Queries
 
 _sql = Queries("windlass.stores.postgres.sql", "read.sql")
@@ -85,11 +86,12 @@ class Search:
         self._rest = beyond(condition, *_TOLD_BY_SERVER)
         # What the rest asks beside payloads is told with their sizes.
         self._told = [leaf for leaf in leaves(self._rest) if isinstance(leaf, _TOLD_BY_SERVER)]
-        self._columns_only = beyond(condition, *_COLUMNS) == ALWAYS
+        self._columns_only = of_columns(condition)
+        self._seconds = min(SEARCH_SECONDS, COLUMN_SEARCH_SECONDS) if self._columns_only else SEARCH_SECONDS
 
     async def find(self, *, limit: int, cursor: int | None, offset: int) -> Found:
         """Batch after batch, by number."""
-        deadline = time.monotonic() + SEARCH_SECONDS
+        deadline = time.monotonic() + self._seconds
         if NEVER in (self._possible, self._after_texts) or not alternatives(self._where):
             return Found([])
         selecting = Selecting(

@@ -30,17 +30,12 @@ async def is_secured(connection: Any, database: Database) -> bool:
 
 async def secure(connection: Any, database: Database) -> None:
     """Run the script, inside the transaction of a migration."""
-    if database.location.schema == "public":
-        raise ConfigurationError(
-            "the schema is public, where others have tables; row-level security is for a whole schema: put "
-            "?schema=windlass or another name of its own into the URL"
-        )
+    refuse_public(database.location.schema)
     role = await connection.fetchval("SELECT quote_ident(current_user)")
-    script = files("windlass.stores.postgres").joinpath("rls.sql").read_text("utf-8")
     try:
         # A transaction of its own inside the other, only for the sake of the question below.
         async with connection.transaction():
-            await connection.execute(script, timeout=SCRIPT_SECONDS)
+            await connection.execute(security_script(), timeout=SCRIPT_SECONDS)
     except asyncpg.InsufficientPrivilegeError as error:
         name = await connection.fetchval("SELECT quote_ident(current_database())")
         raise ConfigurationError(
@@ -49,6 +44,20 @@ async def secure(connection: Any, database: Database) -> None:
             + "".join(f"    {line}\n" for line in preparations(role, database.schema, name))
             + "then run `windlass migrate --rls` again"
         ) from error
+
+
+def security_script() -> str:
+    """The script itself, for a transaction whose search_path is the schema."""
+    return files("windlass.stores.postgres").joinpath("rls.sql").read_text("utf-8")
+
+
+def refuse_public(schema: str) -> None:
+    """It takes a whole schema over."""
+    if schema == "public":
+        raise ConfigurationError(
+            "the schema is public, where others have tables; row-level security is for a whole schema: put "
+            "?schema=windlass or another name of its own into the URL"
+        )
 
 
 def preparations(role: str, schema: str, database: str) -> list[str]:

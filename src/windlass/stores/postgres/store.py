@@ -11,7 +11,7 @@ from uuid import UUID
 
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds
 from windlass.errors import LeaseLost, StoreUnavailable, WindlassError
-from windlass.findings import Failures, LaneDurations, Repeats, TaskStats
+from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -37,9 +37,20 @@ from windlass.model import (
 from windlass.outcome import Released, Retried
 from windlass.stores.documents import check_documents, could_be
 from windlass.stores.endings import CANCELLED_ON_REQUEST, check_batch, summarise_error
-from windlass.stores.postgres import answering, checking, filing, reading, registering, settling, statistics
+from windlass.stores.joining import Joined, places_of
+from windlass.stores.postgres import (
+    ailing,
+    answering,
+    checking,
+    filing,
+    reading,
+    registering,
+    settling,
+    statistics,
+)
 from windlass.stores.postgres.claiming import WORDS, Claimer
 from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.heralding import Herald
 from windlass.stores.postgres.lending import LentTransaction
 from windlass.stores.postgres.listening import Listener
 from windlass.stores.postgres.location import parse_url
@@ -87,6 +98,7 @@ class PostgresStore:
         self._notifier = Notifier(self._database)
         self._listener = Listener(self._database, self._notifier.sender, self._heard)
         self._unsure: dict[Lease, None] = {}  # settled without an answer: the next one must be looked up
+        self._herald = Herald(self._database, self._ready)
         self._unfolded = 0
         self._folding: asyncio.Task[None] | None = None
 
@@ -94,12 +106,14 @@ class PostgresStore:
 
     async def open(self) -> None:
         await self._database.open()
+        self._herald.open()
 
     async def close(self) -> None:
         if self._database.foreign:
             return  # tasks and connections of the parent, which goes on using them
         await self._listener.close()
         await self._writer.close()
+        self._herald.close()
         await self._notifier.close()
         if self._folding is not None:
             self._folding.cancel()  # whoever writes next adds up all
@@ -127,6 +141,13 @@ class PostgresStore:
             "postgresql": self._database.version or "not open",
             "connection": "pooled" if self._database.pooled else "direct",
         }
+
+    async def ailments(self) -> list[Ailment]:
+        return await ailing.ailments(self._database)
+
+    @property
+    def deaf(self) -> bool:
+        return self._listener.deaf
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -327,8 +348,8 @@ class PostgresStore:
     ) -> Page:
         return await reading.list_jobs(self._database, where, limit=limit, cursor=cursor, offset=offset)
 
-    async def count(self, where: JobFilter) -> Count:
-        return await reading.count(self._database, where)
+    async def count(self, where: JobFilter, *, beyond: bool = False) -> Count:
+        return await reading.count(self._database, where, beyond=beyond)
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
         return await statistics.stats(self._database, window_seconds, tenant)
@@ -364,14 +385,12 @@ class PostgresStore:
             await self._listener.start(*wanted, *([channels.finished] if finished else []))
             yield subscription
 
+    def expect(self, joined: Joined) -> None:
+        self._herald.expect(joined)
+
     def _written(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
         # Also for delayed jobs: a sleeping worker has to learn when to get up.
-        places: dict[str, int] = {}
-        for job, answer in zip(jobs, answers, strict=True):
-            lowest = places.get(job.topic)
-            if lowest is None or answer.number < lowest:
-                places[job.topic] = answer.number
-        self._ready(places)
+        self._ready(places_of(jobs, answers))
         self._wrote(len(jobs))
 
     def _settled(self, settlements: Sequence[Settlement], answers: Sequence[bool]) -> None:

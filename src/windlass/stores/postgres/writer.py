@@ -21,7 +21,7 @@ import asyncpg
 
 from windlass.errors import LimitExceeded, StoreError, StoreUnavailable, WindlassError
 from windlass.model import Enqueued, NewJob
-from windlass.stores.limits import limit_problem
+from windlass.stores.limits import added_by_topic, limit_problem
 from windlass.stores.postgres.database import Database, Record, Statements
 from windlass.stores.postgres.enqueueing import (
     alike_arguments,
@@ -237,14 +237,7 @@ class Writer:
                 [job.key for job in keyed],
             )
             taken = {tuple(row) for row in rows}
-        added: Counter[str] = Counter()
-        for job in jobs:
-            key = (job.tenant, job.task or job.topic, job.key)
-            if job.key is not None:
-                if key in taken:
-                    continue  # a duplicate adds nothing
-                taken.add(key)
-            added[job.topic] += 1
+        added = added_by_topic(jobs, taken)
         rows = await look(_sql["jobs_by_topic"])
         known = {row[0] for row in rows} | written.keys()
         active = written.copy()

@@ -34,7 +34,7 @@ def connect(location: Location, *, read_only: bool = False, lent: bool = False) 
     and holds to foreign keys, which cannot be switched on later.
 
     ``wal_autocheckpoint`` is off: a checkpoint that races a commit can corrupt the file in every SQLite
-    before 3.51.3, so only ``checkpoint.py`` does it, with the write lock held.
+    before 3.51.3, so only ``checkpoint.py`` does it, while it has the write lock.
     """
     if sqlite3.sqlite_version_info < MINIMUM_VERSION:
         needed = ".".join(map(str, MINIMUM_VERSION))
@@ -117,7 +117,7 @@ def _when_free(
             return connection.execute(statement)
         except sqlite3.OperationalError as error:
             waited = time.monotonic() - began
-            if not _is_busy(error) or waited > location.busy_seconds:
+            if not is_busy(error) or waited > location.busy_seconds:
                 raise translate(error, location) from error
             if waited > patience:
                 patience *= 10
@@ -157,7 +157,8 @@ def translate(error: Exception, location: Location) -> StoreError:
         return damaged(text, location)
     if "no such table: windlass_" in text:
         return StoreError(
-            f"{location.path} has no Windlass tables yet; run `windlass migrate` or open the app"
+            f"{location.path} has no Windlass tables yet; run `windlass migrate`, or what "
+            "`windlass migrate --print` prints, or open the app with the setting migrate on"
         )
     return StoreError(f"{location.path}: {text} ({name or type(error).__name__})")
 
@@ -170,5 +171,5 @@ def damaged(text: str, location: Location) -> StoreError:
     )
 
 
-def _is_busy(error: sqlite3.OperationalError) -> bool:
+def is_busy(error: sqlite3.OperationalError) -> bool:
     return (getattr(error, "sqlite_errorname", "") or "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))

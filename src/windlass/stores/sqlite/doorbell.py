@@ -164,6 +164,19 @@ class Doorbell:
                 self._hub.finished()
 
 
+def ring_from(connection: sqlite3.Connection, topics: Collection[str]) -> None:
+    """From a connection of somebody else's: tell whoever listens, this process included."""
+    message = _message(topics, finished=False)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outbox:
+        outbox.setblocking(False)
+        for port, wants_ready, _ in connection.execute(_sql["listeners"]).fetchall():
+            if wants_ready:
+                try:
+                    outbox.sendto(message, (LOOPBACK, port))
+                except OSError as error:
+                    _log.debug("wake-up to port %d not sent: %s", port, error)  # listeners poll anyway
+
+
 def _message(topics: Collection[str], *, finished: bool) -> bytes:
     message = json.dumps({READY: sorted(topics), FINISHED: finished}).encode()
     # Too many names for a datagram: "something somewhere" is a good enough hint.

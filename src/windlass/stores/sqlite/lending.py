@@ -25,7 +25,7 @@ from windlass.stores.endings import transaction_late
 from windlass.stores.sqlite import enqueueing, gaps, reading, settling
 from windlass.stores.sqlite.connection import UNREADABLE, translate
 from windlass.stores.sqlite.location import Location
-from windlass.stores.sqlite.transaction import Tally, Transaction
+from windlass.stores.sqlite.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -120,7 +120,7 @@ class LentTransaction:
         return await self._ask(lambda transaction: _fetch(transaction, statement, values), ours=False)
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return await self._ask(lambda transaction: _enqueue(transaction, jobs))
+        return await self._ask(lambda transaction: enqueueing.enqueue_inside(transaction, jobs))
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         return await self._ask(lambda transaction: reading.get(transaction.connection, job_id, tenant))
@@ -348,27 +348,6 @@ def _fetch(transaction: Transaction, statement: str, values: Sequence[Any]) -> l
         return cursor.execute(statement, values).fetchall()
     finally:
         cursor.close()
-
-
-def _enqueue(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    connection = transaction.connection
-    part = transaction.part()
-    connection.execute("SAVEPOINT windlass_enqueue")
-    try:
-        (answer,) = enqueueing.enqueue(part, [jobs])
-        if isinstance(answer, WindlassError):
-            raise answer
-        # At once: the handler may go back behind it, to a savepoint of its own, and the next one counts it.
-        part.tally.write(connection)
-        part.tally = Tally()
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK TO windlass_enqueue")
-            connection.execute("RELEASE windlass_enqueue")
-        raise
-    connection.execute("RELEASE windlass_enqueue")
-    transaction.take_in(part)
-    return answer
 
 
 def _complete(transaction: Transaction, settlement: Settlement, reports: Sequence[Report]) -> bool:

@@ -29,11 +29,12 @@ from windlass.conditions import (
     decide,
     leaves,
     necessary,
+    of_columns,
 )
 from windlass.model import Count, JobFilter, JobRecord, Page
 from windlass.stores.alternatives import alternatives
 from windlass.stores.compiling import to_sql
-from windlass.stores.protocol import COUNT_LIMIT, SEARCH_SECONDS
+from windlass.stores.protocol import COLUMN_SEARCH_SECONDS, COUNT_LIMIT, SEARCH_SECONDS
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite.compiling import Values
 from windlass.stores.sqlite.enqueueing import FORMATS
@@ -69,6 +70,9 @@ class Looking:
         self._told = [leaf for leaf in leaves(self._rest) if isinstance(leaf, _TOLD_BY_SQLITE)]
         self._last: tuple[Any, ...] | None = None  # number and time of the last job that was looked at
         self._ran_out = False
+        self._seconds = (
+            min(SEARCH_SECONDS, COLUMN_SEARCH_SECONDS) if of_columns(condition) else SEARCH_SECONDS
+        )
 
     def page(self, *, limit: int, cursor: int | None, offset: int) -> Page:
         numbers, further = self.numbers(limit=limit, cursor=cursor, offset=offset)
@@ -92,7 +96,7 @@ class Looking:
 
     def _matching(self, cursor: int | None) -> Iterator[int]:
         """Their numbers, falling, until the time is up."""
-        deadline = time.monotonic() + SEARCH_SECONDS
+        deadline = time.monotonic() + self._seconds
         if self._possible == NEVER:
             return
         with ExitStack() as stack:

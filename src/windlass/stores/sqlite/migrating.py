@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from importlib.resources import files
+from typing import Final
 
 from windlass.errors import SchemaTooNew
 from windlass.stores.sqlite.connection import UNREADABLE, begin_immediate, translate
 from windlass.stores.sqlite.location import Location
 
-_VERSION_TABLE = """
+VERSION_TABLE: Final = """\
 CREATE TABLE IF NOT EXISTS windlass_schema (
     version    INTEGER PRIMARY KEY,
     name       TEXT    NOT NULL,
     applied_at INTEGER NOT NULL
-) STRICT
-"""
+) STRICT"""
 
 
 def migrations() -> list[tuple[int, str, str]]:
@@ -38,7 +38,7 @@ def schema_version(connection: sqlite3.Connection) -> int:
 def missing_steps(connection: sqlite3.Connection, location: Location) -> list[str]:
     """The names of the steps that ``migrate`` would take."""
     version = schema_version(connection)
-    _refuse_newer(version, location)
+    refuse_newer(version, location)
     return [name for number, name, _ in migrations() if number > version]
 
 
@@ -62,11 +62,12 @@ def migrate(connection: sqlite3.Connection, location: Location, now: int) -> lis
                 connection.execute("ROLLBACK")
             raise translate(error, location) from error
         return done
-    _refuse_newer(version, location)
+    refuse_newer(version, location)
     return []
 
 
-def _refuse_newer(version: int, location: Location) -> None:
+def refuse_newer(version: int, location: Location) -> None:
+    """An old program does not touch what it does not understand."""
     newest = migrations()[-1][0]
     if version > newest:
         raise SchemaTooNew(
@@ -76,7 +77,7 @@ def _refuse_newer(version: int, location: Location) -> None:
 
 def _apply(connection: sqlite3.Connection, step: tuple[int, str, str], now: int) -> str:
     version, name, script = step
-    connection.execute(_VERSION_TABLE)
+    connection.execute(VERSION_TABLE)
     # Not executescript: that commits first, and a crash between two statements would leave half a schema.
     for statement in split(script):
         connection.execute(statement)

@@ -67,8 +67,10 @@ def list_jobs(
     return Page(items, cursor=items[-1].number if len(rows) > limit else None)
 
 
-def count(connection: sqlite3.Connection, where: JobFilter, now: int) -> Count:
+def count(connection: sqlite3.Connection, where: JobFilter, now: int, *, beyond: bool) -> Count:
     total = counted(connection, where)
+    if total is not None and beyond:
+        return Count(total)
     if total is None:
         if (condition := asked(where)) is not None:
             return Looking(connection, where, condition, now).count()

@@ -72,6 +72,7 @@ def full_record(
         payload=row[COLUMN_COUNT + 1],
         result=row[COLUMN_COUNT + 2],
         checkpoint=row[COLUMN_COUNT + 3],
+        retry=row[COLUMN_COUNT + 4],
         attempts=tuple(
             AttemptRecord(attempt, worker, started_at, ended_at, _error_decoder.decode(error))
             for attempt, worker, started_at, ended_at, error in attempts

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from windlass.errors import NotOpen, StoreError
 from windlass.stores.scratch import Ground, scratch_name
+from windlass.stores.sqlite.ailing import of_ground
 from windlass.stores.sqlite.connection import begin_immediate, connect, translate
 from windlass.stores.sqlite.location import check_location, file_system_of, parse_url
 
@@ -21,7 +22,6 @@ T = TypeVar("T")
 
 COMPANIONS: Final = ("", "-wal", "-shm", "-journal")
 """What SQLite may put beside a database, the database itself first."""
-IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
 class SqliteScratch:
@@ -77,23 +77,11 @@ class SqliteScratch:
 
     def _look(self) -> None:
         check_location(self._location)
-        directory = Path(self._location.path).parent
-        kind = file_system_of(directory)
         settings = {"synchronous": self._location.synchronous.lower()}
-        doubts = []
+        kind = file_system_of(Path(self._location.path).parent)
         if kind is not None:
             settings["file system"] = kind
-        if kind in IN_MEMORY:
-            doubts.append(
-                f"{directory} is in memory ({kind}): a restart of the machine loses every job; give the URL "
-                "of a file on a disk"
-            )
-        if self._location.synchronous != "FULL":
-            doubts.append(
-                "synchronous is normal: power loss takes the last jobs that were acknowledged; leave it out "
-                "of the URL for full durability"
-            )
-        self.ground = replace(self.ground, settings=settings, doubts=tuple(doubts))
+        self.ground = replace(self.ground, settings=settings, doubts=tuple(of_ground(self._location)))
 
     def _commit(self) -> float:
         connection = self._connection

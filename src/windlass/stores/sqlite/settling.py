@@ -155,10 +155,11 @@ def _complete_statement(size: int) -> str:
 
 
 def _start_of(now: int, run_seconds: float | None, recorded: int | None) -> int | None:
-    """When a handler began: as recorded, or as long ago as it ran."""
-    if recorded is not None or run_seconds is None:
+    """When a handler began: as long ago as it ran, or as recorded, which was a little late."""
+    if run_seconds is None:
         return recorded
-    return now - seconds_to_microseconds(run_seconds)
+    began = now - seconds_to_microseconds(run_seconds)
+    return began if recorded is None else min(began, recorded)
 
 
 def load_rows(transaction: Transaction, wanted: Sequence[bytes]) -> dict[bytes, Row]:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError, NotOpen, StoreError, StoreUnavailable
-from windlass.findings import Failures, LaneDurations, Repeats, TaskStats
+from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
     ClaimRequest,
@@ -37,8 +37,10 @@ from windlass.model import (
 from windlass.outcome import Released
 from windlass.stores.documents import check_documents, could_be
 from windlass.stores.endings import check_batch
+from windlass.stores.joining import Joined
 from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, MAX_GROUPS, StoreLimits, Wakeups
 from windlass.stores.sqlite import (
+    ailing,
     answering,
     claiming,
     doorbell,
@@ -133,6 +135,13 @@ class SqliteStore:
             "sqlite": sqlite3.sqlite_version,
             "synchronous": self._location.synchronous.lower(),
         }
+
+    async def ailments(self) -> list[Ailment]:
+        return await self._reader.run(lambda _: ailing.ailments(self._location))
+
+    @property
+    def deaf(self) -> bool:
+        return False  # a doorbell that does not ring is rung again by itself, see ``doorbell``
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -259,6 +268,9 @@ class SqliteStore:
 
     # -- reading ----------------------------------------------------------------------------------------
 
+    def expect(self, joined: Joined) -> None:
+        """The doorbell rings by itself there."""
+
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         if self._open is None:
             raise NotOpen(f"the store {self.url} is not open")
@@ -278,9 +290,9 @@ class SqliteStore:
             )
         )
 
-    async def count(self, where: JobFilter) -> Count:
+    async def count(self, where: JobFilter, *, beyond: bool = False) -> Count:
         now = self._clock.now()
-        return await self._reader.run(lambda connection: reading.count(connection, where, now))
+        return await self._reader.run(lambda connection: reading.count(connection, where, now, beyond=beyond))
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
         now = self._clock.now()

@@ -202,6 +202,7 @@ class Writer:
                     else:
                         left += more or ()
             self._refuse(left)
+            self._checkpointer.close()
             self._connection.close()
 
     def _gather(self) -> list[_Call] | LentTransaction | None:

@@ -52,7 +52,7 @@ class StoresAgree(RuleBasedStateMachine):
         super().__init__()
         self.clock = FrozenClock()
         self.started_at = self.clock.now()
-        self.runner = asyncio.Runner()
+        self.runner = self.make_runner()
         self.stores = dict(self.make_stores(self.clock))
         self.translators = {name: Translator() for name in self.stores}
         self.job_ids: list[UUID] = []
@@ -63,6 +63,13 @@ class StoresAgree(RuleBasedStateMachine):
         for store in self.stores.values():
             self.runner.run(store.open())
             self.runner.run(store.migrate())
+
+    def make_runner(self) -> asyncio.Runner:
+        """Where everything of one example runs; ``end_runner`` is told when it is over."""
+        return asyncio.Runner()
+
+    def end_runner(self, runner: asyncio.Runner) -> None:
+        runner.close()
 
     def make_stores(self, clock: FrozenClock) -> Mapping[str, Store]:
         """The stores to compare by name, the reference first, not yet open."""
@@ -76,7 +83,7 @@ class StoresAgree(RuleBasedStateMachine):
         finally:
             for store in self.stores.values():
                 self.runner.run(store.close())
-            self.runner.close()
+            self.end_runner(self.runner)
 
     def same(self, verb: Verb) -> Any:
         """The answer all stores give, in common words; an error is an answer, too."""
@@ -340,10 +347,10 @@ class StoresAgree(RuleBasedStateMachine):
         known = {name: cursor for name, cursor in cursors.items() if cursor is not None}
         self.cursors = (where, known) if page.cursor is not None else None
 
-    @rule(where=say.filters)
-    def count(self, where: dict[str, Any]) -> None:
+    @rule(where=say.filters, beyond=say.yes_or_no)
+    def count(self, where: dict[str, Any], beyond: bool) -> None:
         condition = self._filter(where)
-        self.same(lambda store, _: store.count(condition))
+        self.same(lambda store, _: store.count(condition, beyond=beyond))
 
     @rule(window_seconds=say.windows, tenant=say.some_tenant)
     def stats(self, window_seconds: float, tenant: str | None) -> None:

@@ -44,6 +44,7 @@ payloads = st.sampled_from(
     ]
 )
 texts = st.sampled_from(["hit", "é", "boom", "worker_lost", "job_canceled: ", "expired", "nowhere"])
+yes_or_no = st.booleans()
 windows = st.sampled_from([60.0, 3600.0, 72 * 3600.0])
 limits = st.sampled_from([1, 2, 1000])
 

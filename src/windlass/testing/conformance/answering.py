@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from windlass.findings import TaskActivity, TaskStats
+from windlass.findings import AilmentKind, TaskActivity, TaskStats
 from windlass.model import BodyFormat, JobError, JobFilter, KeyLifetime, MinuteStats, Settlement, State
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
+from windlass.retry import Retry
 from windlass.stores.protocol import (
     COMPARED_PAYLOAD_BYTES,
     LANE_MINUTES_KEPT_SECONDS,
+    MAX_AILMENTS,
     MAX_LANE_SERIES,
     MAX_LANES,
     TREND_PARTS,
@@ -267,3 +269,35 @@ async def test_the_longest_running_job_is_the_one_claimed_first(store: Store, cl
     first, second = await store.longest_running(2)
     assert (first.id, second.id) == (expected[0], expected[1])
     assert (first.state, first.claimed_at, first.payload) == (State.RUNNING, clock.now() - 2_000_000, None)
+
+
+async def test_what_ails_a_store_is_told_without_looking_at_jobs(store: Store) -> None:
+    """Of known kinds, no more than there may be, and the same whatever jobs there are."""
+    before = [(ailment.kind, ailment.figures.get("setting")) for ailment in await store.ailments()]
+    await put_many(store, 3)
+    await claim(store)
+    found = await store.ailments()
+    assert before == [(ailment.kind, ailment.figures.get("setting")) for ailment in found]
+    assert len(found) <= MAX_AILMENTS
+    # A role with few rights may not see what others do: then the answer says which role sees it.
+    assert all(ailment.figures.get("role") for ailment in found if ailment.kind is AilmentKind.UNSEEN)
+    assert store.deaf in {True, False}
+
+
+async def test_a_job_shows_the_retry_policy_it_was_given(store: Store) -> None:
+    """In every state, so that a copy of it can have the same; lists leave it out."""
+    policy = Retry.fixed(7).dump()
+    job_id = await put(store, retry=policy)
+    states = []
+    for _ in range(3):
+        record = await store.get(job_id)
+        assert record is not None
+        states.append(record.state)
+        assert record.retry == policy
+        if record.state is State.PENDING:
+            granted = await claim_one(store)
+        elif record.state is State.RUNNING:
+            await store.settle([Settlement(granted.lease, Completed(), 0.1)])
+    assert states == [State.PENDING, State.RUNNING, State.COMPLETED]
+    [listed] = (await store.list_jobs(JobFilter(), limit=1)).items
+    assert listed.retry is None

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from windlass.ids import new_id
-from windlass.model import BodyFormat, JobError, JobFilter, Progress, Report, Shown, State
+from windlass.model import (
+    ROOT_TENANT,
+    BodyFormat,
+    Count,
+    JobError,
+    JobFilter,
+    Progress,
+    Report,
+    Shown,
+    State,
+)
 from windlass.outcome import Completed, Failed, Retried
 from windlass.stores.protocol import COUNT_LIMIT, MAX_ENQUEUE_BATCH, Store
 from windlass.testing.clock import FrozenClock
@@ -208,9 +218,20 @@ async def test_text_pages_continue_by_cursor(store: Store) -> None:
 
 @pytest.mark.parametrize("extra", [0, 1])
 async def test_counts_are_exact_up_to_the_limit_and_say_when_not(store: Store, extra: int) -> None:
-    """Ten thousand is exact, one more is "at least ten thousand"."""
+    """Ten thousand is exact, one more is "at least ten thousand", unless counters are asked for all."""
     assert COUNT_LIMIT <= MAX_ENQUEUE_BATCH
     await store.enqueue([job() for _ in range(COUNT_LIMIT)])
     await store.enqueue([job() for _ in range(extra)])
     count = await store.count(JobFilter())
     assert (count.total, count.exact) == (COUNT_LIMIT, not extra)
+    every = COUNT_LIMIT + extra
+    for where in (
+        JobFilter(),
+        JobFilter(state=State.PENDING, topic=job().topic),
+        JobFilter(tenant=ROOT_TENANT),
+    ):
+        assert await store.count(where, beyond=True) == Count(every), where
+    assert await store.count(JobFilter(state=State.FAILED), beyond=True) == Count(0)
+    # No counters are kept of times: those are walked through, and not without an end.
+    found = await store.count(JobFilter(created_after=0), beyond=True)
+    assert (found.total, found.exact) == (COUNT_LIMIT, not extra)

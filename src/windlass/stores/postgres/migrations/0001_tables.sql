@@ -270,7 +270,9 @@ CREATE TABLE tally (
     wait_buckets smallint[]
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0,
-    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000000, vacuum_truncate = off
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000000
+    -- Its pages are given back, unlike those of others: it is read from end to end, and after a burst in many
+    -- topics nearly all of it is empty. Vacuum does not queue for the lock, and lets go when somebody waits.
 );
 
 CREATE TABLE counts (
@@ -345,13 +347,13 @@ CREATE VIEW unpacked_jobs WITH (security_invoker = true) AS
 SELECT id, number, priority, run_at, created_at, NULL::bigint AS finished_at, NULL::bigint AS prune_at, fence,
        leased_until, claimed_at, started_at, expires_at, timeout_us, attempt, max_attempts, blocked, state,
        key_until, format, cancel_requested, suspect, body_apart, false AS buried, topic, task, tenant, worker,
-       key, correlation_id, user_id, service_id, error_summary, payload, raw, NULL::text AS result
+       key, correlation_id, user_id, service_id, retry, error_summary, payload, raw, NULL::text AS result
 FROM jobs
 UNION ALL
 SELECT id, number, priority, run_at, created_at, finished_at, prune_at, fence,
        NULL::bigint, claimed_at, started_at, NULL::bigint, timeout_us, attempt, max_attempts, 0, state,
        key_until, format, false, false, body_apart, buried, topic, task, tenant, worker,
-       key, correlation_id, user_id, service_id, error_summary, payload, raw, result
+       key, correlation_id, user_id, service_id, retry, error_summary, payload, raw, result
 FROM finished;
 
 -- Jobs that are packed. beside: the ids of the whole pack; to look for one there first saves unpacking all of them.
@@ -360,7 +362,7 @@ SELECT r.id, r.number, r.priority, r.run_at, r.created_at, NULL::bigint AS finis
        p.pack * 64 + r.ordinality AS fence, p.leased_until, p.claimed_at, NULL::bigint AS started_at, r.expires_at,
        r.timeout_us, r.attempt + 1 AS attempt, r.max_attempts, r.blocked, 2::smallint AS state, r.key_until, r.format,
        r.cancel_requested, r.suspect, r.body_apart, false AS buried, r.topic, r.task, r.tenant, p.worker, r.key,
-       r.correlation_id, r.user_id, r.service_id, r.error_summary, r.payload, r.raw, NULL::text AS result,
+       r.correlation_id, r.user_id, r.service_id, r.retry, r.error_summary, r.payload, r.raw, NULL::text AS result,
        p.ids AS beside
 FROM packs p, unnest(p.jobs) WITH ORDINALITY AS r
 WHERE p.pack > 0 -- all of them, through an index, where settings forbid to scan tables

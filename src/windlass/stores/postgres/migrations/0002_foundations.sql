@@ -69,7 +69,7 @@ BEGIN
         error_summary, payload, raw
     ) VALUES (
         job.id, job.number, job.priority, job.run_at, job.created_at, p_now, v_prune_at, job.fence,
-        job.claimed_at, coalesce(job.started_at, p_started_at),
+        job.claimed_at, coalesce(p_started_at, job.started_at),
         job.timeout_us, job.lease_us, job.retention_us, job.retention_failed_us, p_attempt, job.max_attempts,
         job.reserves, job.timeouts, job.releases,
         CASE WHEN p_buried THEN coalesce(job.buries, 0) + 1 ELSE job.buries END, job.kicks, job.touches,

@@ -215,6 +215,133 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
+-- The same in a transaction of somebody else's, on whatever connection they have: one text in and one out, which no
+-- driver, codec or row factory can misunderstand.
+--
+-- Those who wait for jobs are told with the commit, by one such transaction at a time: NOTIFY holds a lock of the whole
+-- database from then until the commit is on the disk, and all who commit jobs would wait for each other. Whoever finds
+-- another one about to tell leaves it at that and says so, with the name of its transaction: its process then sees to it.
+CREATE FUNCTION enqueue_given(p_given text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    g record;
+    v_rows json;
+    v_holders json;
+    v_unnamed boolean;
+    v_told boolean := false;
+BEGIN
+    SELECT * INTO STRICT g FROM json_to_record(p_given::json) AS given(
+        now bigint, again boolean, keyed boolean, large boolean,
+        ids uuid[], topics text[], tasks text[], tenants text[], priorities bigint[],
+        run_ats bigint[], delays_us bigint[], expires_ats bigint[], expires_in_us bigint[],
+        max_attempts integer[], timeouts_us bigint[], leases_us bigint[], retentions_us bigint[],
+        retentions_failed_us bigint[], retries text[], keys text[], key_untils smallint[],
+        replaces boolean[], correlation_ids text[], user_ids text[], service_ids text[], traces text[],
+        formats smallint[], payloads text[], raws bytea[], aparts boolean[]
+    );
+    -- Under row-level security a transaction has to say whose rows it means. One that does not gets the jobs' tenant.
+    v_unnamed := coalesce(current_setting('app.tenant_id', true), '') = '' AND cardinality(g.tenants) = 1;
+    IF v_unnamed THEN
+        PERFORM set_config('app.tenant_id', g.tenants[1], true);
+    END IF;
+    SELECT json_agg(json_build_array(e.o_id, e.o_holder, e.o_number, e.o_created_at, e.o_run_at, e.o_replaced))
+    INTO v_rows
+    FROM enqueue(
+        g.now, g.again, g.keyed, g.large, g.ids, g.topics, g.tasks, g.tenants, g.priorities, g.run_ats, g.delays_us,
+        g.expires_ats, g.expires_in_us, g.max_attempts, g.timeouts_us, g.leases_us, g.retentions_us,
+        g.retentions_failed_us, g.retries, g.keys, g.key_untils, g.replaces, g.correlation_ids, g.user_ids,
+        g.service_ids, g.traces, g.formats, g.payloads, g.raws, g.aparts
+    ) AS e;
+    IF g.keyed THEN
+        v_holders := records(
+            ARRAY(SELECT (r ->> 1)::uuid FROM json_array_elements(v_rows) AS r WHERE r ->> 1 IS NOT NULL), g.tenants
+        );
+    END IF;
+    IF v_unnamed THEN
+        PERFORM set_config('app.tenant_id', '', true);
+    END IF;
+    IF EXISTS (SELECT FROM json_array_elements(v_rows) AS r WHERE r ->> 1 IS NULL OR (r ->> 5)::boolean) THEN
+        v_told := pg_try_advisory_xact_lock(hashtextextended('windlass.tell.' || current_schema(), 0));
+        IF v_told THEN
+            PERFORM pg_notify(current_schema(), hint(g.topics));
+        END IF;
+    ELSE
+        v_told := true; -- there is nothing to tell
+    END IF;
+    RETURN json_build_object(
+        'transaction', pg_current_xact_id()::text, 'told', v_told, 'rows', v_rows, 'holders', v_holders
+    )::text;
+END
+$$
+SET search_path FROM CURRENT;
+
+-- Jobs of these tenants, or of all, as read.sql has them; bytes as hex.
+CREATE FUNCTION records(p_ids uuid[], p_tenants text[]) RETURNS json
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT json_agg(json_build_array(
+            j.id, j.number, j.tenant, j.topic, j.task, j.state, j.priority, j.attempt, j.max_attempts, j.created_at,
+            j.run_at, j.claimed_at, j.started_at, j.finished_at, j.leased_until, j.fence, j.worker, j.timeout_us, j.key,
+            j.correlation_id, j.user_id, j.service_id, j.blocked, j.cancel_requested, j.error_summary, p.percent,
+            p.message, p.stage, p.updated_at,
+            j.format, coalesce(b.payload, j.payload), encode(coalesce(b.raw, j.raw), 'hex'), j.result, p.checkpoint,
+            j.retry,
+            coalesce((SELECT json_agg(json_build_array(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
+                                      ORDER BY a.ordinal) FROM attempts a WHERE a.id = j.id), '[]'),
+            coalesce((SELECT json_agg(json_build_array(s.name, s.output, s.attempt, s.worker, s.started_at, s.finished_at)
+                                      ORDER BY s.ordinal) FROM steps s WHERE s.id = j.id), '[]')
+        ))
+        FROM all_jobs j
+        LEFT JOIN bodies b ON b.id = j.id AND b.tenant = j.tenant AND j.body_apart
+        LEFT JOIN progress p ON p.id = j.id
+        WHERE j.id = ANY (p_ids) AND (j.beside IS NULL OR j.beside && p_ids)
+            AND (p_tenants IS NULL OR j.tenant = ANY (p_tenants))
+    );
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+
+-- One job, on a connection of somebody else's: its id and tenant as JSON.
+CREATE FUNCTION get_given(p_given text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_tenant text := p_given::json ->> 'tenant';
+    v_unnamed boolean := coalesce(current_setting('app.tenant_id', true), '') = '' AND v_tenant IS NOT NULL;
+    v_found json;
+BEGIN
+    IF v_unnamed THEN
+        PERFORM set_config('app.tenant_id', v_tenant, true);
+    END IF;
+    v_found := records(
+        ARRAY[(p_given::json ->> 'id')::uuid], CASE WHEN v_tenant IS NOT NULL THEN ARRAY[v_tenant] END
+    ) -> 0;
+    IF v_unnamed THEN
+        PERFORM set_config('app.tenant_id', '', true);
+    END IF;
+    RETURN v_found::text;
+END
+$$
+SET search_path FROM CURRENT;
+
+-- What is said to those who wait, as notifying.py reads it: jobs of these topics, whichever. The same for the same
+-- topics, because a transaction that says something again and again is heard once. Under row-level security one tenant
+-- may not learn of another's topics.
+CREATE FUNCTION hint(p_topics text[]) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_hint text;
+BEGIN
+    IF NOT (SELECT c.relrowsecurity FROM pg_class c WHERE c.oid = 'jobs'::regclass) THEN
+        SELECT json_build_array('', json_object_agg(t.topic, 0 ORDER BY t.topic), false)::text INTO v_hint
+        FROM (SELECT DISTINCT u.topic FROM unnest(p_topics) AS u(topic)) AS t;
+    END IF;
+    RETURN CASE WHEN octet_length(v_hint) < 4000 THEN v_hint ELSE '["", null, false]' END;
+END
+$$
+SET search_path FROM CURRENT;
+
 -- Whether a run left something that belongs to the payload the job has.
 CREATE FUNCTION has_saved(p_id uuid) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$

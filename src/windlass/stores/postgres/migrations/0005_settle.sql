@@ -38,7 +38,7 @@ BEGIN
                 AS e(id, fence, kind, run_us, result, position)
             WHERE e.kind = 0 AND j.id = ANY (ARRAY[e.id]) AND j.fence = e.fence AND j.leased_until > now_us(p_now)
             -- What is counted comes first: a row is taken apart only as far as it is needed.
-            RETURNING e.position, e.run_us, coalesce(j.started_at, v_now - e.run_us) AS began_at, j.run_at, j.tenant,
+            RETURNING e.position, e.run_us, least(j.started_at, v_now - e.run_us) AS began_at, j.run_at, j.tenant,
                       j.topic, j.task, j.id, j.number, j.retention_us, j.key_until, j.priority, j.created_at, j.fence,
                       j.claimed_at, j.timeout_us, j.lease_us, j.retention_failed_us, j.attempt, j.max_attempts,
                       j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches, j.format, j.body_apart,
@@ -97,7 +97,7 @@ BEGIN
         FOR UPDATE OF j
     LOOP
         v_now := now_us(p_now);
-        v_job.started_at := coalesce(v_job.started_at, v_now - v_job.run_us);
+        v_job.started_at := least(v_job.started_at, v_now - v_job.run_us); -- one that was recorded was so a little late
         IF v_job.run_us IS NOT NULL THEN
             INSERT INTO tally (minute, tenant, topic, task, run_total, run_buckets, wait_total, wait_buckets)
             VALUES (

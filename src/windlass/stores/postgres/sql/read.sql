@@ -6,7 +6,7 @@ j.correlation_id, j.user_id, j.service_id, j.blocked, j.cancel_requested, j.erro
 p.message, p.stage, p.updated_at
 
 -- name: get
-SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.raw), j.result, p.checkpoint,
+SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.raw), j.result, p.checkpoint, j.retry,
        ARRAY(SELECT ROW(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
              FROM {schema}.attempts a WHERE a.id = j.id ORDER BY a.ordinal),
        ARRAY(SELECT ROW(s.name, s.output, s.attempt, s.worker, s.started_at, s.finished_at)

@@ -40,6 +40,12 @@ WITH moment AS MATERIALIZED (
 )
 SELECT (SELECT array_agg(w.number) FROM written w), m.now, m.run_at FROM moment m
 
+-- name: enqueue_given
+SELECT {schema}.enqueue_given(CAST({text} AS text))
+
+-- name: get_given
+SELECT {schema}.get_given(CAST({text} AS text))
+
 -- name: claim
 SELECT * FROM {schema}.claim(
     $1::bigint, $2::text, $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[],
@@ -82,7 +88,13 @@ SELECT * FROM {schema}.steps_of($1::bigint, $2::uuid, $3::bigint)
 SELECT * FROM {schema}.cancel_requests($1::bigint, $2::uuid[], $3::bigint[])
 
 -- name: notify
-SELECT pg_notify(n.channel, n.message) FROM unnest($1::text[], $2::text[]) AS n(channel, message)
+-- A hint need not survive a crash: nobody waits for the disk.
+SELECT pg_notify(n.channel, n.message), set_config('synchronous_commit', 'off', true)
+FROM unnest($1::text[], $2::text[]) AS n(channel, message)
+
+-- name: ends
+-- What became of transactions; nothing is known of very old ones.
+SELECT t.id, pg_xact_status(CAST(t.id AS xid8)) FROM unnest($1::text[]) AS t(id)
 
 -- name: now
 SELECT {schema}.now_us($1::bigint)

@@ -6,9 +6,10 @@ FROM windlass_jobs WHERE id IN ({ids})
 
 -- name: complete
 -- {rows} becomes as many (number, fence, started_at) as there are jobs, or a few more with a number that no job has.
+-- A start that was recorded was recorded a little late.
 -- Fenced by itself, because the usual completion comes without a look at the row before.
 UPDATE windlass_jobs
-SET state = 3, finished_at = ?, started_at = coalesce(started_at, ends.column3),
+SET state = 3, finished_at = ?, started_at = coalesce(min(started_at, ends.column3), started_at, ends.column3),
     leased_until = NULL, prune_at = ? + retention_us, suspect = 0, cancel_requested = 0
 FROM (VALUES {rows}) AS ends
 WHERE windlass_jobs.number = ends.column1 AND fence = ends.column2 AND state = 2 AND leased_until > ?
@@ -16,7 +17,7 @@ WHERE windlass_jobs.number = ends.column1 AND fence = ends.column2 AND state = 2
 -- name: fail
 -- buried: put away by a verb; kept until somebody kicks it.
 UPDATE windlass_jobs
-SET state = 4, finished_at = :now, started_at = coalesce(started_at, :started_at), leased_until = NULL,
+SET state = 4, finished_at = :now, started_at = coalesce(:started_at, started_at), leased_until = NULL,
     prune_at = CASE WHEN :buried THEN NULL ELSE :now + retention_failed_us END, suspect = 0,
     cancel_requested = 0, error_summary = :summary, buried = :buried, buries = buries + :buried
 WHERE number = :number
@@ -27,7 +28,7 @@ UPDATE windlass_jobs SET attempt = attempt - 1 WHERE number = ?
 
 -- name: cancel
 UPDATE windlass_jobs
-SET state = 5, finished_at = :now, started_at = coalesce(started_at, :started_at), leased_until = NULL,
+SET state = 5, finished_at = :now, started_at = coalesce(:started_at, started_at), leased_until = NULL,
     prune_at = :now + retention_us, suspect = 0, cancel_requested = 0, error_summary = :summary
 WHERE number = :number
 

@@ -1,0 +1,94 @@
+"""Connections to PostgreSQL: asyncpg's, psycopg's, psycopg2's and pg8000's.
+
+One text goes out and one comes back. Rows are made plain tuples where a driver lets its user choose.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from windlass.borrowed.connection import AsyncBorrowed, Borrowed
+from windlass.stores.joining import Ask
+
+
+class _Blocking(Borrowed):
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    @property
+    def dialect(self) -> str:
+        return "postgresql"
+
+
+class _Awaiting(AsyncBorrowed):
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    @property
+    def dialect(self) -> str:
+        return "postgresql"
+
+
+class Asyncpg(_Awaiting):
+    """An ``asyncpg.Connection``, or what its pool gives out."""
+
+    async def ask(self, question: Ask) -> Any:
+        return await self._connection.fetchval(question.spoken("$1"), question.text)
+
+
+class Psycopg(_Blocking):
+    """A ``psycopg.Connection``."""
+
+    def ask(self, question: Ask) -> Any:
+        psycopg = sys.modules["psycopg"]
+        with psycopg.Cursor(self._connection, row_factory=sys.modules["psycopg.rows"].tuple_row) as cursor:
+            cursor.execute(question.spoken("%s"), (question.text,))
+            return first(cursor.fetchone())
+
+
+class PsycopgAsync(_Awaiting):
+    """A ``psycopg.AsyncConnection``."""
+
+    async def ask(self, question: Ask) -> Any:
+        psycopg = sys.modules["psycopg"]
+        plain = sys.modules["psycopg.rows"].tuple_row
+        async with psycopg.AsyncCursor(self._connection, row_factory=plain) as cursor:
+            await cursor.execute(question.spoken("%s"), (question.text,))
+            return first(await cursor.fetchone())
+
+
+class Psycopg2(_Blocking):
+    """A ``psycopg2`` connection."""
+
+    def ask(self, question: Ask) -> Any:
+        plain = sys.modules["psycopg2.extensions"].cursor
+        with self._connection.cursor(cursor_factory=plain) as cursor:
+            cursor.execute(question.spoken("%s"), (question.text,))
+            return first(cursor.fetchone())
+
+
+class Pg8000(_Blocking):
+    """A ``pg8000`` connection with cursors."""
+
+    def ask(self, question: Ask) -> Any:
+        cursor = self._connection.cursor()
+        cursor.paramstyle = "format"
+        try:
+            cursor.execute(question.spoken("%s"), (question.text,))
+            return first(cursor.fetchone())
+        finally:
+            cursor.close()
+
+
+class Pg8000Native(_Blocking):
+    """A ``pg8000.native`` connection."""
+
+    def ask(self, question: Ask) -> Any:
+        rows = self._connection.run(question.spoken(":said"), said=question.text)
+        return first(rows[0]) if rows else None
+
+
+def first(row: Any) -> Any:
+    """The one value of a row; None without a row."""
+    return None if row is None else row[0]

@@ -1,0 +1,48 @@
+"""Migrations of other tools that run the SQL of ours: what is new since the last one becomes a new file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from windlass.cli.migrate import alembic, django
+from windlass.cli.migrate.directory import Directory
+from windlass.cli.migrate.revision import Revision
+from windlass.schema_scripts import Script, write_script
+
+
+def export_migration(tool: str, url: str, where: Path, *, after: str | None, rls: bool) -> Path | None:
+    """The file that was written; None when the directory has all of it already."""
+    directory = Directory(where)
+    urls = [url]
+    if tool == "django" and not url.startswith("sqlite:"):
+        urls.append(
+            "sqlite:///any.db"
+        )  # many Django projects develop and test on the one and run on the other
+    elif tool == "django":
+        urls.append("postgresql:")
+    scripts = [
+        script
+        for each in urls
+        if (script := _new_part(each, directory, rls=rls and each.startswith("postgres"))).steps
+    ]
+    if not scripts:
+        return None
+    write = django.write if tool == "django" else alembic.write
+    revision: Revision = write(scripts, directory, after)
+    path = where / revision.name
+    try:
+        with path.open("x", encoding="utf-8") as file:  # never over another file, whoever made it
+            file.write(revision.content)
+    except OSError as error:
+        raise click.UsageError(f"{path} cannot be written: {error.strerror}") from error
+    return path
+
+
+def _new_part(url: str, directory: Directory, *, rls: bool) -> Script:
+    whole = write_script(url, since=0)
+    exported = directory.exported(whole.place)
+    script = write_script(url, since=exported.version, rls=rls and not exported.rls)
+    # As with migrate: where there is row-level security, every step sets it up anew.
+    return write_script(url, since=exported.version, rls=True) if exported.rls and script.steps else script

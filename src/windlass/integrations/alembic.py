@@ -1,0 +1,32 @@
+"""Alembic: autogenerate leaves the tables of Windlass alone.
+
+The tables themselves come with ``windlass migrate --export alembic``, or by Windlass itself. No model of the
+application describes them, so autogenerate would take them for tables that are to be dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+IncludeName = Callable[[str | None, str, MutableMapping[str, Any]], bool]
+"""What Alembic calls ``include_name``: by name, by kind, and what that is in."""
+
+
+def without_windlass(include_name: IncludeName | None = None, *, schema: str = "windlass") -> IncludeName:
+    """An ``include_name`` for ``context.configure`` that leaves out what is Windlass's own.
+
+    On PostgreSQL that is ``schema``, as in the app's URL; on SQLite every table named ``windlass_…``.
+    Everything else is asked of ``include_name``, if there is one already.
+    """
+    if schema == "public":
+        raise ValueError("schema is 'public', where tables are yours as well; give Windlass one of its own")
+
+    def include(name: str | None, kind: str, parents: MutableMapping[str, Any]) -> bool:
+        if schema in (name if kind == "schema" else None, parents.get("schema_name")):
+            return False
+        if kind == "table" and name is not None and name.startswith("windlass_"):
+            return False
+        return include_name is None or include_name(name, kind, parents)
+
+    return include

@@ -1,0 +1,50 @@
+"""Windlass as one of a project's apps: the commands of ``manage.py``, and tables that ``migrate`` makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import AppConfig
+from django.core.exceptions import ImproperlyConfigured
+from django.db.backends.signals import connection_created
+from django.db.models.signals import post_migrate
+
+
+class WindlassConfig(AppConfig):  # type: ignore[misc]
+    """For ``INSTALLED_APPS``."""
+
+    name = "windlass.integrations.django"
+    label = "windlass"
+    verbose_name = "Windlass"
+
+    def ready(self) -> None:
+        post_migrate.connect(make_tables, sender=self, dispatch_uid="windlass")
+        connection_created.connect(leave_checkpoints, dispatch_uid="windlass")
+
+
+def leave_checkpoints(*, connection: Any, **_: Any) -> None:
+    """In a file of SQLite that has jobs only Windlass moves the log into the file; see decision 0006."""
+    if connection.vendor != "sqlite":
+        return
+    from windlass.integrations.django.project import project_apps
+
+    try:
+        concerned = any(app.database == connection.alias for app in project_apps())
+    except ImproperlyConfigured:
+        return  # ``manage.py check`` tells, and every enqueue; other tables can be used meanwhile
+    if concerned:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA wal_autocheckpoint = 0")
+
+
+def make_tables(*, using: str, verbosity: int = 1, stdout: Any = None, plan: Any = None, **_: Any) -> None:
+    """After ``manage.py migrate``, and in databases of tests: bring the tables of Windlass up to date."""
+    from windlass.integrations.django.project import project_apps
+
+    for app in project_apps():
+        if app.database != using or not app.settings.migrate or app.in_memory:
+            continue
+        steps = app.bring_up_to_date(emptied=not plan)
+        if verbosity >= 1 and stdout is not None:
+            for step in steps:
+                stdout.write(f"  Windlass: applied {step}")

@@ -1,0 +1,191 @@
+"""The backend for ``TASKS``: jobs are written with Django's own connection, as part of its transaction."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+from uuid import UUID
+
+from django.apps import apps
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.utils import timezone
+
+from windlass.borrowed.recognising import borrow
+from windlass.conditions import holds
+from windlass.errors import ConfigurationError, InvalidInput, InvalidPayload, JobNotFound
+from windlass.integrations.django import interface
+from windlass.integrations.django.databases import url_of
+from windlass.integrations.django.declaring import WindlassTask, options_of
+from windlass.integrations.django.handlers import Handlers
+from windlass.integrations.django.project import ProjectApp, app_for
+from windlass.integrations.django.results import result_of
+from windlass.model import JobRecord
+from windlass.names import is_topic
+from windlass.security import context_in_force, row_filter
+from windlass.task import Task
+
+_KEPT_FOR_THE_TASK: Final = ("max_attempts", "timeout", "retry", "expires")
+"""Options of a declared task that its Windlass task has as well; keys belong to calls."""
+
+_registering = threading.Lock()
+
+
+class WindlassBackend(interface.BaseTaskBackend):  # type: ignore[misc]
+    """Durable tasks in the project's own database."""
+
+    task_class = WindlassTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    @property
+    def app(self) -> ProjectApp:
+        """The Windlass app behind it, the same one in all threads."""
+        return app_for(self.alias)
+
+    def validate_task(self, task: Any) -> None:
+        """Whether it can be run; one that is seen for the first time is known to workers from then on."""
+        super().validate_task(task)
+        if not is_topic(task.queue_name):
+            raise interface.InvalidTask(
+                f"queue_name is {task.queue_name!r}; Windlass takes 1 to 200 characters of A-Z a-z 0-9 _ -"
+            )
+        try:
+            known = self._registered(task)
+            known.template(self._options(task))
+        except (ConfigurationError, InvalidInput) as error:
+            raise interface.InvalidTask(str(error)) from error
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """Write the job: in ``atomic()`` as part of its transaction, otherwise at once."""
+        self.validate_task(task)
+        args, kwargs = interface.normalize_json(list(args)), interface.normalize_json(dict(kwargs))
+        _check_call(task, args, kwargs)
+        app = self.app
+        bound = self._registered(task).options(**self._options(task))
+        if app.database is None:
+            job = bound.sync.enqueue(args=args, kwargs=kwargs)
+        else:
+            job = bound.using(app.connection).enqueue(args=args, kwargs=kwargs)
+        result = result_of(job.record, task, self.alias)
+        interface.signals().task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> Any:
+        """The result of a job, as seen by Django's own connection: those of its transaction included."""
+        record = self._record(result_id)
+        task = None if record is None else self._declared(record.task)
+        if record is None or task is None:
+            raise interface.TaskResultDoesNotExist(result_id)
+        return result_of(record, task, self.alias)
+
+    def check(self, **kwargs: Any) -> Iterable[checks.CheckMessage]:
+        """What is wrong with the settings, without looking at the database."""
+        yield from super().check(**kwargs)
+        yield from self._wrong()
+
+    # -- tasks ------------------------------------------------------------------------------------------
+
+    def _registered(self, task: Any) -> Task[..., Any]:
+        """The Windlass task of the same function; its name is the function's path."""
+        registry = self.app.registry
+        known = registry.named(task.module_path)
+        if known is not None:
+            return known
+        with _registering:
+            known = registry.named(task.module_path)
+            return known if known is not None else self._register(task)
+
+    def _register(self, task: Any) -> Task[..., Any]:
+        app = self.app
+        handlers = Handlers(type(self), self.alias)
+        options = {name: value for name, value in options_of(task).items() if name in _KEPT_FOR_THE_TASK}
+        if app.retry is not None:
+            options.setdefault("retry", app.retry)
+        decorate = app.task(
+            name=task.module_path,
+            topic=task.queue_name,
+            priority=task.priority,
+            on_success=handlers.completed,
+            on_failure=handlers.failed,
+            **options,
+        )
+        made: Task[..., Any] = decorate(handlers.handler_of(task))
+        made.__doc__ = inspect.getdoc(task.func)
+        app.declared[made.name] = task
+        app.queues.movable.add(made.name)
+        app.queues.queues.update(filter(is_topic, self.queues))
+        return made
+
+    def _declared(self, name: str) -> Any:
+        """The task of Django's interface with this name, where there is one."""
+        app = self.app
+        if name not in app.declared:
+            app.discover()  # whoever asks need not have imported it
+        return app.declared.get(name)
+
+    def _options(self, task: Any) -> dict[str, Any]:
+        options = {**options_of(task), "priority": task.priority, "topic": task.queue_name}
+        if task.run_after is not None:
+            aware = timezone.is_aware(task.run_after)
+            options["run_at"] = task.run_after if aware else timezone.make_aware(task.run_after)
+        return options
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def _record(self, result_id: str) -> JobRecord | None:
+        app = self.app
+        try:
+            job_id = UUID(str(result_id))
+        except ValueError:
+            return None
+        if app.database is None:
+            try:
+                return app.sync.get(job_id).record
+            except JobNotFound:
+                return None
+        context = context_in_force()
+        tenant = None if context is None else context.tenant
+        connection: Any = borrow(app.connection)  # one whose calls block, as all of Django's are
+        found: JobRecord | None = connection.carry_out(app.joiner.get(job_id, tenant))
+        only = row_filter()
+        if found is not None and only is not None and not holds(only, found, app.clock.now()):
+            return None  # for whoever acts so it is not there
+        return found
+
+    # -- checks -----------------------------------------------------------------------------------------
+
+    def _wrong(self) -> Iterator[checks.CheckMessage]:
+        where = f"TASKS[{self.alias!r}]"
+        for queue in sorted(self.queues):
+            if not is_topic(queue):
+                yield checks.Error(
+                    f"{where}['QUEUES'] has {queue!r}, which is no topic of Windlass.",
+                    hint="Use 1 to 200 characters of A-Z a-z 0-9 _ -.",
+                    id="windlass.E001",
+                )
+        try:
+            app = self.app
+            if app.database is not None:
+                url_of(app.plain_connection, None)
+        except ImproperlyConfigured as error:
+            yield checks.Error(f"{where}: {error}", id="windlass.E002")
+        if not apps.is_installed("windlass.integrations.django"):
+            yield checks.Warning(
+                "windlass.integrations.django is not in INSTALLED_APPS, so manage.py has no command "
+                "windlass_worker, and migrate does not make the tables of Windlass.",
+                id="windlass.W001",
+            )
+
+
+def _check_call(task: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Arguments that the function cannot take are refused where they are given, and nothing is written."""
+    given = [None, *args] if task.takes_context else args
+    try:
+        inspect.signature(task.func).bind(*given, **kwargs)
+    except TypeError as error:
+        raise InvalidPayload(f"the arguments do not fit task {task.module_path!r}: {error}") from None

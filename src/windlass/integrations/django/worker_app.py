@@ -1,0 +1,24 @@
+"""Where ``windlass worker`` and the other commands find the app of a Django project.
+
+``manage.py windlass_worker`` runs ``windlass worker windlass.integrations.django.worker_app:default``, whose
+attribute is the alias in ``TASKS``. Importing it sets Django up, so a fresh interpreter can do so, too.
+"""
+
+from __future__ import annotations
+
+import django
+from django.apps import apps
+
+from windlass.integrations.django.project import ProjectApp, app_for
+
+if not apps.ready:
+    django.setup()
+
+
+def __getattr__(alias: str) -> ProjectApp:
+    if alias.startswith("__"):
+        raise AttributeError(alias)
+    app = app_for(alias)
+    app.follow()
+    app.discover()
+    return app

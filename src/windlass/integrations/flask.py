@@ -1,0 +1,200 @@
+"""Flask: an app that is an extension, whose handlers run in an application context.
+
+    queue = FlaskWindlass("sqlite:///shop.db")
+
+    def create_app() -> Flask:
+        app = Flask(__name__)
+        queue.init_app(app)
+        return app
+
+Calls block, as everything in Flask does: ``send_receipt.sync.enqueue(order_id=7)``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
+
+import click
+from flask import Flask, current_app
+from flask.cli import NoAppException, ScriptInfo
+from werkzeug.local import LocalProxy
+
+from windlass.app import Windlass
+from windlass.background import WorkerThread, stop_at_exit
+from windlass.callbacks import CALLBACK_OPTIONS
+from windlass.clock import Clock
+from windlass.errors import ConfigurationError
+from windlass.names import shorten
+from windlass.options import WorkerOptions
+from windlass.security import acting_as
+from windlass.settings import SettingOptions
+from windlass.signature import is_async
+
+_EXTENSION: Final = "windlass"
+_REFERENCE: Final = f"{__name__}:queue"
+"""What Windlass's commands are told to load, in this process and in those they start; see ``__getattr__``."""
+
+
+class FlaskWindlass(Windlass):
+    """A :class:`Windlass` for Flask. Made at the top of a module, and told of the application later.
+
+    ``init_app`` reads from the application's configuration ``WINDLASS_URL``, the database to use instead of
+    the one given here, and ``WINDLASS_WORKER``: true, or options, for a worker in the web process.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        flask: Flask | None = None,
+        clock: Clock | None = None,
+        **settings: Unpack[SettingOptions],
+    ) -> None:
+        super().__init__(url, clock=clock, **settings)
+        self._flask: Flask | None = None
+        self._elsewhere = ExitStack()
+        self._worker_threads: dict[int, WorkerThread] = {}  # by process: threads do not survive a fork
+        if flask is not None:
+            self.init_app(flask)
+
+    def init_app(self, app: Flask) -> None:
+        """Make this the queue of an application. Of several applications, handlers get the last one."""
+        url = app.config.get("WINDLASS_URL")
+        worker = app.config.setdefault("WINDLASS_WORKER", False)
+        if not isinstance(worker, bool | Mapping):
+            raise ConfigurationError(
+                f"WINDLASS_WORKER is {shorten(worker)}; give True, False, or the options of a worker"
+            )
+        if url is not None and url != self.url:
+            self._move_to(url)
+        self._flask = app
+        app.extensions[_EXTENSION] = self
+        app.cli.add_command(_commands)
+        if worker is not False:
+            options = cast("WorkerOptions", {} if worker is True else dict(worker))
+            # With the first request: only then it is certain that this process is the one that serves. The
+            # parent of a pre-forking server and that of Werkzeug's reloader import the application, too.
+            app.before_request(lambda: self._ensure_worker(options))
+
+    def _move_to(self, url: str) -> None:
+        self.sync.close()
+        self._elsewhere.close()
+        self._elsewhere.enter_context(self.on_store(url, clock=self.clock))
+        self.settings = replace(self.settings, url=url)
+
+    def _ensure_worker(self, options: WorkerOptions) -> None:
+        process = os.getpid()
+        if process in self._worker_threads:
+            return
+        with acting_as(None):  # a worker serves all tenants, whoever asked first
+            worker = self.worker_thread(**options)
+        if self._worker_threads.setdefault(process, worker) is not worker:
+            return  # another request was first
+        try:
+            worker.start()
+        except BaseException:
+            del self._worker_threads[process]
+            raise
+        stop_at_exit(worker)
+
+    if not TYPE_CHECKING:  # for the type checker it is the method of Windlass, with all its overloads
+
+        def task(self, fn=None, /, **options):
+            """Register a function as a task, to be run in an application context. See ``Windlass.task``."""
+            for name in CALLBACK_OPTIONS:
+                if callable(options.get(name)):
+                    options[name] = self._in_context(options[name])
+            register = super().task(**options)
+            if fn is None:
+                return lambda function: register(self._in_context(function))
+            return register(self._in_context(fn))
+
+    def _in_context(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, in a context of its own: extensions keep what belongs to one job there."""
+        if isinstance(function, functools.partial):
+            return functools.partial(self._in_context(function.func), *function.args, **function.keywords)
+        if not inspect.isroutine(function):
+            raise ConfigurationError(f"{shorten(function)} is no function; a task of FlaskWindlass is one")
+        if is_async(function, function.__name__):
+
+            @functools.wraps(function)
+            async def running(*args: Any, **kwargs: Any) -> Any:
+                with self._application().app_context():
+                    return await function(*args, **kwargs)
+
+            return running
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with self._application().app_context():
+                return function(*args, **kwargs)
+
+        return called
+
+    def _application(self) -> Flask:
+        if self._flask is None:  # a process for one handler, or a worker that was not started by Flask
+            try:
+                _named_by_environment()
+            except NoAppException as error:
+                raise ConfigurationError(
+                    f"handlers run in the context of a Flask application, and there is none: {error.message} "
+                    "Call init_app(app), or name the application in FLASK_APP"
+                ) from None
+        if self._flask is None:
+            raise ConfigurationError(
+                "the application that FLASK_APP names does not use this queue; call init_app(app) in it"
+            )
+        return self._flask
+
+
+def _current() -> FlaskWindlass:
+    queue = current_app.extensions.get(_EXTENSION)
+    if not isinstance(queue, FlaskWindlass):
+        raise ConfigurationError(
+            f"the application {current_app.name!r} has no queue; call init_app(app) of a FlaskWindlass"
+        )
+    return queue
+
+
+current_windlass: FlaskWindlass = LocalProxy(_current)  # type: ignore[assignment]  # it stands for one
+"""The queue of Flask's ``current_app``."""
+
+
+@click.command(
+    "windlass",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def _commands(ctx: click.Context, /, arguments: tuple[str, ...]) -> None:
+    """Run workers, and look after jobs: Windlass's commands, for this application's queue."""
+    from windlass.cli.guest import run_about
+
+    info = ctx.ensure_object(ScriptInfo)
+    app = info.load_app()
+    if info.app_import_path:
+        os.environ["FLASK_APP"] = info.app_import_path  # for the processes that --processes starts
+    with app.app_context():
+        run_about(_REFERENCE, arguments, prog_name=ctx.command_path)
+
+
+def __getattr__(name: str) -> Any:
+    """``queue``: that of the application Flask's command line is about, or that FLASK_APP names."""
+    if name != "queue":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if current_app:
+        return _current()
+    with _named_by_environment().app_context():
+        return _current()
+
+
+def _named_by_environment() -> Flask:
+    """The application that Flask's own command line would find here, without being told of one."""
+    return ScriptInfo(app_import_path=os.environ.get("FLASK_APP")).load_app()

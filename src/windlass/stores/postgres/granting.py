@@ -1,0 +1,26 @@
+"""The rights of a role that enqueues in transactions of its own, by ``grants.sql``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from windlass.errors import ConfigurationError
+from windlass.stores.postgres.location import parse_url
+from windlass.stores.queries import Queries
+
+_grants = Queries("windlass.stores.postgres", "grants.sql")
+MOST_BYTES: Final = 63
+"""Of a name in PostgreSQL; it cuts longer ones off, and the rights would be somebody else's."""
+
+
+def write_grants(url: str, role: str, *, rls: bool) -> str:
+    """The statements as a text. ``rls``: where there is row-level security."""
+    if not 1 <= len(role.encode()) <= MOST_BYTES or "\x00" in role:
+        raise ConfigurationError(f"the role is {role!r}; its name has 1 to {MOST_BYTES} bytes and no NUL")
+    if role == "public":
+        raise ConfigurationError("the role is 'public', which is everybody; name the role that enqueues")
+    quoted = '"' + role.replace('"', '""') + '"'
+    statements = _grants["members" if rls else "callers"]
+    return (
+        statements.replace("{schema}", f'"{parse_url(url).schema}"').replace("{role}", quoted).strip() + "\n"
+    )

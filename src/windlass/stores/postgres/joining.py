@@ -1,0 +1,92 @@
+"""New jobs in a transaction of somebody else's: everything is said in one text and answered in one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+from uuid import UUID
+
+import msgspec
+
+from windlass.clock import Clock, SystemClock
+from windlass.errors import LimitExceeded
+from windlass.model import JobRecord, NewJob
+from windlass.stores.joining import Ask, Joined, Work, places_of
+from windlass.stores.limits import added_by_topic, limit_problem
+from windlass.stores.postgres.enqueueing import PARAMETERS, enqueue_arguments, enqueued
+from windlass.stores.postgres.location import parse_url
+from windlass.stores.postgres.recording import COLUMN_COUNT, full_record
+from windlass.stores.protocol import StoreLimits
+from windlass.stores.queries import Queries
+
+_verbs = Queries("windlass.stores.postgres.sql", "verbs.sql")
+_limits = Queries("windlass.stores.postgres.sql", "limits.sql")
+_LIMITS: Final = _limits["limits_as_text"].replace("{jobs_by_topic}", _limits["jobs_by_topic"])
+_RAWS: Final = PARAMETERS.index("raws")
+_RAW: Final = COLUMN_COUNT + 2
+
+
+class PostgresJoiner:
+    """What is said to the functions of one schema."""
+
+    dialect: ClassVar[str] = "postgresql"
+
+    def __init__(self, url: str, clock: Clock, limits: StoreLimits) -> None:
+        self._schema = f'"{parse_url(url).schema}"'
+        self._clock = None if isinstance(clock, SystemClock) else clock
+        self._limits = limits
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> Work[Joined]:
+        if (problem := (yield from self._limit_problem(jobs))) is not None:
+            raise problem
+        now = None if self._clock is None else self._clock.now()
+        answer = msgspec.json.decode((yield self._ask(_verbs["enqueue_given"], _given(jobs, now))))
+        rows = [
+            (UUID(own), None if holder is None else UUID(holder), *rest)
+            for own, holder, *rest in answer["rows"]
+        ]
+        answers = enqueued(jobs, rows)
+        holders = {record.id: record for record in map(_record, answer["holders"] or ())}
+        if answer["told"]:
+            return Joined(answers, holders)
+        return Joined(answers, holders, answer["transaction"], places_of(jobs, answers))
+
+    def get(self, job_id: UUID, tenant: str | None) -> Work[JobRecord | None]:
+        wanted = msgspec.json.encode({"id": job_id, "tenant": tenant}).decode()
+        text = yield self._ask(_verbs["get_given"], wanted)
+        return None if text is None else _record(msgspec.json.decode(text))
+
+    def _limit_problem(self, jobs: Sequence[NewJob]) -> Work[LimitExceeded | None]:
+        if not (self._limits.max_topics or self._limits.max_jobs_per_topic):
+            return None
+        keys = [
+            {"tenant": job.tenant, "scope": job.task or job.topic, "key": job.key}
+            for job in jobs
+            if job.key is not None
+        ]
+        answer = msgspec.json.decode((yield self._ask(_LIMITS, msgspec.json.encode(keys).decode())))
+        taken = {tuple(key) for key in answer["taken"] or ()}
+        active = {topic: int(number) for topic, number in answer["topics"] or ()}
+        return limit_problem(
+            self._limits,
+            added_by_topic(jobs, taken),
+            topics=active.keys,
+            active=lambda topic: active.get(topic, 0),
+        )
+
+    def _ask(self, statement: str, text: str) -> Ask:
+        return Ask(statement.replace("{schema}", self._schema), text)
+
+
+def _record(row: list[Any]) -> JobRecord:
+    row[0] = UUID(row[0])
+    if row[_RAW] is not None:
+        row[_RAW] = bytes.fromhex(row[_RAW])
+    return full_record(row)
+
+
+def _given(jobs: Sequence[NewJob], now: int | None) -> str:
+    values: list[Any] = list(enqueue_arguments(jobs, now, again=False))
+    if values[_RAWS] is not None:
+        values[_RAWS] = [None if raw is None else f"\\x{raw.hex()}" for raw in values[_RAWS]]
+    return msgspec.json.encode(dict(zip(PARAMETERS, values, strict=True))).decode()

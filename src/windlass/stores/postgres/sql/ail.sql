@@ -1,0 +1,64 @@
+-- What the server tells about itself. No table of ours or of anybody else is read. Times as microseconds.
+
+-- name: settings
+SELECT name, current_setting(name) FROM unnest($1::text[]) AS n(name)
+
+-- name: pins
+-- Who holds a snapshot or a transaction id that vacuum of this database has to respect. Vacuum itself is nobody's pin,
+-- and a query's helpers hold what their leader does. Senders of the log to standbys have no transaction: see slots.
+-- What other roles do is hidden from those who are not members of pg_read_all_stats: then there is a row that tells
+-- only how many sessions that are.
+(SELECT (extract(epoch FROM xact_start) * 1000000)::bigint AS since,
+        extract(epoch FROM clock_timestamp() - xact_start)::double precision AS held,
+        pid, usename::text, application_name, host(client_addr), state,
+        greatest(age(backend_xmin), age(backend_xid)) AS transactions,
+        left(query, $2::integer) AS query
+ FROM pg_stat_activity
+ WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+     AND (datname = current_database() OR datid IS NULL OR backend_type = 'walsender')
+     AND backend_type NOT IN ('autovacuum worker', 'parallel worker') AND pid <> pg_backend_pid()
+     AND pid NOT IN (SELECT v.pid FROM pg_stat_progress_vacuum v)
+     AND clock_timestamp() - xact_start >= make_interval(secs => $1::double precision)
+ ORDER BY 1 LIMIT $3::integer)
+UNION ALL
+SELECT NULL, NULL, count(*), NULL, NULL, NULL, NULL, NULL, NULL
+FROM pg_stat_activity
+WHERE query = '<insufficient privilege>' AND datname = current_database()
+HAVING count(*) > 0
+
+-- name: prepared
+SELECT (extract(epoch FROM prepared) * 1000000)::bigint,
+       extract(epoch FROM clock_timestamp() - prepared)::double precision, gid, owner::text, age(transaction)
+FROM pg_prepared_xacts
+WHERE database = current_database()
+    AND clock_timestamp() - prepared >= make_interval(secs => $1::double precision)
+ORDER BY prepared LIMIT $2::integer
+
+-- name: slots
+-- xmin is what a standby holds; catalog_xmin, of logical slots, concerns the catalogues alone. A slot in use moves
+-- with its standby; one far behind is what keeps rows for ever. A standby without a slot (hot_standby_feedback) holds
+-- its xmin in the sender's session, which is as old as the connection and says nothing of how long.
+SELECT 'slot', slot_name::text, active, age(xmin) AS transactions
+FROM pg_replication_slots
+WHERE xmin IS NOT NULL AND (NOT active OR age(xmin) > $2::integer)
+UNION ALL
+SELECT 'standby', concat_ws(' at ', nullif(application_name, ''), coalesce(host(client_addr), pid::text)), true,
+       age(backend_xmin)
+FROM pg_stat_replication
+WHERE age(backend_xmin) > $2::integer
+ORDER BY 4 DESC LIMIT $1::integer
+
+-- name: dead_rows
+SELECT relname::text, n_dead_tup, n_live_tup,
+       (extract(epoch FROM greatest(last_vacuum, last_autovacuum)) * 1000000)::bigint
+FROM pg_stat_user_tables
+WHERE schemaname = $1 AND n_dead_tup >= $2::bigint AND n_dead_tup >= n_live_tup * $3::double precision
+ORDER BY n_dead_tup DESC LIMIT $4::integer
+
+-- name: notifications
+SELECT pg_notification_queue_usage()
+
+-- name: connections
+-- Also those of which nothing else is told.
+SELECT count(*)::integer, current_setting('max_connections')::integer
+FROM pg_stat_activity WHERE backend_type = 'client backend' OR backend_type IS NULL AND datid IS NOT NULL

@@ -1,0 +1,80 @@
+"""What is wrong with what a file stands on: the library, the disk, the log. Looked at, never opened."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from windlass.findings import Ailment, AilmentKind
+from windlass.stores.sqlite.checkpoint import PATIENT_BYTES
+from windlass.stores.sqlite.location import Location, file_system_of
+
+FIXED_VERSION: Final = (3, 51, 3)
+"""The first without the WAL-reset bug (sqlite.org/wal.html): before it a checkpoint that races a commit can
+damage the file."""
+FIXED_BRANCHES: Final = ((3, 44, 6), (3, 50, 7))
+"""Older ones that were given the same correction."""
+IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+LITTLE_SPACE: Final = 512 * 1024 * 1024
+"""Bytes free on the disk: a log alone may grow by a tenth of that in a minute."""
+
+
+def ailments(location: Location) -> list[Ailment]:
+    """All of them. Blocks, as disks do."""
+    return [*of_library(), *of_ground(location), *_of_log(location), *_of_disk(location)]
+
+
+def of_library() -> list[Ailment]:
+    if not has_reset_bug(sqlite3.sqlite_version_info):
+        return []
+    figures = {"version": sqlite3.sqlite_version, "fixed": ".".join(map(str, FIXED_VERSION))}
+    return [Ailment(AilmentKind.OLD_SQLITE, figures)]
+
+
+def has_reset_bug(version: tuple[int, ...]) -> bool:
+    branches = (fixed for fixed in FIXED_BRANCHES if fixed[:2] == version[:2])
+    return version < next(branches, FIXED_VERSION)
+
+
+def of_ground(location: Location) -> list[Ailment]:
+    """What promises less than it could, whatever happens there."""
+    found = []
+    directory = Path(location.path).parent
+    kind = file_system_of(directory)
+    if kind in IN_MEMORY:
+        found.append(Ailment(AilmentKind.IN_MEMORY, {"directory": str(directory), "file_system": kind}))
+    if location.synchronous != "FULL":
+        figures = {"setting": "synchronous", "value": location.synchronous.lower()}
+        found.append(Ailment(AilmentKind.UNSAFE_COMMITS, figures))
+    return found
+
+
+def _of_log(location: Location) -> list[Ailment]:
+    """A log beyond what the checkpoint waits for readers at is one that some reader does not let be reset."""
+    try:
+        size = os.stat(location.wal_path).st_size
+    except FileNotFoundError:
+        return []  # nobody has written yet
+    except OSError as error:
+        return [_unseen("the write-ahead log", error)]
+    if size <= PATIENT_BYTES:
+        return []
+    return [Ailment(AilmentKind.LONG_LOG, {"bytes": size, "limit": PATIENT_BYTES, "file": location.wal_path})]
+
+
+def _of_disk(location: Location) -> list[Ailment]:
+    directory = Path(location.path).parent
+    try:
+        free = shutil.disk_usage(directory).free
+    except OSError as error:
+        return [_unseen("the disk", error)]
+    if free >= LITTLE_SPACE:
+        return []
+    return [Ailment(AilmentKind.LITTLE_SPACE, {"free": free, "directory": str(directory)})]
+
+
+def _unseen(part: str, error: OSError) -> Ailment:
+    return Ailment(AilmentKind.UNSEEN, {"part": part, "reason": error.strerror or type(error).__name__})

@@ -1,0 +1,28 @@
+"""Empty databases to migrate with other people's tools."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import project, run
+from tests.exports.tables import SCHEMA
+from tests.postgres.stores import raw
+from tests.servers.shared import fresh_schema, shared_server
+
+__all__ = ["project", "run", "url"]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """A database of one's own: these tools look at every schema there is."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'shop.db'}"
+        return
+    server, name = shared_server(), fresh_schema()
+    async with raw(server.url()) as connection:
+        await connection.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
+        yield server.url(name, schema=SCHEMA)
+        await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

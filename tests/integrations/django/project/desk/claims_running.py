@@ -1,0 +1,158 @@
+"""Jobs run, end, and tell how."""
+
+from django.test import TransactionTestCase
+
+from desk import tasks
+from desk.jobs import count_notes
+from desk.models import Note
+from windlass import SecurityContext, acting_as
+from windlass.conditions import InState
+from windlass.integrations.django import run_until_idle
+from windlass.integrations.django.interface import PACKAGE, TaskResultDoesNotExist, TaskResultStatus, signals
+from windlass.model import State
+
+
+class Running(TransactionTestCase):
+    def setUp(self):
+        tasks.used.clear()
+
+    def run_one(self, task, *args, **kwargs):
+        result = task.enqueue(*args, **kwargs)
+        run_until_idle()
+        result.refresh()
+        return result
+
+    def test_a_function_runs_on_a_thread_and_its_value_is_kept(self):
+        """With its times, its worker, and what it returned."""
+        result = self.run_one(tasks.write, "on a thread")
+        self.assertEqual(result.status, TaskResultStatus.SUCCESSFUL)
+        self.assertTrue(result.is_finished)
+        self.assertEqual(result.return_value, Note.objects.get(text="on a thread").id)
+        self.assertEqual((result.attempts, result.errors, len(result.worker_ids)), (1, [], 1))
+        self.assertLessEqual(result.enqueued_at, result.started_at)
+        self.assertLessEqual(result.started_at, result.finished_at)
+        self.assertEqual(result.started_at, result.last_attempted_at)
+
+    def test_its_connection_is_closed_behind_it(self):
+        """As after a request: nothing stays open on a thread that nobody uses."""
+        self.run_one(tasks.write, "closed")
+        ((connection, thread),) = tasks.used
+        self.assertTrue(thread.name.startswith("windlass-handler"))
+        self.assertIsNone(connection.connection)
+
+    def test_a_coroutine_runs_on_the_event_loop(self):
+        """With Django's asynchronous calls."""
+        result = self.run_one(tasks.write_async, "on the loop")
+        self.assertEqual(result.return_value, Note.objects.get(text="on the loop").id)
+        self.assertEqual(tasks.used[0][1].name, "windlass-idle")
+
+    def test_an_error_is_kept_for_each_attempt(self):
+        """Its class and its traceback; after the last one the task has failed."""
+        result = self.run_one(tasks.fail, "oh no")
+        self.assertEqual(result.status, TaskResultStatus.FAILED)
+        self.assertEqual((result.attempts, len(result.errors)), (2, 2))
+        self.assertIs(result.errors[-1].exception_class, tasks.Unhappy)
+        self.assertIn("oh no", result.errors[0].traceback)
+        self.assertIn("tasks.py", result.errors[0].traceback)
+        with self.assertRaisesMessage(ValueError, "Task failed"):
+            _ = result.return_value
+
+    def test_a_context_tells_the_attempt(self):
+        """takes_context: the attempt, the id and the arguments; errors of builtin classes have their path."""
+        result = self.run_one(tasks.tell, 3)
+        self.assertEqual(result.return_value, {"attempt": 3, "id": result.id, "args": [3]})
+        self.assertEqual([error.exception_class for error in result.errors], [ValueError, ValueError])
+
+    def test_a_timeout_ends_a_task(self):
+        """The option of the decorator."""
+        result = self.run_one(tasks.hang)
+        self.assertEqual(result.status, TaskResultStatus.FAILED)
+        self.assertIs(result.errors[0].exception_class, TimeoutError)
+
+    def test_a_value_that_is_no_json_fails_the_task(self):
+        """As the interface has it."""
+        result = self.run_one(tasks.return_what_is_no_json)
+        self.assertIs(result.errors[0].exception_class, TypeError)
+
+    def test_a_job_that_was_sent_to_another_queue_is_run(self):
+        """Although other tasks are at home there."""
+        result = self.run_one(tasks.add.using(queue_name="mail"), 1)
+        self.assertEqual((result.return_value, result.task.queue_name), (2, "mail"))
+
+    def test_a_cancelled_job_has_failed(self):
+        """The interface has no other word for it."""
+        from windlass.integrations.django import app
+
+        result = tasks.add.enqueue(1)
+        app.sync.cancel(result.id)
+        app.sync.close()
+        result.refresh()
+        self.assertEqual((result.status, result.attempts), (TaskResultStatus.FAILED, 0))
+        self.assertEqual(result.errors[0].exception_class.__name__, "JobCancelled")
+
+    def test_signals_are_sent(self):
+        """When a task is enqueued, started, and has finished; not after attempts that are tried again."""
+        heard = []
+        for name in ("task_enqueued", "task_started", "task_finished"):
+
+            def hear(sender, task_result, name=name, **more):
+                heard.append((name, task_result.status, task_result.attempts))
+
+            signal = getattr(signals(), name)
+            signal.connect(hear, weak=False)
+            self.addCleanup(signal.disconnect, hear)
+        self.run_one(tasks.fail, "loudly")
+        self.run_one(tasks.add, 1)
+        self.assertEqual(
+            heard,
+            [
+                ("task_enqueued", "READY", 0),
+                ("task_started", "RUNNING", 1),
+                ("task_started", "RUNNING", 2),
+                ("task_finished", "FAILED", 2),
+                ("task_enqueued", "READY", 0),
+                ("task_started", "RUNNING", 1),
+                ("task_finished", "SUCCESSFUL", 1),
+            ],
+        )
+
+    def test_a_plain_task_runs_beside_them(self):
+        """@app.task, enqueued on Django's connection."""
+        from django.db import connection
+
+        Note.objects.create(text="one")
+        job = count_notes.using(connection).enqueue(least=0)
+        self.assertEqual(run_until_idle(), 1)
+        from windlass.integrations.django import app
+
+        self.addCleanup(app.sync.close)
+        self.assertEqual(app.sync.result(job.id, 5), 1)
+        with self.assertRaises(TaskResultDoesNotExist):
+            tasks.add.get_result(str(job.id))
+
+    def test_results_of_others_are_not_shown(self):
+        """Of another task: a mismatch. Of nobody: it does not exist."""
+        from importlib import import_module
+
+        result = tasks.add.enqueue(1)
+        with self.assertRaises(import_module(f"{PACKAGE}.exceptions").TaskResultMismatch):
+            tasks.send.get_result(result.id)
+        for unknown in ("nonsense", "00000000-0000-7000-8000-000000000000"):
+            with self.assertRaises(TaskResultDoesNotExist):
+                tasks.add.get_result(unknown)
+
+    def test_results_of_other_tenants_do_not_exist(self):
+        """Whoever acts for a tenant sees that tenant's jobs, and of those what its row filter leaves."""
+        with acting_as(SecurityContext("acme")):
+            result = tasks.add.enqueue(1)
+            self.assertEqual(tasks.add.get_result(result.id).id, result.id)
+        for other in (SecurityContext("globex"), SecurityContext("acme", only=InState(State.FAILED))):
+            with acting_as(other), self.assertRaises(TaskResultDoesNotExist):
+                tasks.add.get_result(result.id)
+
+    def test_jobs_of_one_test_are_gone_in_the_next(self):
+        """Django empties its tables after each TransactionTestCase; the jobs go with them."""
+        self.assertEqual(run_until_idle(), 0)
+        tasks.add.enqueue(1)
+        self._fixture_teardown()
+        self.assertEqual(run_until_idle(), 0)

@@ -1,0 +1,109 @@
+"""Settings are understood, or refused with words; commands do what the command line does."""
+
+import json
+from contextlib import redirect_stdout
+from io import StringIO
+from types import SimpleNamespace
+from unittest import skipUnless
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.db import connection
+from django.test import SimpleTestCase, TransactionTestCase, modify_settings, override_settings
+
+from desk.tasks import add
+from windlass.integrations.django import ProjectApp, WindlassBackend, app, app_for
+from windlass.integrations.django.databases import url_of
+
+
+def postgresql(schema=None, **known):
+    return url_of(SimpleNamespace(vendor="postgresql", alias="default", settings_dict=known), schema)
+
+
+class Databases(SimpleTestCase):
+    def test_every_part_of_an_entry_is_in_the_url(self):
+        """Characters with a meaning in URLs included."""
+        self.assertEqual(
+            postgresql("jobs", NAME="my shop", USER="a@b", PASSWORD="p/w:1", HOST="db", PORT=5433),  # noqa: S106
+            "postgresql://a%40b:p%2Fw%3A1@db:5433/my%20shop?schema=jobs",
+        )
+        self.assertEqual(
+            postgresql(NAME="shop", HOST="/run/pg", PORT="5433", OPTIONS={"sslmode": "require", "pool": 1}),
+            "postgresql:///shop?sslmode=require&host=%2Frun%2Fpg&port=5433",
+        )
+        self.assertEqual(postgresql(NAME="shop", HOST="::1"), "postgresql://[::1]/shop")
+
+    def test_what_windlass_cannot_use_is_refused(self):
+        """Other databases, services without a name, URIs."""
+        with self.assertRaisesMessage(ImproperlyConfigured, "MySQL"):
+            url_of(SimpleNamespace(vendor="mysql", alias="default", display_name="MySQL"), None)
+        with self.assertRaisesMessage(ImproperlyConfigured, "has no NAME"):
+            postgresql(NAME="", OPTIONS={"service": "shop"})
+
+    def test_a_database_in_memory_is_refused_with_what_helps(self):
+        """No worker would find a job there."""
+        with self.assertRaisesMessage(ImproperlyConfigured, "test.sqlite3"):
+            moved = ProjectApp("memory", {})
+            moved._url_now = lambda: None
+            moved.follow()
+
+
+class Options(SimpleTestCase):
+    def check(self, **params):
+        alias = f"tried{len(params)}{abs(hash(str(params)))}"
+        entry = {"BACKEND": "windlass.integrations.django.WindlassBackend", **params}
+        with override_settings(TASKS={alias: entry}):
+            return [(found.id, found.msg) for found in WindlassBackend(alias, entry).check()]
+
+    def test_good_ones_pass(self):
+        """Settings of Windlass are options."""
+        self.assertEqual(self.check(OPTIONS={"lease": 30, "modules": ["desk.jobs"], "schema": "jobs"}), [])
+
+    def test_wrong_ones_are_found_by_manage_py_check(self):
+        """With the value, and what would be right."""
+        for options, words in (
+            ({"max_atempts": 3}, "did you mean max_attempts"),
+            ({"max_attempts": 0}, "max_attempts"),
+            ({"database": "defualt"}, "did you mean default"),
+            ({"database": None}, "url"),
+            ({"retry": 3}, "windlass.Retry"),
+        ):
+            with self.subTest(options):
+                ((found, message),) = self.check(OPTIONS=options)
+                self.assertEqual(found, "windlass.E002")
+                self.assertIn(words, message)
+        ((found, message),) = self.check(QUEUES=["no topic"])
+        self.assertEqual(found, "windlass.E001")
+
+    @modify_settings(INSTALLED_APPS={"remove": "windlass.integrations.django"})
+    def test_a_forgotten_app_is_mentioned(self):
+        """Without it manage.py has none of the commands."""
+        ((found, _),) = self.check()
+        self.assertEqual(found, "windlass.W001")
+
+    def test_threads_share_an_app(self):
+        """Django has a backend for each thread; connections and tasks are not multiplied by that."""
+        self.assertIs(app, app_for("default"))
+        self.assertIs(add.get_backend().app, app)
+
+
+@skipUnless(connection.vendor == "sqlite", "files are SQLite's")
+class Files(TransactionTestCase):
+    def test_checkpoints_are_left_to_windlass(self):
+        """SQLite before 3.51.3 can corrupt a file when a checkpoint races a commit; Windlass lets none."""
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA wal_autocheckpoint")
+            self.assertEqual(cursor.fetchone(), (0,))
+            cursor.execute("PRAGMA journal_mode")
+            self.assertEqual(cursor.fetchone(), ("wal",))
+
+
+class Commands(TransactionTestCase):
+    def test_all_commands_are_about_the_jobs_of_the_project(self):
+        """manage.py windlass … is windlass … --app, and comes back."""
+        add.enqueue(1)
+        said = StringIO()
+        with redirect_stdout(said):
+            call_command("windlass", "jobs", "list", "--json")
+        ((job,),) = [[entry["task"] for entry in json.loads(said.getvalue())["items"]]]
+        self.assertEqual(job, "desk.tasks.add")

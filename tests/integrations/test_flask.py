@@ -1,0 +1,255 @@
+"""Flask: an extension with a factory, handlers in an application context, commands, servers that fork."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+from flask import Flask, current_app, g
+
+from tests.cli.processes import Process, wait_until
+from tests.docs.pages import ROOT
+from windlass import ConfigurationError, SecurityContext, Windlass, acting_as
+from windlass.integrations.flask import FlaskWindlass, current_windlass
+
+REPORTS = ROOT / "examples/flask_app/reports.py"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{(tmp_path / 'jobs.db').as_posix()}"
+
+
+@pytest.fixture
+def queue() -> Iterator[FlaskWindlass]:
+    made = FlaskWindlass("memory://", shutdown_grace=10)
+    yield made
+    made.sync.close()
+
+
+def create_app(queue: FlaskWindlass, **config: Any) -> Flask:
+    app = Flask("shop")
+    app.config.from_mapping(OWNER="Ada", **config)
+    queue.init_app(app)
+
+    @app.post("/jobs/<name>")
+    def enqueue(name: str) -> str:
+        return str(current_windlass.sync.enqueue(name).id)
+
+    return app
+
+
+def test_handlers_run_in_an_application_context_of_their_own(queue: FlaskWindlass) -> None:
+    """All kinds, and their callbacks, see ``current_app``; no job sees another's ``g``."""
+    seen: list[Any] = []
+
+    def visit(what: str) -> str:
+        seen.append((what, current_app.config["OWNER"], g.setdefault("visitor", what)))
+        return what
+
+    async def visit_async(what: str) -> str:
+        return visit(what)
+
+    queue.task(on_success=lambda result: seen.append((f"after {result}", current_app.name)))(visit)
+    queue.task(visit_async)
+    queue.task(name="visit_partly")(functools.partial(visit))
+    app = create_app(queue)
+    with app.app_context():  # as under ``flask windlass worker``
+        for name in ("visit", "visit_async", "visit_partly"):
+            queue.sync.enqueue(name, {"what": name})
+        queue.sync.run_until_idle()
+    assert sorted(seen) == [
+        ("after visit", "shop"),
+        ("visit", "Ada", "visit"),
+        ("visit_async", "Ada", "visit_async"),
+        ("visit_partly", "Ada", "visit_partly"),
+    ]
+
+
+def test_a_task_keeps_its_name_its_types_and_its_checks(queue: FlaskWindlass) -> None:
+    """The context around a function changes nothing about the task that is made of it."""
+
+    def send(user_id: int, note: str = "") -> list[int]:
+        return [user_id]
+
+    task, plain = queue.task(send), Windlass("memory://").task(send)
+    assert (task.name, task.location) == (plain.name, plain.location)
+    assert queue.json_schema() == plain.app.json_schema()
+    with pytest.raises(ConfigurationError, match="is no function"):
+        queue.task(name="thing")(object())  # type: ignore[call-overload]
+
+
+def test_a_handler_without_an_application_says_what_to_do(
+    queue: FlaskWindlass, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A worker that Flask did not start looks for FLASK_APP, and says so when there is none."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FLASK_APP", raising=False)
+
+    @queue.task
+    def send() -> str:
+        return current_app.name
+
+    with pytest.raises(ConfigurationError, match=r"init_app\(app\), or name the application in FLASK_APP"):
+        send()
+
+
+def test_the_configuration_chooses_the_database(queue: FlaskWindlass, url: str, tmp_path: Path) -> None:
+    """A factory that makes an application for each test gives each its own jobs."""
+    queue.task(name="hello")(_hello)
+    app = create_app(queue, WINDLASS_URL=url)
+    assert app.test_client().post("/jobs/hello").status_code == 200
+    assert (queue.url, queue.settings.url, queue.sync.count().total) == (url, url, 1)
+    other = create_app(queue, WINDLASS_URL=url.replace("jobs.db", "other.db"))
+    assert queue.sync.count().total == 0
+    assert other.test_client().post("/jobs/hello").status_code == 200
+    create_app(queue, WINDLASS_URL=url)
+    assert queue.sync.count().total == 1
+
+
+def test_an_application_without_the_extension_says_so(queue: FlaskWindlass) -> None:
+    """``current_windlass`` names the application that was forgotten."""
+    with (
+        Flask("forgotten").app_context(),
+        pytest.raises(ConfigurationError, match=r"'forgotten' has no queue; call init_app"),
+    ):
+        current_windlass.sync.count()
+
+
+def test_a_wrong_worker_setting_is_refused(queue: FlaskWindlass) -> None:
+    """A text from the environment is no options."""
+    with pytest.raises(ConfigurationError, match="WINDLASS_WORKER is 'yes'; give True"):
+        create_app(queue, WINDLASS_WORKER="yes")
+
+
+def test_a_worker_in_the_web_process_starts_with_the_first_request(queue: FlaskWindlass) -> None:
+    """Not with the application: a server that forks afterwards, or a reloader's parent, would have it too."""
+    ran = threading.Event()
+
+    @queue.task
+    def hello() -> None:
+        ran.set()
+
+    app = create_app(queue, WINDLASS_WORKER={"concurrency": 1})
+    threads = {thread.name for thread in threading.enumerate()}
+    with acting_as(SecurityContext("acme")):
+        assert app.test_client().post("/jobs/hello").status_code == 200
+    assert ran.wait(10)
+    assert app.test_client().post("/jobs/hello").status_code == 200
+    (worker,) = queue._worker_threads.values()
+    worker.stop()
+    assert "windlass-worker" not in threads
+    assert queue.sync.count().total == 2
+
+
+def test_commands_are_about_the_applications_queue(
+    queue: FlaskWindlass, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``flask windlass …`` is ``windlass …`` without saying which queue, in groups of commands as well."""
+    queue.task(name="hello")(_hello)
+    app = create_app(queue, WINDLASS_URL=url)
+    monkeypatch.setattr(sys, "argv", ["flask"])
+    runner = app.test_cli_runner()
+    assert runner.invoke(args=["windlass", "enqueue", "hello"]).exit_code == 0
+    queue.sync.close()
+    listed = runner.invoke(args=["windlass", "jobs", "list", "--json"])
+    assert '"hello"' in listed.output
+    assert runner.invoke(args=["windlass", "jobs", "--help"]).output.startswith("Usage: shop windlass jobs")
+    assert "worker" in runner.invoke(args=["windlass", "--help"]).output
+    assert runner.invoke(args=["windlass", "jobs", "lst"]).exit_code == 2
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    shutil.copy(REPORTS, tmp_path)
+    return tmp_path
+
+
+def start(project: Path, program: str, *arguments: str, **environment: str) -> Process:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_")}
+    return Process(
+        subprocess.Popen(
+            [str(Path(sysconfig.get_path("scripts")) / program), *arguments],
+            cwd=project,
+            env={**kept, "PYTHONPATH": str(project), **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="gunicorn forks")
+def test_a_server_that_forks_after_import_enqueues_and_runs(project: Path) -> None:
+    """Each process opens what it needs, though its parent had used the queue; SIGTERM lets jobs finish."""
+    (project / "preloaded.py").write_text(
+        "import os\n"
+        "import time\n"
+        "from reports import create_app, queue\n"
+        "@queue.task\n"
+        "def slow() -> int:\n"
+        "    open('begun', 'w').close()\n"
+        "    time.sleep(0.4)\n"
+        "    return os.getpid()\n"
+        "app = create_app()\n"
+        "app.post('/slow')(lambda: {'id': slow.sync.enqueue().id, 'pid': os.getpid()})\n"
+        "queue.sync.count()  # before the fork\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = start(
+        project,
+        "gunicorn",
+        *("preloaded:app", "--preload", "--workers", "2", "--bind", f"127.0.0.1:{port}"),
+        FLASK_WINDLASS_WORKER="true",
+    )
+    try:
+        server.wait_for("Booting worker")
+        server.wait_for("Booting worker")
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            jobs = [client.post("/reports/Rope").json()["id"] for _ in range(4)]
+            wait_until(
+                lambda: all(client.get(f"/reports/{job}").json()["state"] == "completed" for job in jobs)
+            )
+            slow = client.post("/slow").json()
+        wait_until((project / "begun").exists)
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        assert "Traceback" not in server.text
+    finally:
+        server.kill()
+    queue = Windlass(f"sqlite:///{(project / 'windlass.db').as_posix()}")
+    with queue.sync as opened:
+        assert opened.get(slow["id"]).state == "completed"
+
+
+def test_flask_starts_several_worker_processes(project: Path) -> None:
+    """The processes that ``--processes`` starts find the application that Flask was told of."""
+    workers = start(
+        project, "flask", "--app", "reports:create_app()", "windlass", "worker", "--processes", "2"
+    )
+    try:
+        for _ in range(2):
+            workers.wait_for("1 task, topic write_report")
+        workers.signal(signal.SIGTERM)
+        assert workers.wait() == 0
+    finally:
+        workers.kill()
+
+
+def _hello() -> None:
+    """A task's function."""

@@ -1,0 +1,110 @@
+"""What a server says of itself: who pins vacuum, and what cannot be seen."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from tests.servers.shared import empty_url
+from windlass import Windlass
+from windlass.findings import Ailment, AilmentKind
+from windlass.stores.postgres import ailing
+from windlass.stores.postgres.ailing import shown_statement
+
+
+async def of_kind(app: Windlass, kind: AilmentKind) -> list[Ailment]:
+    return [ailment for ailment in await app.store.ailments() if ailment.kind is kind]
+
+
+async def test_who_holds_a_snapshot_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Process, program and state, and the beginning of its statement without values."""
+    monkeypatch.setattr(ailing, "PINNED_SECONDS", 0.05)
+    url = empty_url()
+    holder = await asyncpg.connect(url.partition("?")[0], server_settings={"application_name": "report"})
+    try:
+        async with Windlass(url) as app:
+            assert [one for one in await of_kind(app, AilmentKind.PINNED_VACUUM) if _is_report(one)] == []
+            async with holder.transaction(isolation="repeatable_read"):
+                await holder.fetch("SELECT 'a secret', 42, $1::int", 7)
+                await asyncio.sleep(0.1)
+                pins = [one for one in await of_kind(app, AilmentKind.PINNED_VACUUM) if _is_report(one)]
+            [pin] = pins
+            assert pin.figures["process"] == holder.get_server_pid()
+            assert pin.figures["state"] == "idle in transaction"
+            assert pin.figures["query"] == "SELECT …, …, $1::int"
+            assert pin.since is not None
+    finally:
+        await holder.close()
+
+
+def _is_report(ailment: Ailment) -> bool:
+    return ailment.figures.get("application") == "report"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("SELECT  1\n", "SELECT …"),
+        ("UPDATE t SET a = 'it''s', b = $1 WHERE c2 = 3.5", "UPDATE t SET a = …, b = $1 WHERE c2 = …"),
+        ("SELECT 'cut off in the mid", "SELECT …"),
+        ("SELECT $x$a 'b'$x$ || t", "SELECT … || t"),
+        (r"SELECT E'it\'s secret', name, e'\\' FROM t", "SELECT …, name, … FROM t"),
+        (r"SELECT 'C:\', name", "SELECT …, name"),
+        ("SELECT E'cut off \\", "SELECT …"),
+        (None, None),
+    ],
+)
+def test_statements_are_shown_without_values(text: str | None, shown: str | None) -> None:
+    """Also where the server cut them off."""
+    assert shown_statement(text) == shown
+    assert shown_statement("SELECT " + "x" * 500) == "SELECT " + "x" * 93
+
+
+async def test_what_a_role_may_not_see_is_said_and_harms_nothing_else() -> None:
+    """Sessions of others are hidden from an ordinary role; the settings are not."""
+    url = empty_url()
+    address, _, options = url.partition("?")
+    administrator = await asyncpg.connect(address)
+    try:
+        async with Windlass(url):
+            pass
+        schema = options.removeprefix("schema=")
+        await administrator.execute(
+            f"CREATE ROLE windlass_plain LOGIN; GRANT USAGE ON SCHEMA {schema} TO windlass_plain"
+        )
+        plain = address.replace("postgres@", "windlass_plain@")
+        async with Windlass(f"{plain}?{options}", migrate=False) as app:
+            assert await of_kind(app, AilmentKind.UNSAFE_COMMITS)
+            [unseen] = await of_kind(app, AilmentKind.UNSEEN)
+        assert unseen.figures["part"] == "open transactions"
+    finally:
+        await administrator.execute("DROP OWNED BY windlass_plain; DROP ROLE windlass_plain")
+        await administrator.close()
+
+
+async def test_one_broken_part_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view that cannot be read, a part that does not answer: each is told, and the rest is, too."""
+    broken = dict(ailing._sql._statements)
+    broken["slots"] = "SELECT * FROM there_is_no_such_view WHERE $1::integer > 0"
+    broken["notifications"] = "SELECT pg_sleep(60)"
+    monkeypatch.setattr(ailing._sql, "_statements", broken)
+    monkeypatch.setattr(ailing, "PART_SECONDS", 0.2)
+    async with Windlass(empty_url()) as app:
+        unseen = await of_kind(app, AilmentKind.UNSEEN)
+        assert [one.figures["part"] for one in unseen] == ["replication slots", "notifications"]
+        assert await of_kind(app, AilmentKind.UNSAFE_COMMITS)
+        await app.enqueue("mail", {})
+
+
+async def test_dead_rows_and_a_crowd_are_told_beyond_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the server's own statistics."""
+    monkeypatch.setattr(ailing, "DEAD_ROWS", 0)
+    monkeypatch.setattr(ailing, "DEAD_SHARE", 0.0)
+    monkeypatch.setattr(ailing, "CONNECTION_SHARE", 0.0)
+    monkeypatch.setattr(ailing, "QUEUE_SHARE", 0.0)
+    async with Windlass(empty_url()) as app:
+        kinds = {one.kind for one in await app.store.ailments()}
+        assert {AilmentKind.DEAD_ROWS, AilmentKind.FEW_CONNECTIONS, AilmentKind.NOTIFY_QUEUE} <= kinds
+        assert not app.store.deaf
