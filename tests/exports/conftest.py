@@ -9,8 +9,8 @@ import pytest
 
 from tests.cli.conftest import project, run
 from tests.exports.tables import SCHEMA
-from tests.postgres.stores import raw
-from tests.servers.shared import fresh_schema, shared_server
+from tests.postgres.stores import own_database
+from tests.servers.shared import shared_server
 
 __all__ = ["project", "run", "url"]
 
@@ -21,8 +21,6 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[s
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'shop.db'}"
         return
-    server, name = shared_server(), fresh_schema()
-    async with raw(server.url()) as connection:
-        await connection.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
+    server = shared_server()
+    async with own_database(server) as name:
         yield server.url(name, schema=SCHEMA)
-        await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -10,6 +10,8 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import asyncpg
 
+from tests.servers.postgres import PostgresServer
+from tests.servers.shared import fresh_schema
 from windlass.stores.postgres import PostgresStore
 
 
@@ -41,6 +43,18 @@ async def raw(url: str, **options: Any) -> AsyncIterator[Any]:
         yield connection
     finally:
         connection.terminate()
+
+
+@asynccontextmanager
+async def own_database(server: PostgresServer) -> AsyncIterator[str]:
+    """The name of a database nobody else uses: its settings, its schemas, and what vacuum may remove."""
+    name = fresh_schema()
+    async with raw(server.url()) as connection:
+        await connection.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
+        try:
+            yield name
+        finally:
+            await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def schema_of(url: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.postgres.stores import opened, raw, schema_of
+from tests.postgres.stores import opened, own_database, raw, schema_of
 from tests.servers import PgBouncer, PostgresServer
 from tests.servers.shared import fresh_schema, fresh_url
 from windlass.errors import ConfigurationError, NotOpen, SchemaTooNew, StoreError, StoreUnavailable
@@ -195,9 +195,7 @@ async def test_the_databases_default_isolation_does_not_matter(
     postgres: PostgresServer, pgbouncer: PgBouncer
 ) -> None:
     """Who made everything serializable does not break the claims; behind a pooler it is refused."""
-    name = fresh_schema()
-    async with raw(postgres.url()) as connection:
-        await connection.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
+    async with own_database(postgres) as name, raw(postgres.url()) as connection:
         await connection.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
         url = postgres.url(name)
         async with opened(*[url] * 3) as stores:
@@ -208,4 +206,3 @@ async def test_the_databases_default_isolation_does_not_matter(
             assert [answer.duplicate for [answer] in answers].count(False) == 1
         with pytest.raises(ConfigurationError, match="read committed"):
             await PostgresStore(pgbouncer.url(name)).open()
-        await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.postgres.stores import opened, raw
+from tests.postgres.stores import opened, own_database, raw
 from tests.servers import PostgresServer
-from tests.servers.shared import fresh_schema
 from windlass.errors import StoreUnavailable
 from windlass.model import JobFilter, Settlement, State
 from windlass.outcome import Completed
@@ -25,11 +24,8 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def database(postgres: PostgresServer) -> AsyncIterator[str]:
     """The name of a database of the test's own, whose settings it may change."""
-    name = fresh_schema()
-    async with raw(postgres.url()) as connection:
-        await connection.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
+    async with own_database(postgres) as name:
         yield name
-        await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 async def test_a_read_only_database_refuses_writes_and_can_be_read(
