@@ -39,6 +39,9 @@ from windlass.options import (
     check_integer,
     check_seconds,
 )
+from windlass.pulling.endings import Endings
+from windlass.pulling.queue import Queue
+from windlass.pulling.reservations import Reservations
 from windlass.questions import Questions
 from windlass.registry import Registry
 from windlass.schemas import payload_schemas
@@ -170,6 +173,22 @@ class Windlass:
     def announce(self, joined: Joined) -> None:
         """Have those who wait for jobs told once this transaction has committed; from any thread."""
         self._connections.announce(joined, self.portal)
+
+    @property
+    def reservations(self) -> Reservations:
+        """Who waits for jobs to pull on the running event loop."""
+        connection = self._connections.current()
+        if connection.reservations is None:
+            connection.reservations = Reservations(connection.store, self.settings, self.clock)
+        return connection.reservations
+
+    @property
+    def endings(self) -> Endings:
+        """How pulled jobs end on the running event loop."""
+        connection = self._connections.current()
+        if connection.endings is None:
+            connection.endings = Endings(connection.store)
+        return connection.endings
 
     def _outside(self, verb: str) -> Store:
         """The store, for what cannot be part of a handler's transaction."""
@@ -477,6 +496,15 @@ class Windlass:
         if self._bulk is None:
             self._bulk = Bulk(self)
         return self._bulk
+
+    @property
+    def queue(self) -> Queue:
+        """The verbs for programs that pull jobs by hand: put, reserve, delete, release, bury, kick, …"""
+        return Queue(self)
+
+    def tenant_in_force(self) -> str | None:
+        """Whose jobs a call is about that names no tenant; None is all."""
+        return self._tenant()
 
     def _tenant(self, given: str | None = None) -> str | None:
         """Whose jobs a call is about: those of the security context in force, or of the given tenant."""

@@ -245,6 +245,11 @@ class Twin(Generic[T]):
         self._inner = inner
         self._portal = portal
 
+    @property
+    def inner(self) -> T:
+        """The same with calls that are awaited."""
+        return self._inner
+
     def __repr__(self) -> str:
         return f"<blocking {self._inner!r}>"
 

@@ -18,6 +18,8 @@ from typing import Final
 from windlass.blocking import Portal
 from windlass.clock import Clock
 from windlass.errors import NotOpen
+from windlass.pulling.endings import Endings
+from windlass.pulling.reservations import Reservations
 from windlass.results import ResultWaiter
 from windlass.settings import Settings
 from windlass.stores import Joiner, Store, StoreLimits, create_joiner
@@ -38,6 +40,8 @@ class Connection:
     opened: bool = False
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     lane_results: ResultWaiter | None = None  # for jobs of the lane, once somebody waits for one
+    reservations: Reservations | None = None  # once somebody pulls by hand
+    endings: Endings | None = None  # likewise
     pid: int = field(default_factory=os.getpid)  # a forked child inherits what its parent had open
 
     def waiter(self, store: Store, poll_interval: float) -> ResultWaiter:
@@ -91,6 +95,10 @@ class Connections:
         connection.users -= 1
         if connection.users == 0:
             del self._by_loop[loop]
+            if connection.reservations is not None:
+                await connection.reservations.close()
+            if connection.endings is not None:
+                await connection.endings.close()
             await connection.results.close()
             if connection.lane_results is not None:
                 await connection.lane_results.close()
