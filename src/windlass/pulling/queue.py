@@ -102,9 +102,7 @@ class Queue:
         refuse_inside(self._app, "reserve")
         pulled = await self._app.reservations.reserve(wanted, seconds)
         if pulled is None:
-            raise ReserveTimeout(
-                f"no job of {shorten(', '.join(sorted(wanted)))} was ready within {seconds or 0:g} s"
-            )
+            raise ReserveTimeout(f"no job of {_listed(wanted)} was ready within {seconds or 0:g} s")
         return Reserved(self._app, pulled, self._limits)
 
     async def reserve_job(self, job_id: UUID | str) -> Reserved:
@@ -278,6 +276,12 @@ def check_topics(value: Any) -> frozenset[str]:
     if len(topics) > MAX_TOPICS:
         raise InvalidInput(f"{len(topics):,} topics are given; the limit is {MAX_TOPICS:,}")
     return frozenset(check_wire_topic(topic) for topic in topics)
+
+
+def _listed(topics: frozenset[str]) -> str:
+    names = sorted(topics)
+    more = f" and {len(names) - 3} more topics" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def _pause_left(depth: TopicDepth, now: int) -> float:
