@@ -429,21 +429,27 @@ class BlockingQueue(Twin[Queue]):
         """
         return BlockingReserved(self._portal.run(self._inner.reserve_job, job_id), self._portal)
 
-    def delete(self, job: Reserved | UUID | str) -> None:
+    def delete(self, job: Reserved | BlockingReserved | UUID | str) -> None:
         """A reserved job is done, and ends as completed; any other that nobody has reserved is removed."""
         self._portal.run(self._inner.delete, job)
 
     def release(
-        self, reserved: Reserved, *, priority: int | None = None, delay: float | timedelta = 0
+        self,
+        reserved: Reserved | BlockingReserved,
+        *,
+        priority: int | None = None,
+        delay: float | timedelta = 0,
     ) -> None:
         """See :meth:`Reserved.release`."""
         self._portal.run(self._inner.release, reserved, priority=priority, delay=delay)
 
-    def bury(self, reserved: Reserved, *, priority: int | None = None, reason: str | None = None) -> None:
+    def bury(
+        self, reserved: Reserved | BlockingReserved, *, priority: int | None = None, reason: str | None = None
+    ) -> None:
         """See :meth:`Reserved.bury`."""
         self._portal.run(self._inner.bury, reserved, priority=priority, reason=reason)
 
-    def touch(self, reserved: Reserved) -> float:
+    def touch(self, reserved: Reserved | BlockingReserved) -> float:
         """See :meth:`Reserved.touch`."""
         return self._portal.run(self._inner.touch, reserved)
 

@@ -202,8 +202,8 @@ async def test_counts_are_told_for_a_topic_and_for_all(queue: Queue) -> None:
         await queue.put(topic, priority=priority, delay=delay)
     await queue.reserve("b", timeout=0)
     await (await queue.reserve("b", timeout=0)).bury()
-    topic = await queue.stats_topic("a")
-    assert (topic.ready, topic.delayed, topic.reserved, topic.buried, topic.urgent) == (2, 1, 0, 0, 1)
+    of_a = await queue.stats_topic("a")
+    assert (of_a.ready, of_a.delayed, of_a.reserved, of_a.buried, of_a.urgent) == (2, 1, 0, 0, 1)
     stats = await queue.stats()
     assert (stats.topics, stats.ready, stats.delayed, stats.reserved, stats.buried) == (2, 2, 1, 1, 1)
     assert await queue.list_topics() == ["a", "b"]

@@ -28,6 +28,7 @@ from windlass.transaction import refuse_inside
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
+    from windlass.blocking_twins import BlockingReserved
     from windlass.stores.protocol import Store
 
 DEFAULT_TTR: Final = 60.0
@@ -124,7 +125,7 @@ class Queue:
 
     # -- ending -------------------------------------------------------------------------------------------
 
-    async def delete(self, job: Reserved | UUID | str) -> None:
+    async def delete(self, job: Reserved | BlockingReserved | UUID | str) -> None:
         """A reserved job is done, and ends as completed; any other that nobody has reserved is removed."""
         if isinstance(job, UUID | str):
             await self._app.delete(job)
@@ -132,18 +133,22 @@ class Queue:
             await check_reserved(job).delete()
 
     async def release(
-        self, reserved: Reserved, *, priority: int | None = None, delay: float | timedelta = 0
+        self,
+        reserved: Reserved | BlockingReserved,
+        *,
+        priority: int | None = None,
+        delay: float | timedelta = 0,
     ) -> None:
         """See :meth:`Reserved.release`."""
         await check_reserved(reserved).release(priority=priority, delay=delay)
 
     async def bury(
-        self, reserved: Reserved, *, priority: int | None = None, reason: str | None = None
+        self, reserved: Reserved | BlockingReserved, *, priority: int | None = None, reason: str | None = None
     ) -> None:
         """See :meth:`Reserved.bury`."""
         await check_reserved(reserved).bury(priority=priority, reason=reason)
 
-    async def touch(self, reserved: Reserved) -> float:
+    async def touch(self, reserved: Reserved | BlockingReserved) -> float:
         """See :meth:`Reserved.touch`."""
         return await check_reserved(reserved).touch()
 
