@@ -176,6 +176,8 @@ def forwarded(arguments: ast.arguments) -> list[str]:
 def wrapped(returns: str, call: str) -> str:
     """The expression that turns an async answer into a blocking one."""
     outer, _, rest = returns.partition("[")
+    if outer in TWINS and returns.endswith(" | None"):
+        return f"None if (answer := {call}) is None else {TWINS[outer]}(answer, self._portal)"
     if outer in TWINS:
         return f"{TWINS[outer]}({call}, self._portal)"
     inner = rest.partition("[")[0]

@@ -469,15 +469,27 @@ class BlockingQueue(Twin[Queue]):
 
     def peek_ready(self, topic: str) -> BlockingJob[Any] | None:
         """The job of this topic that would be reserved next; None when none is ready."""
-        return BlockingJob(self._portal.run(self._inner.peek_ready, topic), self._portal)
+        return (
+            None
+            if (answer := self._portal.run(self._inner.peek_ready, topic)) is None
+            else BlockingJob(answer, self._portal)
+        )
 
     def peek_delayed(self, topic: str) -> BlockingJob[Any] | None:
         """The delayed job of this topic that will be ready next."""
-        return BlockingJob(self._portal.run(self._inner.peek_delayed, topic), self._portal)
+        return (
+            None
+            if (answer := self._portal.run(self._inner.peek_delayed, topic)) is None
+            else BlockingJob(answer, self._portal)
+        )
 
     def peek_buried(self, topic: str) -> BlockingJob[Any] | None:
         """The job of this topic that would be kicked next."""
-        return BlockingJob(self._portal.run(self._inner.peek_buried, topic), self._portal)
+        return (
+            None
+            if (answer := self._portal.run(self._inner.peek_buried, topic)) is None
+            else BlockingJob(answer, self._portal)
+        )
 
     def stats(self) -> QueueStats:
         """Counts over all topics."""

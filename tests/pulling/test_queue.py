@@ -253,7 +253,11 @@ async def test_tenants_put_and_look_but_do_not_reserve(queue: Queue) -> None:
 def test_everything_has_a_blocking_twin(url: str) -> None:
     """Handles included."""
     with Windlass(url).sync as app:
+        assert app.queue.peek_ready("mail") is None
         job = app.queue.put("mail", {"to": "Ada"})
+        head = app.queue.peek_ready("mail")
+        assert head is not None
+        assert head.refresh().id == job.id
         reserved = app.queue.reserve("mail", timeout=5)
         assert (reserved.id, reserved.body) == (job.id, {"to": "Ada"})
         app.queue.release(reserved, delay=0)
