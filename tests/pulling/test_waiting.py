@@ -10,6 +10,7 @@ import pytest
 
 from windlass import NotOpen, ReserveTimeout, StoreUnavailable, TooManyWaiters, Windlass
 from windlass.model import Claim, ClaimRequest
+from windlass.pulling import listing
 from windlass.pulling.queue import Queue
 from windlass.pulling.reserved import Reserved
 
@@ -220,3 +221,23 @@ async def test_many_who_end_jobs_share_a_write(
     assert [answer is None for answer in answers] == [number != 7 for number in range(50)]
     assert sum(batches) == 50
     assert len(batches) <= 3
+
+
+async def test_who_pulls_is_on_the_list_of_workers(
+    app: Windlass, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its topics and what it has; nobody wonders who takes these jobs."""
+    monkeypatch.setattr(listing, "FIRST_BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(listing, "BEAT_SECONDS", 0.01)
+    await queue.put("mail")
+    reserved = await queue.reserve("mail", timeout=0)
+    [task] = await waiting(app, queue, [["mail", "news"]])
+    async with asyncio.timeout(PATIENCE):
+        while not (told := await app.workers()) or told[0].topics != ("mail", "news"):
+            await asyncio.sleep(0.01)
+    assert (told[0].name, told[0].running, told[0].concurrency) == (app.reservations.worker, 1, 2)
+    await reserved.delete()
+    task.cancel()
+    async with asyncio.timeout(PATIENCE):
+        while await app.workers():
+            await asyncio.sleep(0.01)

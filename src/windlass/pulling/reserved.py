@@ -129,13 +129,16 @@ class Reserved:
         self._touches += 1
         self._touched_at = now
         self._ends_at = now + seconds
+        self._app.reservations.listing.holds(self._job.lease, self._ends_at)
         return seconds
 
     async def _end(self, outcome: Outcome, done: str) -> None:
         ran = self._app.clock.monotonic() - self._granted_at
-        if not await self._app.endings.settle(Settlement(self._job.lease, outcome, ran)):
-            raise self._lost(done)
+        held = await self._app.endings.settle(Settlement(self._job.lease, outcome, ran))
+        self._app.reservations.listing.let_go(self._job.lease, held=held)
         self._ends_at = 0.0
+        if not held:
+            raise self._lost(done)
 
     def _lost(self, done: str) -> NotReserved:
         return NotReserved(
