@@ -59,7 +59,7 @@ async def waiting(app: Windlass, queue: Queue, wishes: Iterable[Any]) -> list[as
         tasks.append(asyncio.create_task(queue.reserve(wish, timeout=PATIENCE)))
         await asyncio.sleep(0)
     async with asyncio.timeout(PATIENCE):
-        while app.reservations.waiting < len(tasks):
+        while app._connections.reservations().waiting < len(tasks):
             await asyncio.sleep(0.001)
     return tasks
 
@@ -106,7 +106,7 @@ async def test_a_thousand_who_wait_are_one_claim_at_a_time(
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
-    assert app.reservations.waiting == 0
+    assert app._connections.reservations().waiting == 0
 
 
 async def test_one_look_sees_what_was_put_before(app: Windlass, queue: Queue, claims: Claims) -> None:
@@ -142,7 +142,7 @@ async def test_time_to_wait_ends_without_a_job(app: Windlass, queue: Queue) -> N
         await queue.reserve("mail", timeout=0.05)
     job = await queue.put("mail")
     assert (await queue.reserve("mail", timeout=0)).id == job.id
-    assert app.reservations.waiting == 0
+    assert app._connections.reservations().waiting == 0
 
 
 async def test_a_delayed_job_comes_when_it_is_due(queue: Queue) -> None:
@@ -235,7 +235,11 @@ async def test_who_pulls_is_on_the_list_of_workers(
     async with asyncio.timeout(PATIENCE):
         while not (told := await app.workers()) or told[0].topics != ("mail", "news"):
             await asyncio.sleep(0.01)
-    assert (told[0].name, told[0].running, told[0].concurrency) == (app.reservations.worker, 1, 2)
+    assert (told[0].name, told[0].running, told[0].concurrency) == (
+        app._connections.reservations().worker,
+        1,
+        2,
+    )
     await reserved.delete()
     task.cancel()
     async with asyncio.timeout(PATIENCE):
