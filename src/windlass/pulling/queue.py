@@ -56,6 +56,10 @@ class Queue:
         self._limits = TouchLimits.of(app.settings) if touch_limits is None else touch_limits
         self._check_put_topic = check_put_topic
 
+    def under(self, *, touch_limits: TouchLimits, check_put_topic: Callable[[Any], str]) -> Queue:
+        """The same verbs under other rules: a wire has its own names, and its clients touch as they like."""
+        return Queue(self._app, self._connections, touch_limits=touch_limits, check_put_topic=check_put_topic)
+
     # -- putting ------------------------------------------------------------------------------------------
 
     async def put(
