@@ -189,7 +189,8 @@ def test_an_environment_that_awaits_runs_it_too(run: Run, config: Config, url: s
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_the_place_in_the_chain_is_said_or_found(run: Run, config: Config, url: str) -> None:
     """Two heads need a word; a file that is no Python is named; the other database's revision is refused."""
-    (versions(config) / "other.py").write_text('revision = "ffff"\ndown_revision = None\n')
+    other = '# über\nrevision = "ffff"\ndown_revision = None\n'
+    (versions(config) / "other.py").write_text(other, "utf-8-sig")  # as some editors do
     at = ("migrate", "--export", "alembic", "--directory", str(versions(config)))
     answer = run(*at)
     assert (answer.code, "0a1b2c3d4e5f, ffff" in answer.errors) == (2, True)

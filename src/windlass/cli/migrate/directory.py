@@ -90,6 +90,6 @@ def values(tree: ast.Module) -> dict[str, Any]:
 
 def _parse(file: Path) -> ast.Module:
     try:
-        return ast.parse(file.read_text("utf-8"))
+        return ast.parse(file.read_bytes())  # which says itself how it is encoded
     except (OSError, SyntaxError, ValueError) as error:
         raise click.UsageError(f"{file} cannot be read as Python: {error}") from error
