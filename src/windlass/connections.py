@@ -77,6 +77,8 @@ class Connections:
                     await connection.store.open()
                     if self._settings.migrate:
                         await connection.store.migrate()
+                    else:  # whoever lets others migrate must not work on what it does not understand, either
+                        await connection.store.missing_steps()
                     connection.opened = True
         except BaseException:
             await self.close()

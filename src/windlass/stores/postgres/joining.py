@@ -20,8 +20,6 @@ from windlass.stores.protocol import StoreLimits
 from windlass.stores.queries import Queries
 
 _verbs = Queries("windlass.stores.postgres.sql", "verbs.sql")
-_limits = Queries("windlass.stores.postgres.sql", "limits.sql")
-_LIMITS: Final = _limits["limits_as_text"].replace("{jobs_by_topic}", _limits["jobs_by_topic"])
 _RAWS: Final = PARAMETERS.index("raws")
 _RAW: Final = COLUMN_COUNT + 2
 
@@ -64,7 +62,11 @@ class PostgresJoiner:
             for job in jobs
             if job.key is not None
         ]
-        answer = msgspec.json.decode((yield self._ask(_LIMITS, msgspec.json.encode(keys).decode())))
+        tenants = {job.tenant for job in jobs}
+        # For jobs of several tenants it is what the transaction sees by itself.
+        wanted = {"tenant": tenants.pop() if len(tenants) == 1 else None, "keys": keys}
+        text = yield self._ask(_verbs["limits_given"], msgspec.json.encode(wanted).decode())
+        answer = msgspec.json.decode(text)
         taken = {tuple(key) for key in answer["taken"] or ()}
         active = {topic: int(number) for topic, number in answer["topics"] or ()}
         return limit_problem(

@@ -23,6 +23,7 @@ DECLARE
     v_locked uuid[] := '{}';    -- holders of keys that may be replaced
     v_overruled boolean[];      -- which of v_left are replaced by a later one of this call in turn
     v_found record;
+    v_orphan keys;              -- a key without a job
     v_run_at bigint;
     v_replaced boolean;
 BEGIN
@@ -200,12 +201,18 @@ BEGIN
                          FROM unpacked_jobs a WHERE a.id = v_found.holder; -- a job with a key is never packed
             IF NOT FOUND THEN
                 v_write[v_found.position] := true;
-                -- The key of a job that somebody took out by hand: nobody else would ever let go of it.
-                DELETE FROM keys k
-                WHERE k.id = v_found.holder AND NOT EXISTS (SELECT FROM unpacked_jobs a WHERE a.id = v_found.holder)
+                -- The key of a job that somebody took out by hand: nobody else would ever let go of it. Looked for first,
+                -- because a role that may not delete keys would be refused where there is nothing to delete, too.
+                SELECT k.* INTO v_orphan FROM keys k
+                WHERE k.id = v_found.holder AND NOT EXISTS (SELECT FROM unpacked_jobs a WHERE a.id = k.id)
                     AND k.tenant = p_tenants[v_found.position] AND k.key = p_keys[v_found.position] AND k.scope
                         = CASE p_tasks[v_found.position] WHEN '' THEN p_topics[v_found.position]
                                ELSE p_tasks[v_found.position] END;
+                IF FOUND THEN
+                    DELETE FROM keys k
+                    WHERE (k.tenant, k.scope, k.key, k.id)
+                        = (v_orphan.tenant, v_orphan.scope, v_orphan.key, v_orphan.id);
+                END IF;
             END IF;
         END LOOP;
         EXIT WHEN true <> ALL (v_write);
@@ -321,6 +328,53 @@ BEGIN
         PERFORM set_config('app.tenant_id', '', true);
     END IF;
     RETURN v_found::text;
+END
+$$
+SET search_path FROM CURRENT;
+
+-- Topics with jobs, and how many of those are pending or running. From counters, never from rows.
+CREATE FUNCTION jobs_by_topic() RETURNS TABLE (o_topic text, o_active numeric)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+        SELECT c.topic, sum(c.active) FROM (
+            SELECT topic, waiting + ready + running AS active,
+                   waiting + ready + running + completed + failed + cancelled AS n
+            FROM counts
+            UNION ALL
+            SELECT topic, waiting + ready + running, waiting + ready + running + completed + failed + cancelled
+            FROM tally
+        ) AS c
+        GROUP BY c.topic HAVING sum(c.n) > 0;
+END
+$$
+SET search_path FROM CURRENT SET jit = off;
+
+-- What limits go by, on a connection of somebody else's: that, and which of these keys are taken. The tenant of the jobs
+-- and the keys as JSON. Under row-level security a transaction that names no tenant sees no counters, and no limit
+-- would hold it.
+CREATE FUNCTION limits_given(p_given text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_tenant text := p_given::json ->> 'tenant';
+    v_unnamed boolean := coalesce(current_setting('app.tenant_id', true), '') = '' AND v_tenant IS NOT NULL;
+    v_answer json;
+BEGIN
+    IF v_unnamed THEN
+        PERFORM set_config('app.tenant_id', v_tenant, true);
+    END IF;
+    v_answer := json_build_object(
+        'topics', (SELECT json_agg(json_build_array(t.o_topic, t.o_active)) FROM jobs_by_topic() AS t),
+        'taken', (
+            SELECT json_agg(json_build_array(k.tenant, k.scope, k.key))
+            FROM json_to_recordset(p_given::json -> 'keys') AS n(tenant text, scope text, key text)
+            JOIN keys k ON k.tenant = n.tenant AND k.scope = n.scope AND k.key = n.key
+        )
+    );
+    IF v_unnamed THEN
+        PERFORM set_config('app.tenant_id', '', true);
+    END IF;
+    RETURN v_answer::text;
 END
 $$
 SET search_path FROM CURRENT;
