@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from windlass.background import WorkerThread
     from windlass.blocking_twins import BlockingJob, BlockingWindlass
     from windlass.context import Context
-    from windlass.stores.joining import Joined
+    from windlass.stores.joining import Untold
     from windlass.stores.memory.lane import LaneStore
     from windlass.stores.protocol import Wakeups
     from windlass.succession import Succession
@@ -167,9 +167,9 @@ class Windlass:
         """How jobs get into transactions of others; nothing has to be open for it."""
         return self._connections.joiner(self.url, self.clock)
 
-    def announce(self, joined: Joined) -> None:
+    def announce(self, untold: Untold) -> None:
         """Have those who wait for jobs told once this transaction has committed; from any thread."""
-        self._connections.announce(joined, self.portal)
+        self._connections.announce(untold, self.portal)
 
     def _outside(self, verb: str) -> Store:
         """The store, for what cannot be part of a handler's transaction."""

@@ -21,7 +21,7 @@ from windlass.errors import NotOpen
 from windlass.results import ResultWaiter
 from windlass.settings import Settings
 from windlass.stores import Joiner, Store, StoreLimits, create_joiner
-from windlass.stores.joining import Joined
+from windlass.stores.joining import Untold
 
 _MOST_UNANNOUNCED: Final = 1000
 """Transactions to be told of that are kept while a store is being opened; whoever polls finds the rest."""
@@ -57,7 +57,7 @@ class Connections:
         self._settings = settings
         self._limits = limits
         self._joiner: Joiner | None = None  # once somebody has a transaction of their own
-        self._unannounced: deque[Joined] = deque()
+        self._unannounced: deque[Untold] = deque()
         self._open_again_at = 0.0
         self._by_loop: dict[asyncio.AbstractEventLoop, Connection] = {}
 
@@ -121,17 +121,17 @@ class Connections:
             self._joiner = create_joiner(url, clock=clock, limits=self._limits)
         return self._joiner
 
-    def announce(self, joined: Joined, portal: Portal) -> None:
+    def announce(self, untold: Untold, portal: Portal) -> None:
         """Have those who wait told once this transaction has committed, by any store of this process.
 
         From any thread. Without an open store it is kept, and one is opened behind the portal meanwhile.
         """
         for loop, connection in list(self._by_loop.items()):
             if connection.opened and connection.pid == os.getpid() and not loop.is_closed():
-                connection.store.expect(joined)
+                connection.store.expect(untold)
                 return
         if len(self._unannounced) < _MOST_UNANNOUNCED:
-            self._unannounced.append(joined)
+            self._unannounced.append(untold)
         now = time.monotonic()
         if now >= self._open_again_at:  # where that failed, it is not tried with every job
             self._open_again_at = now + _OPEN_AGAIN_SECONDS

@@ -50,7 +50,7 @@ from windlass.model import (
     Verdict,
     WorkerRecord,
 )
-from windlass.stores.joining import Joined
+from windlass.stores.joining import Untold
 
 MAX_BATCH = 1000
 """Most items a single call of a batch verb may carry, ``enqueue`` aside."""
@@ -348,7 +348,7 @@ class Store(Protocol):
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def expect(self, joined: Joined) -> None:
+    def expect(self, untold: Untold) -> None:
         """Jobs were written in a transaction of somebody else's: tell who waits once it has committed.
 
         May be called from any thread.

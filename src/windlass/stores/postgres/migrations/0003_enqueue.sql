@@ -27,6 +27,9 @@ DECLARE
     v_run_at bigint;
     v_replaced boolean;
 BEGIN
+    IF current_setting('windlass.caller_lock_timeout', true) <> '' THEN -- called by enqueue_given
+        PERFORM set_config('lock_timeout', current_setting('windlass.caller_lock_timeout'), true); -- until its end
+    END IF;
     IF cardinality(p_ids) > 1 THEN
         p_topics := spread(p_topics, cardinality(p_ids));
         p_tasks := spread(p_tasks, cardinality(p_ids));
@@ -223,7 +226,10 @@ SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = 
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
 -- The same in a transaction of somebody else's, on whatever connection they have: one text in and one out, which no
--- driver, codec or row factory can misunderstand.
+-- driver, codec or row factory can misunderstand. Both are ASCII, whatever is in the jobs, because a connection may have
+-- any client_encoding: what comes in is escaped, and holders of keys go out in base64.
+--
+-- It waits for locks as long as the caller has said, not as long as we do.
 --
 -- Those who wait for jobs are told with the commit, by one such transaction at a time: NOTIFY holds a lock of the whole
 -- database from then until the commit is on the disk, and all who commit jobs would wait for each other. Whoever finds
@@ -233,10 +239,11 @@ LANGUAGE plpgsql AS $$
 DECLARE
     g record;
     v_rows json;
-    v_holders json;
+    v_holders text;
     v_unnamed boolean;
     v_told boolean := false;
 BEGIN
+    PERFORM set_config('windlass.caller_lock_timeout', current_setting('lock_timeout'), true);
     SELECT * INTO STRICT g FROM json_to_record(p_given::json) AS given(
         now bigint, again boolean, keyed boolean, large boolean,
         ids uuid[], topics text[], tasks text[], tenants text[], priorities bigint[],
@@ -259,10 +266,11 @@ BEGIN
         g.retentions_failed_us, g.retries, g.keys, g.key_untils, g.replaces, g.correlation_ids, g.user_ids,
         g.service_ids, g.traces, g.formats, g.payloads, g.raws, g.aparts
     ) AS e;
+    PERFORM set_config('windlass.caller_lock_timeout', '', true);
     IF g.keyed THEN
-        v_holders := records(
+        v_holders := encode(convert_to(records(
             ARRAY(SELECT (r ->> 1)::uuid FROM json_array_elements(v_rows) AS r WHERE r ->> 1 IS NOT NULL), g.tenants
-        );
+        )::text, 'UTF8'), 'base64');
     END IF;
     IF v_unnamed THEN
         PERFORM set_config('app.tenant_id', '', true);
@@ -310,7 +318,7 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- One job, on a connection of somebody else's: its id and tenant as JSON.
+-- One job, on a connection of somebody else's: its id and tenant as JSON. In base64, like holders of keys.
 CREATE FUNCTION get_given(p_given text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -327,7 +335,7 @@ BEGIN
     IF v_unnamed THEN
         PERFORM set_config('app.tenant_id', '', true);
     END IF;
-    RETURN v_found::text;
+    RETURN encode(convert_to(v_found::text, 'UTF8'), 'base64');
 END
 $$
 SET search_path FROM CURRENT;
@@ -374,7 +382,8 @@ BEGIN
     IF v_unnamed THEN
         PERFORM set_config('app.tenant_id', '', true);
     END IF;
-    RETURN v_answer::text;
+    -- Keys may have any characters, and the connection any client_encoding.
+    RETURN encode(convert_to(v_answer::text, 'UTF8'), 'base64');
 END
 $$
 SET search_path FROM CURRENT;
