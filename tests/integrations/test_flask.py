@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import sysconfig
 import threading
@@ -209,18 +208,8 @@ def project(tmp_path: Path) -> Path:
 
 def start(project: Path, program: str, *arguments: str, **environment: str) -> Process:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_")}
-    return Process(
-        subprocess.Popen(
-            [str(Path(sysconfig.get_path("scripts")) / program), *arguments],
-            cwd=project,
-            env={**kept, "PYTHONPATH": str(project), **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-        )
-    )
+    command = [str(Path(sysconfig.get_path("scripts")) / program), *arguments]
+    return Process.start(command, project, {**kept, "PYTHONPATH": str(project), **environment})
 
 
 def test_each_database_has_its_worker(queue: FlaskWindlass, url: str) -> None:
