@@ -68,6 +68,8 @@ class Reservations:
         self._hints: Wakeups | None = None
         self._loop: asyncio.Task[None] | None = None
         self._giving_back: set[asyncio.Task[None]] = set()
+        # One at a time: after a lost reply a store gives back what was granted to this name and is not known.
+        self._asking = asyncio.Lock()
         self._endings = Endings(store)
         self._listing = Listing(
             self.worker, store, clock, topics=lambda: self._topics, waiting=lambda: len(self._waiters)
@@ -110,19 +112,21 @@ class Reservations:
 
     async def grant(self, job_id: UUID) -> Pulled | None:
         """Just this job, for a caller who does not wait."""
-        sent = self._clock.monotonic()
-        granting = asyncio.ensure_future(
-            self._store.grant(job_id, worker=self.worker, lease_seconds=self._settings.lease)
-        )
+        granting = asyncio.ensure_future(self._grant(job_id))
         try:
-            job = await asyncio.shield(granting)
+            pulled = await asyncio.shield(granting)
         except asyncio.CancelledError:
             granting.add_done_callback(self._give_back_granted)
             raise
-        if job is None:
-            return None
-        self._listing.holds(job.lease, sent + job.lease_seconds)
-        return Pulled(job, sent)
+        if pulled is not None:
+            self._listing.holds(pulled.job.lease, pulled.granted_at + pulled.job.lease_seconds)
+        return pulled
+
+    async def _grant(self, job_id: UUID) -> Pulled | None:
+        async with self._asking:
+            sent = self._clock.monotonic()
+            job = await self._store.grant(job_id, worker=self.worker, lease_seconds=self._settings.lease)
+        return None if job is None else Pulled(job, sent)
 
     async def end(self, settlement: Settlement) -> bool:
         """End a reservation as told; False when it is over already."""
@@ -252,8 +256,9 @@ class Reservations:
             lease_seconds=self._settings.lease,
             topic_limits=topic_limits or {},
         )
-        sent = self._clock.monotonic()
-        claim = await self._store.claim(request)
+        async with self._asking:
+            sent = self._clock.monotonic()
+            claim = await self._store.claim(request)
         for job in claim.jobs:
             self._hand_over(Pulled(job, sent))
         if claim.next_due_in != 0.0:  # all there is has been seen
@@ -281,9 +286,9 @@ class Reservations:
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)
 
-    def _give_back_granted(self, granting: asyncio.Future[Claimed | None]) -> None:
-        if not granting.cancelled() and granting.exception() is None and (job := granting.result()):
-            self._give_back(Pulled(job, 0.0))
+    def _give_back_granted(self, granting: asyncio.Future[Pulled | None]) -> None:
+        if not granting.cancelled() and granting.exception() is None and (pulled := granting.result()):
+            self._give_back(pulled)
 
     async def _release(self, job: Claimed) -> None:
         try:
