@@ -1,18 +1,21 @@
 """Settings are understood, or refused with words; commands do what the command line does."""
 
 import json
+import logging
 from contextlib import redirect_stdout
 from io import StringIO
 from types import SimpleNamespace
 from unittest import skipUnless
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command, load_command_class
 from django.db import connection
 from django.test import SimpleTestCase, TransactionTestCase, modify_settings, override_settings
+from django.utils.log import configure_logging
 
 from desk.tasks import add
-from windlass.integrations.django import ProjectApp, WindlassBackend, app, app_for
+from windlass.integrations.django import ProjectApp, WindlassBackend, app, app_for, worker_app
 from windlass.integrations.django.databases import url_of
 from windlass.integrations.django.project import project_apps
 
@@ -138,6 +141,16 @@ class Commands(TransactionTestCase):
             call_command("windlass", "jobs", "list", "--json")
         ((job,),) = [[entry["task"] for entry in json.loads(said.getvalue())["items"]]]
         self.assertEqual(job, "desk.tasks.add")
+
+    def test_commands_show_the_log_of_django_once(self):
+        """Its own console, which it has while nobody configures any, would show every line again."""
+        for logger in (logging.root, logging.getLogger("django")):
+            self.addCleanup(setattr, logger, "handlers", logger.handlers)
+        logging.root.handlers = []
+        configure_logging(settings.LOGGING_CONFIG, {})
+        self.assertIn("console", [handler.name for handler in logger.handlers])
+        self.assertIs(worker_app.default, app)
+        self.assertEqual([handler.name for handler in logger.handlers], ["mail_admins"])
 
     def test_help_has_the_options_of_the_command(self):
         """manage.py help windlass_worker and manage.py windlass_worker --help say the same."""
