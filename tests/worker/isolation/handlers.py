@@ -319,6 +319,7 @@ def tells(ctx: Context, name: str) -> dict[str, Any]:
         "key": ctx.job.key,
         "attempt": ctx.attempt,
         "fence": ctx.fence,
+        "worker": ctx.worker,
         "tenant": ctx.tenant,
         "user": ctx.user_id,
         "correlation": ctx.correlation_id,

@@ -164,6 +164,7 @@ async def test_the_context_knows_what_it_knows_elsewhere(
         "key": "k",
         "attempt": 1,
         "fence": said["fence"],
+        "worker": job.worker,
         "tenant": "acme",
         "user": "u",
         "correlation": "c",
