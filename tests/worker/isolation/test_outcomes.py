@@ -244,6 +244,13 @@ async def test_a_fork_of_a_handler_neither_speaks_for_it_nor_outlives_terminate(
     assert "a fork speaks" in capfd.readouterr().err
 
 
+async def test_a_fork_can_be_ended_from_its_first_moment(memory_app: Windlass) -> None:
+    """The signal may be there before the fork has taken its first step."""
+    job = await handlers.forks_and_regrets.enqueue()
+    await memory_app.run_until_idle()
+    assert await job.result(timeout=0) == [-15] * 50
+
+
 async def test_a_handler_cannot_open_another_store_than_its_worker_has(warm: Windlass) -> None:
     """An app on a store in memory, as in tests, must not reach the real one from the process."""
     job = await over(await handlers.enqueues.enqueue())
