@@ -37,7 +37,7 @@ class Callback:
 
     def __init__(self, option: str, fn: Any) -> None:
         self.option = option
-        self._fn = fn
+        self.fn = fn
         if not callable(fn):
             raise InvalidInput(f"{option} is {shorten(fn)}; give a function")
         try:
@@ -68,10 +68,10 @@ class Callback:
     def __call__(self, context: Context, value: object) -> Any:
         """Call the function: the coroutine of an async one, or whatever a plain one returns."""
         if self._takes == 2:
-            return self._fn(value, context) if self._context_last else self._fn(context, value)
+            return self.fn(value, context) if self._context_last else self.fn(context, value)
         if self._takes == 1:
-            return self._fn(context if self._context_only else value)
-        return self._fn()
+            return self.fn(context if self._context_only else value)
+        return self.fn()
 
 
 @dataclass(frozen=True, slots=True)

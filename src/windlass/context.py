@@ -54,6 +54,10 @@ class Run(Protocol):
         """The worker has been told to stop."""
 
     @property
+    def worker(self) -> str:
+        """The name of the worker, as jobs and the list of workers have it."""
+
+    @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop the handler's calls are answered on."""
 
@@ -209,6 +213,11 @@ class Context:
     def lease(self) -> Lease:
         """The lease this run holds."""
         return self._job.lease
+
+    @property
+    def worker(self) -> str:
+        """The name of the worker that runs it."""
+        return self._run.worker
 
     @property
     def tenant(self) -> str:

@@ -167,6 +167,20 @@ async def test_a_handler_that_finishes_before_it_hears_of_the_cancellation_wins(
     await asyncio.to_thread(app.sync.close)
 
 
+async def test_a_handler_knows_the_name_of_its_worker(app: Windlass) -> None:
+    """The one that the job and the list of workers have; so do callbacks."""
+    told: list[str] = []
+
+    @app.task(on_success=lambda ctx, _: told.append(ctx.worker))
+    async def who(ctx: Context) -> str:
+        return ctx.worker
+
+    job = await who.enqueue()
+    await app.run_until_idle(name="bob")
+    await job.refresh()
+    assert (await job.result(timeout=0), told, job.worker) == ("bob", ["bob"], "bob")
+
+
 async def test_a_worker_leaves_tasks_it_does_not_know_alone(app: Windlass) -> None:
     """They wait for a worker that knows them, and do not stand in the way of the others."""
 

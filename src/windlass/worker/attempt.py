@@ -60,6 +60,10 @@ class Run:
         return self._worker.shutting_down
 
     @property
+    def worker(self) -> str:
+        return self._worker.name
+
+    @property
     def lost(self) -> bool:
         return self._held.stop is Stop.LOST or self._held.settling
 
@@ -128,6 +132,7 @@ class Workplace:
 
     def __init__(
         self,
+        name: str,
         store: Store,
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
@@ -135,6 +140,7 @@ class Workplace:
         clock: Clock,
         places: Mapping[Task[..., Any], Place] | None,
     ) -> None:
+        self.name = name
         self.store = store
         self.recovery = recovery
         self.settings = settings

@@ -195,7 +195,9 @@ class Worker:
         system_only("a worker")  # what is in force here would be in force for every handler
         loop = asyncio.get_running_loop()
         recovery = Recovery()
-        workplace = Workplace(self._store, self._settings, loop, recovery, self._clock, self._places)
+        workplace = Workplace(
+            self.name, self._store, self._settings, loop, recovery, self._clock, self._places
+        )
         changed = asyncio.Event()
 
         def freed() -> None:

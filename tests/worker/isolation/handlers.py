@@ -182,6 +182,23 @@ def forks() -> str:
 
 
 @app.task(isolation="process", max_attempts=1)
+def forks_and_regrets() -> list[int | None]:
+    """Forks that are to end before they have begun."""
+    import multiprocessing
+
+    fork = multiprocessing.get_context("fork")
+    codes = []
+    for _ in range(50):
+        asleep = fork.Process(target=time.sleep, args=(60,))
+        asleep.start()
+        asleep.terminate()
+        asleep.join(1)
+        codes.append(asleep.exitcode)
+        asleep.kill()
+    return codes
+
+
+@app.task(isolation="process", max_attempts=1)
 def garbles() -> None:
     """Writes to every file descriptor it finds."""
     for descriptor in range(3, 256):
@@ -319,6 +336,7 @@ def tells(ctx: Context, name: str) -> dict[str, Any]:
         "key": ctx.job.key,
         "attempt": ctx.attempt,
         "fence": ctx.fence,
+        "worker": ctx.worker,
         "tenant": ctx.tenant,
         "user": ctx.user_id,
         "correlation": ctx.correlation_id,

@@ -164,6 +164,7 @@ async def test_the_context_knows_what_it_knows_elsewhere(
         "key": "k",
         "attempt": 1,
         "fence": said["fence"],
+        "worker": job.worker,
         "tenant": "acme",
         "user": "u",
         "correlation": "c",
@@ -241,6 +242,13 @@ async def test_a_fork_of_a_handler_neither_speaks_for_it_nor_outlives_terminate(
     await memory_app.run_until_idle()
     assert await job.result(timeout=0) == "0 -15"
     assert "a fork speaks" in capfd.readouterr().err
+
+
+async def test_a_fork_can_be_ended_from_its_first_moment(memory_app: Windlass) -> None:
+    """The signal may be there before the fork has taken its first step."""
+    job = await handlers.forks_and_regrets.enqueue()
+    await memory_app.run_until_idle()
+    assert await job.result(timeout=0) == [-15] * 50
 
 
 async def test_a_handler_cannot_open_another_store_than_its_worker_has(warm: Windlass) -> None:

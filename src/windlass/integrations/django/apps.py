@@ -9,6 +9,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 
+from windlass.integrations.django.databases import remember_names
+
 
 class WindlassConfig(AppConfig):  # type: ignore[misc]
     """For ``INSTALLED_APPS``."""
@@ -18,6 +20,7 @@ class WindlassConfig(AppConfig):  # type: ignore[misc]
     verbose_name = "Windlass"
 
     def ready(self) -> None:
+        remember_names()
         post_migrate.connect(make_tables, sender=self, dispatch_uid="windlass")
         connection_created.connect(leave_checkpoints, dispatch_uid="windlass")
 
@@ -41,9 +44,9 @@ def make_tables(*, using: str, verbosity: int = 1, stdout: Any = None, plan: Any
     """After ``manage.py migrate``, and in databases of tests: bring the tables of Windlass up to date."""
     from windlass.integrations.django.project import project_apps
 
-    for app in project_apps():
-        if app.database != using or not app.settings.migrate or app.in_memory:
-            continue
+    concerned = [app for app in project_apps() if app.database == using and app.settings.migrate]
+    places = {app.place: app for app in concerned if app.place is not None}  # some may have one in common
+    for app in places.values():
         steps = app.bring_up_to_date(emptied=not plan)
         if verbosity >= 1 and stdout is not None:
             for step in steps:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from types import ModuleType
 from typing import Any, Final
 from uuid import UUID
 
@@ -72,7 +75,8 @@ class WindlassBackend(interface.BaseTaskBackend):  # type: ignore[misc]
         else:
             job = bound.using(app.connection).enqueue(args=args, kwargs=kwargs)
         result = result_of(job.record, task, self.alias)
-        interface.signals().task_enqueued.send(type(self), task_result=result)
+        if not job.duplicate or job.replaced:  # else nothing was: its key is taken
+            interface.signals().task_enqueued.send(type(self), task_result=result)
         return result
 
     def get_result(self, result_id: str) -> Any:
@@ -102,24 +106,45 @@ class WindlassBackend(interface.BaseTaskBackend):  # type: ignore[misc]
 
     def _register(self, task: Any) -> Task[..., Any]:
         app = self.app
-        handlers = Handlers(type(self), self.alias)
-        options = {name: value for name, value in options_of(task).items() if name in _KEPT_FOR_THE_TASK}
+        if app.handlers is None:
+            app.handlers = Handlers(type(self), self.alias, self._record)
+        handlers = app.handlers
+        declared = _as_declared(task)
+        options = {name: value for name, value in options_of(declared).items() if name in _KEPT_FOR_THE_TASK}
         if app.retry is not None:
             options.setdefault("retry", app.retry)
         decorate = app.task(
             name=task.module_path,
-            topic=task.queue_name,
-            priority=task.priority,
+            topic=self._home_of(declared),
+            priority=declared.priority,
             on_success=handlers.completed,
             on_failure=handlers.failed,
+            fallback=handlers.errored,
             **options,
         )
-        made: Task[..., Any] = decorate(handlers.handler_of(task))
+        made: Task[..., Any] = decorate(handlers.handler_of(declared))
         made.__doc__ = inspect.getdoc(task.func)
-        app.declared[made.name] = task
         app.queues.movable.add(made.name)
         app.queues.queues.update(filter(is_topic, self.queues))
+        app.declared[made.name] = self._own(declared)
         return made
+
+    def take_over(self, modules: Iterable[ModuleType]) -> None:
+        """Have all tasks of these modules: ``using(backend=…)`` may send any of them here."""
+        for module in modules:
+            for value in tuple(vars(module).values()):
+                if isinstance(value, interface.Task) and value.backend != self.alias:
+                    self._own(value)
+
+    def _own(self, task: Any) -> Any:
+        """The task as one of this backend, which knows it from then on."""
+        if task.backend == self.alias and task.run_after is None:
+            return task
+        return replace(task, backend=self.alias, queue_name=self._home_of(task), run_after=None)
+
+    def _home_of(self, task: Any) -> str:
+        """Its queue, or the first one here where this backend does not have that."""
+        return str(task.queue_name if not self.queues or task.queue_name in self.queues else min(self.queues))
 
     def _declared(self, name: str) -> Any:
         """The task of Django's interface with this name, where there is one."""
@@ -137,7 +162,7 @@ class WindlassBackend(interface.BaseTaskBackend):  # type: ignore[misc]
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def _record(self, result_id: str) -> JobRecord | None:
+    def _record(self, result_id: str | UUID) -> JobRecord | None:
         app = self.app
         try:
             job_id = UUID(str(result_id))
@@ -168,6 +193,13 @@ class WindlassBackend(interface.BaseTaskBackend):  # type: ignore[misc]
                     hint="Use 1 to 200 characters of A-Z a-z 0-9 _ -.",
                     id="windlass.E001",
                 )
+        if not self.queues:
+            yield checks.Warning(
+                f"{where}['QUEUES'] is empty, so tasks may be sent to any queue, and workers take only those "
+                "that tasks are declared with.",
+                hint="List the queues, or start workers for the others with --topics.",
+                id="windlass.W002",
+            )
         try:
             app = self.app
             if app.database is not None:
@@ -180,6 +212,12 @@ class WindlassBackend(interface.BaseTaskBackend):  # type: ignore[misc]
                 "windlass_worker, and migrate does not make the tables of Windlass.",
                 id="windlass.W001",
             )
+
+
+def _as_declared(task: Any) -> Any:
+    """The task as its module has it: what is seen first may be one of ``using(backend=…, timeout=…)``."""
+    known = getattr(sys.modules.get(task.func.__module__), task.func.__name__, None)
+    return known if isinstance(known, interface.Task) and known.func is task.func else task
 
 
 def _check_call(task: Any, args: list[Any], kwargs: dict[str, Any]) -> None:

@@ -7,7 +7,8 @@ import sys
 from argparse import Namespace
 from typing import Any, ClassVar, Final
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from windlass.cli.guest import run_about
 
@@ -34,14 +35,25 @@ class WindlassCommand(BaseCommand):  # type: ignore[misc]
         parser.add_argument("--settings", help="The Python path to the settings.")
         parser.add_argument("--pythonpath", help="A directory to add to the Python path.")
         parser.add_argument("--backend", default="default", help="Which of TASKS is meant.")
+        parser.add_argument("-v", "--verbosity", type=int, choices=range(4), help="See --log-level instead.")
         parser.add_argument("--skip-checks", action="store_true", help="Skip system checks.")
         parser.add_argument("--no-color", action="store_true")
         parser.add_argument("--force-color", action="store_true")
         parser.set_defaults(verbosity=1, traceback=False)
         return parser
 
+    def print_help(self, prog_name: str, subcommand: str) -> None:  # noqa: ARG002
+        """For ``manage.py help``: what ``--help`` says."""
+        self.handle("--help", backend="default")
+
     def handle(self, *words: str, **options: Any) -> None:
         """Run it, and come back where it went well: whoever called this command goes on."""
+        if self.prefix and {"-h", "--help"} & {*words}:
+            self.stdout.write(
+                "The app is the one of the project: leave MODULE:APP away, or say --backend NAME for another "
+                "of TASKS than default.\n"
+            )
+            self.stdout.flush()
         before = sys.argv, os.environ.get("PYTHONPATH")
         # Worker processes are fresh interpreters, which have to find what manage.py lies beside.
         paths = (os.path.abspath(sys.path[0]), before[1])
@@ -50,6 +62,8 @@ class WindlassCommand(BaseCommand):  # type: ignore[misc]
             run_about(
                 f"{_PLACE}:{options['backend']}", [*self.prefix, *words], prog_name="manage.py windlass"
             )
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from error
         except SystemExit as ended:
             if ended.code:
                 raise

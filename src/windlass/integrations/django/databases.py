@@ -7,9 +7,25 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
 
 _PASSED_ON: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "target_session_attrs")
 """What Django's OPTIONS say to the driver, and ours understands in the same words."""
+
+_first_names: dict[str, Any] = {}
+"""The NAME of each of DATABASES as the settings have it."""
+
+
+def remember_names() -> None:
+    """While Django starts: later its test runner writes names of its own into the settings."""
+    for alias in connections:
+        _first_names.setdefault(alias, connections.settings[alias].get("NAME"))
+
+
+def is_of_tests(connection: Any) -> bool:
+    """Whether it is not to the database of the settings, but to one that tests have made."""
+    name = connection.settings_dict.get("NAME")
+    return bool(name != _first_names.setdefault(connection.alias, name))
 
 
 def url_of(connection: Any, schema: str | None) -> str | None:

@@ -15,7 +15,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 
 def _package() -> str:
-    listed = "django_tasks" in settings.INSTALLED_APPS
+    # By the name of the package, or of its AppConfig.
+    listed = any(f"{app}.".startswith("django_tasks.") for app in settings.INSTALLED_APPS)
     if find_spec("django.tasks") is not None and not listed:
         return "django.tasks"
     if find_spec("django_tasks") is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from django.apps import apps
 from django.conf import settings
 from django.core import mail
 from django.core.exceptions import ImproperlyConfigured
@@ -19,7 +21,7 @@ from django.utils.module_loading import autodiscover_modules, import_string
 
 from windlass.app import Windlass
 from windlass.errors import ConfigurationError
-from windlass.integrations.django.databases import url_of
+from windlass.integrations.django.databases import is_of_tests, url_of
 from windlass.integrations.django.queues import QueueRegistry
 from windlass.model import State
 from windlass.names import suggest
@@ -57,15 +59,17 @@ class ProjectApp(Windlass):
                 f"OPTIONS['database'] of the tasks {alias!r} is None, so OPTIONS['url'] has to say where the "
                 "jobs are"
             )
-        self._first_url = self._url_now() or "memory://"  # a database in memory is one of tests
         given = {name: value for name, value in options.items() if name not in {*OWN_OPTIONS, "url"}}
         try:
-            super().__init__(self._first_url, **given)
+            # A database in memory is one of tests.
+            super().__init__(self.place or "memory://", **given)
         except ConfigurationError as error:
             raise ImproperlyConfigured(f"OPTIONS of the tasks {alias!r}: {error}") from error
         self.registry = self.queues = QueueRegistry()
         self.declared: dict[str, Any] = {}
         """tasks of Django's interface, by their path"""
+        self.handlers: Any = None
+        """what runs them, once there is one"""
 
     @property
     def connection(self) -> Any:
@@ -82,7 +86,7 @@ class ProjectApp(Windlass):
 
     def follow(self) -> None:
         """Use the database that Django uses now: its test runner makes another one, and goes back."""
-        url = self._url_now()
+        url = self.place
         if url is None:
             raise ImproperlyConfigured(
                 f"the database {self.database!r} is in memory, where no worker finds a job; in tests give it "
@@ -120,22 +124,27 @@ class ProjectApp(Windlass):
     @property
     def is_moved(self) -> bool:
         """Whether this is not the database of the settings, but one that tests have made."""
-        return self.url != self._first_url
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether Django's database is, where Windlass has nothing to do."""
-        return self._url_now() is None
+        return self.database is not None and is_of_tests(self.plain_connection)
 
     def discover(self) -> None:
         """Import what has tasks: ``tasks`` and ``jobs`` of installed apps, and what ``modules`` names."""
-        autodiscover_modules("tasks")
-        autodiscover_modules("jobs")
+        autodiscover_modules("tasks", "jobs")
         for name in self.modules:
             import_module(name)
+        if _is_ours(self.alias):
+            from windlass.integrations.django.interface import backends
 
-    def _url_now(self) -> str | None:
-        if self._explicit is not None:
+            inside = (
+                f"{config.name}.{name}" for config in apps.get_app_configs() for name in ("tasks", "jobs")
+            )
+            known = (sys.modules.get(name) for name in (*inside, *self.modules))
+            backends()[self.alias].take_over(filter(None, known))
+
+    @property
+    def place(self) -> str | None:
+        """The URL of the database that Django uses now; None in memory, where Windlass has nothing to do."""
+        # A URL says where the jobs are that are none of tests: those must not be run by one.
+        if self._explicit is not None and not self.is_moved:
             return self._explicit
         return url_of(connections[self.database], self._schema)
 
@@ -147,7 +156,7 @@ _making = threading.Lock()
 def app_for(alias: str = "default") -> ProjectApp:
     """The app of the backend with this alias in ``TASKS``, the same one in all threads.
 
-    A project without such a backend has one all the same, on its default database.
+    A project without a backend of Windlass has a ``"default"`` one all the same, on its default database.
     """
     app = _apps.get(alias)
     if app is None:
@@ -201,7 +210,9 @@ def _under_test() -> bool:
 def project_apps() -> list[ProjectApp]:
     """Those of all backends in ``TASKS``; without any, that of plain tasks."""
     aliases = [alias for alias in _configured() if _is_ours(alias)]
-    return [app_for(alias) for alias in dict.fromkeys((*aliases, *_apps)) or ("default",)]
+    if not aliases and not _apps and connections[DEFAULT_DB_ALIAS].vendor in {"sqlite", "postgresql"}:
+        aliases = ["default"]
+    return [app_for(alias) for alias in dict.fromkeys((*aliases, *_apps))]
 
 
 def _configured() -> Mapping[str, Any]:
@@ -214,11 +225,18 @@ def _is_ours(alias: str) -> bool:
         return False
     from windlass.integrations.django.backend import WindlassBackend
 
-    kind = import_string(path)
+    try:
+        kind = import_string(path)
+    except ImportError:
+        return False  # whatever was meant; Django tells where it is wanted
     return isinstance(kind, type) and issubclass(kind, WindlassBackend)
 
 
 def _options_of(alias: str) -> Mapping[str, Any]:
+    if alias not in (known := {"default", *_configured()}):
+        raise ImproperlyConfigured(
+            f"TASKS has no {alias!r}{suggest(alias, known)}; possible are {', '.join(sorted(known))}"
+        )
     if not _is_ours(alias):
         return {}  # another backend's, for tests perhaps; plain tasks need none
     options: Mapping[str, Any] = _configured()[alias].get("OPTIONS", {})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections
+from django.db import close_old_connections, reset_queries
 
+from windlass.callbacks import Callback, Callbacks
 from windlass.calls import CallSignature
+from windlass.context import Context
 from windlass.model import Lane
 from windlass.registry import Registry
 from windlass.signature import Handler, Signature
@@ -30,6 +32,13 @@ class QueueRegistry(Registry):
             if isinstance(task.signature, Signature)
             else _Call(task.fn, task.name)
         )
+        if (called := task.callbacks) is not None:
+            task.callbacks = Callbacks(
+                *(
+                    given and _Callback(given)
+                    for given in (called.on_success, called.on_failure, called.fallback)
+                )
+            )
 
     def on_topic(self, topic: str) -> tuple[Task[..., Any], ...]:
         here = super().on_topic(topic)
@@ -46,26 +55,36 @@ class QueueRegistry(Registry):
         return tuple(dict.fromkeys((*own, *moved)))
 
 
-class _Surrounded(Handler):
+def tidy() -> None:
     """As around a request of Django's: connections that are too old, or broken, are not used again."""
+    reset_queries()  # what DEBUG keeps of each statement
+    close_old_connections()
 
+
+async def _tidied(call: Callable[[], Awaitable[Any]]) -> Any:
+    # On the thread that has the connections of Django's own asynchronous calls.
+    tidy_there = sync_to_async(tidy)
+    await tidy_there()
+    try:
+        return await call()
+    finally:
+        await tidy_there()
+
+
+def _around(call: Callable[[], Any], *, is_async: bool) -> Any:
+    """Call it, and tidy up before and after; a coroutine of that for an async one."""
+    if is_async:
+        return _tidied(call)
+    tidy()
+    try:
+        return call()
+    finally:
+        tidy()
+
+
+class _Surrounded(Handler):
     def invoke(self, context: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.is_async:
-            return self._awaited(context, args, kwargs)
-        close_old_connections()
-        try:
-            return super().invoke(context, args, kwargs)
-        finally:
-            close_old_connections()
-
-    async def _awaited(self, context: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        # On the thread that has the connections of Django's own asynchronous calls.
-        close = sync_to_async(close_old_connections)
-        await close()
-        try:
-            return await super().invoke(context, args, kwargs)
-        finally:
-            await close()
+        return _around(lambda: super(_Surrounded, self).invoke(context, args, kwargs), is_async=self.is_async)
 
 
 class _Durable(_Surrounded, Signature):
@@ -74,3 +93,11 @@ class _Durable(_Surrounded, Signature):
 
 class _Call(_Surrounded, CallSignature):
     pass
+
+
+class _Callback(Callback):
+    def __init__(self, given: Callback) -> None:
+        super().__init__(given.option, given.fn)
+
+    def __call__(self, context: Context, value: object) -> Any:
+        return _around(lambda: super(_Callback, self).__call__(context, value), is_async=self.is_async)

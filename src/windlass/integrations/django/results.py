@@ -50,7 +50,13 @@ def result_of(record: JobRecord, task: Any, backend: str) -> Any:
     if newest is not None and not (record.attempts and record.attempts[-1].error is newest):
         errors.append(error_of(newest))
     result = TaskResult(
-        task=as_enqueued(task, record),
+        task=as_enqueued(
+            task,
+            priority=record.priority,
+            topic=record.topic,
+            # Later it is the time of the next attempt.
+            run_at=record.run_at if record.run_at > record.created_at and not record.attempts else None,
+        ),
         id=str(record.id),
         status=_STATUS[record.state],
         enqueued_at=moment(record.created_at),
@@ -68,17 +74,16 @@ def result_of(record: JobRecord, task: Any, backend: str) -> Any:
     return result
 
 
-def as_enqueued(task: Any, record: JobRecord) -> Any:
-    """The task with the priority, queue and time of this job."""
-    changes: dict[str, Any] = {
-        "priority": min(max(record.priority, TASK_MIN_PRIORITY), TASK_MAX_PRIORITY),
-    }
+def as_enqueued(task: Any, *, priority: int, topic: str, run_at: int | None = None) -> Any:
+    """The task with the priority, queue and time of a job."""
+    changes: dict[str, Any] = {"priority": min(max(priority, TASK_MIN_PRIORITY), TASK_MAX_PRIORITY)}
     queues = task.get_backend().queues
-    if not queues or record.topic in queues:  # else an operator has moved it, and a task cannot say so
-        changes["queue_name"] = record.topic
-    if record.run_at > record.created_at and not record.attempts:  # later it is the time of the next attempt
-        changes["run_after"] = moment(record.run_at)
-    return task.using(**changes)
+    if not queues or topic in queues:  # else an operator has moved it, and a task cannot say so
+        changes["queue_name"] = topic
+    if run_at is not None:
+        changes["run_after"] = moment(run_at)
+    same = all(getattr(task, name) == value for name, value in changes.items())
+    return task if same else task.using(**changes)  # which checks everything again
 
 
 def error_of(error: JobError) -> Any:
@@ -87,7 +92,8 @@ def error_of(error: JobError) -> Any:
     told = error.traceback or ""
     path = _CLASSES.get(error.code, "windlass.errors.TaskError")
     # Python begins the last line of a traceback with the class; the message does so, too, if it was raised.
-    if _class_name.fullmatch(said) and f"\n{said}" in f"\n{told}":
+    # Lines about a group of errors begin with a bar.
+    if _class_name.fullmatch(said) and (f"\n{said}" in f"\n{told}" or f"\n  | {said}" in told):
         path = said if "." in said else f"builtins.{said}"
     return TaskError(exception_class_path=path, traceback=told or f"{error.code}: {error.message}")
 

@@ -6,8 +6,11 @@ attribute is the alias in ``TASKS``. Importing it sets Django up, so a fresh int
 
 from __future__ import annotations
 
+import logging
+
 import django
 from django.apps import apps
+from django.conf import settings
 
 from windlass.integrations.django.project import ProjectApp, app_for
 
@@ -21,4 +24,12 @@ def __getattr__(alias: str) -> ProjectApp:
     app = app_for(alias)
     app.follow()
     app.discover()
+    _say_once()
     return app
+
+
+def _say_once() -> None:
+    """With DEBUG and without LOGGING Django's log has a console already, and commands bring their own."""
+    if not settings.LOGGING and not logging.root.handlers:
+        logger = logging.getLogger("django")
+        logger.handlers = [handler for handler in logger.handlers if handler.name != "console"]

@@ -19,8 +19,11 @@ class Channel:
         self._socket = connection
         self._lock = threading.Lock()
         self.open = True
+        self._masks = threading.local()
         if sys.platform != "win32":
-            os.register_at_fork(after_in_child=self._disown)
+            os.register_at_fork(
+                before=self._hold_signals, after_in_parent=self._let_signals_in, after_in_child=self._disown
+            )
 
     def send(self, message: FromProcess) -> None:
         """Returns when the operating system has it, so that a crash right after this loses nothing."""
@@ -35,6 +38,15 @@ class Channel:
         while size := self._socket.recv_into(buffer):
             yield from frames.feed(memoryview(buffer)[:size])
 
+    def _hold_signals(self) -> None:
+        """A signal that reaches the fork before ``_disown`` would be taken for ours, and be lost."""
+        if sys.platform != "win32":
+            self._masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+
+    def _let_signals_in(self) -> None:
+        if sys.platform != "win32":
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.before)
+
     def _disown(self) -> None:
         """A handler forked. The fork must not speak for this process, nor keep its socket open; and whoever
         made it must be able to end it.
@@ -43,3 +55,4 @@ class Channel:
         self._socket.close()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._let_signals_in()

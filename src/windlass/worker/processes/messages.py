@@ -53,6 +53,7 @@ class Run(msgspec.Struct, tag=True, frozen=True):
     max_result_bytes: int
     memory_limit: int | None
     shutting_down: bool
+    worker: str
 
 
 class Answer(msgspec.Struct, tag=True, frozen=True):

@@ -165,10 +165,15 @@ class Processes:
     # -- one job ------------------------------------------------------------------------------------------
 
     async def _run(self, process: Process, held: Held, place: Place) -> Ended:
-        message = Run(
-            held.job, place, self._settings.max_result_bytes, held.task.memory_limit, self._shutting_down
-        )
         run = self._run_of(held)
+        message = Run(
+            held.job,
+            place,
+            self._settings.max_result_bytes,
+            held.task.memory_limit,
+            self._shutting_down,
+            run.worker,
+        )
 
         async def answer(said: Asking) -> Answer:
             if isinstance(said, AskedForSteps):

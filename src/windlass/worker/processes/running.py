@@ -90,6 +90,7 @@ class JobRun:
         self._on_threads = 0  # plain functions of steps that have not ended
         self.cancelled = False
         self.shutting_down = message.shutting_down
+        self.worker = message.worker
 
     # -- for the main thread ------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from windlass.integrations.django.interface import (
     TaskResultDoesNotExist,
     TaskResultStatus,
     backends,
+    signals,
 )
 
 
@@ -127,9 +128,17 @@ class WhatIsSaid(TransactionTestCase):
         self.assertEqual(run_until_idle(), 0)
 
     def test_a_key_lets_one_job_in(self):
-        """The second one gets the first one's id."""
+        """The second one gets the first one's id, and nobody is told of a task that was not enqueued."""
+        heard = []
+
+        def hear(sender, task_result, **more):
+            heard.append(task_result.id)
+
+        signals().task_enqueued.connect(hear)
+        self.addCleanup(signals().task_enqueued.disconnect, hear)
         once = add.using(key="42")
         self.assertEqual(once.enqueue(1).id, once.enqueue(2).id)
+        self.assertEqual(len(heard), 1)
         self.assertEqual(run_until_idle(), 1)
 
     def test_the_backend_says_what_it_can(self):

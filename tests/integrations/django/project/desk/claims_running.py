@@ -1,13 +1,19 @@
 """Jobs run, end, and tell how."""
 
-from django.test import TransactionTestCase
+from datetime import timedelta
+from unittest import skipUnless
+
+from django.conf import settings
+from django.db import OperationalError, connection, connections
+from django.test import TransactionTestCase, override_settings
+from django.utils import timezone
 
 from desk import tasks
 from desk.jobs import count_notes
 from desk.models import Note
 from windlass import SecurityContext, acting_as
 from windlass.conditions import InState
-from windlass.integrations.django import run_until_idle
+from windlass.integrations.django import app_for, run_until_idle
 from windlass.integrations.django.interface import PACKAGE, TaskResultDoesNotExist, TaskResultStatus, signals
 from windlass.model import State
 
@@ -40,6 +46,20 @@ class Running(TransactionTestCase):
         self.assertTrue(thread.name.startswith("windlass-handler"))
         self.assertIsNone(connection.connection)
 
+    @skipUnless(connection.vendor == "postgresql", "SQLite has no server to lose")
+    def test_a_broken_connection_is_not_used_again(self):
+        """One that Django keeps open is closed after the error, and stays open otherwise."""
+        before = connection.settings_dict["CONN_MAX_AGE"]
+        self.addCleanup(connection.settings_dict.__setitem__, "CONN_MAX_AGE", before)
+        connection.settings_dict["CONN_MAX_AGE"] = 60
+        result = self.run_one(tasks.lose_connection)
+        self.assertEqual((result.status, result.attempts), (TaskResultStatus.SUCCESSFUL, 2))
+        self.assertIs(result.errors[0].exception_class, OperationalError)
+        ((kept, _),) = tasks.used
+        self.assertIsNotNone(kept.connection)
+        kept.inc_thread_sharing()
+        kept.close()
+
     def test_a_coroutine_runs_on_the_event_loop(self):
         """With Django's asynchronous calls."""
         result = self.run_one(tasks.write_async, "on the loop")
@@ -56,6 +76,12 @@ class Running(TransactionTestCase):
         self.assertIn("tasks.py", result.errors[0].traceback)
         with self.assertRaisesMessage(ValueError, "Task failed"):
             _ = result.return_value
+
+    def test_a_group_of_errors_has_its_class(self):
+        """Its traceback is drawn with bars."""
+        result = self.run_one(tasks.fail_together)
+        self.assertIs(result.errors[0].exception_class, ExceptionGroup)
+        self.assertIn("one", result.errors[0].traceback)
 
     def test_a_context_tells_the_attempt(self):
         """takes_context: the attempt, the id and the arguments; errors of builtin classes have their path."""
@@ -116,10 +142,82 @@ class Running(TransactionTestCase):
             ],
         )
 
+    def test_signals_know_the_worker_and_earlier_attempts(self):
+        """What a receiver is given is what the store says later; queue and priority are the job's."""
+        heard = []
+
+        def hear(sender, task_result, **more):
+            heard.append(
+                (
+                    list(task_result.worker_ids),
+                    [error.exception_class for error in task_result.errors],
+                    task_result.started_at <= task_result.last_attempted_at,
+                    (task_result.task.queue_name, task_result.task.priority),
+                )
+            )
+
+        signals().task_started.connect(hear)
+        self.addCleanup(signals().task_started.disconnect, hear)
+        result = self.run_one(tasks.tell.using(queue_name="mail", priority=3), 3)
+        workers = result.worker_ids
+        self.assertEqual(len(workers), 3)
+        self.assertEqual([told[0] for told in heard], [workers[:1], workers[:2], workers])
+        self.assertEqual([told[1] for told in heard], [[], [ValueError], [ValueError, ValueError]])
+        self.assertEqual({told[2:] for told in heard}, {(True, ("mail", 3))})
+
+    def test_no_result_is_kept_for_an_attempt_that_is_over(self):
+        """Whoever runs attempts of a job that others finish would keep its arguments for ever."""
+        from windlass.integrations.django import app
+
+        self.run_one(tasks.fail, "tried twice")
+        self.run_one(tasks.tell, 2)
+        self.assertEqual(app.handlers._running, {})
+
+    def test_connections_of_receivers_are_closed_behind_them(self):
+        """task_finished is sent on a thread of the worker, as callbacks of plain tasks are called."""
+        from windlass.integrations.django import app
+
+        used = []
+
+        def look(*_, **__):
+            used.append((connections["default"], Note.objects.count()))
+
+        signals().task_finished.connect(look)
+        self.addCleanup(signals().task_finished.disconnect, look)
+        if "called_back" not in app.registry.tasks:
+            app.task(name="called_back", on_success=lambda: look())(lambda: None)
+        self.run_one(tasks.add, 1)
+        app.enqueue("called_back", using=connection)
+        run_until_idle()
+        self.assertEqual([(seen.connection, notes) for seen, notes in used], [(None, 0)] * 2)
+
+    def test_any_task_can_be_sent_to_another_backend(self):
+        """A worker of that one has never seen using(backend=…): it knows the tasks of all modules."""
+        reports = app_for("reports")
+        run_until_idle("reports")
+        for name in ("add", "write_async", "send"):
+            self.assertIsNotNone(reports.registry.named(f"desk.tasks.{name}"))
+        result = tasks.add.using(backend="reports", queue_name="reports").enqueue(1)
+        self.assertEqual((run_until_idle(), run_until_idle("reports")), (0, 1))
+        result.refresh()
+        self.assertEqual(
+            (result.return_value, result.backend, result.task.backend), (2, "reports", "reports")
+        )
+
+    def test_what_one_call_says_is_not_what_its_task_says(self):
+        """Also where using(backend=…) is the first that a backend sees of a task."""
+        entry = {"BACKEND": "windlass.integrations.django.WindlassBackend", "OPTIONS": {"timeout": 60}}
+        with override_settings(TASKS={**settings.TASKS, "fresh": entry}):
+            later = timezone.now() + timedelta(hours=1)
+            first = tasks.add.using(backend="fresh", timeout=5, run_after=later).enqueue(1)
+            again = tasks.add.using(backend="fresh").enqueue(2)
+            found = tasks.add.using(backend="fresh").get_result(again.id)
+        self.addCleanup(app_for("fresh").sync.close)
+        self.assertEqual((first.task.run_after, found.task.run_after), (later, None))
+        self.assertEqual(app_for("fresh").sync.get(again.id).record.timeout, 60)
+
     def test_a_plain_task_runs_beside_them(self):
         """@app.task, enqueued on Django's connection."""
-        from django.db import connection
-
         Note.objects.create(text="one")
         job = count_notes.using(connection).enqueue(least=0)
         self.assertEqual(run_until_idle(), 1)

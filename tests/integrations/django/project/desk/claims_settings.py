@@ -1,23 +1,31 @@
 """Settings are understood, or refused with words; commands do what the command line does."""
 
 import json
+import logging
 from contextlib import redirect_stdout
 from io import StringIO
 from types import SimpleNamespace
 from unittest import skipUnless
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management import call_command
+from django.core.management import CommandError, call_command, load_command_class
 from django.db import connection
 from django.test import SimpleTestCase, TransactionTestCase, modify_settings, override_settings
+from django.utils.log import configure_logging
 
 from desk.tasks import add
-from windlass.integrations.django import ProjectApp, WindlassBackend, app, app_for
+from windlass.integrations.django import ProjectApp, WindlassBackend, app, app_for, worker_app
 from windlass.integrations.django.databases import url_of
+from windlass.integrations.django.project import project_apps
 
 
 def postgresql(schema=None, **known):
     return url_of(SimpleNamespace(vendor="postgresql", alias="default", settings_dict=known), schema)
+
+
+class InMemory(ProjectApp):
+    place = None
 
 
 class Databases(SimpleTestCase):
@@ -43,9 +51,18 @@ class Databases(SimpleTestCase):
     def test_a_database_in_memory_is_refused_with_what_helps(self):
         """No worker would find a job there."""
         with self.assertRaisesMessage(ImproperlyConfigured, "test.sqlite3"):
-            moved = ProjectApp("memory", {})
-            moved._url_now = lambda: None
-            moved.follow()
+            InMemory("memory", {}).follow()
+
+
+class OfTests(SimpleTestCase):
+    def test_a_database_of_tests_is_known_as_one(self):
+        """Also to an app made when it is there: its jobs go after a test, and nobody tells of them."""
+        self.assertTrue(ProjectApp("late", {}).is_moved)
+
+    def test_jobs_of_tests_are_not_where_a_url_says(self):
+        """That is where the jobs are that are none of tests: run_until_idle would run those."""
+        found = ProjectApp("tried", {"url": "sqlite:////srv/shop.db"})
+        self.assertEqual(found.url, url_of(connection, None))
 
 
 class Options(SimpleTestCase):
@@ -74,6 +91,23 @@ class Options(SimpleTestCase):
                 self.assertIn(words, message)
         ((found, message),) = self.check(QUEUES=["no topic"])
         self.assertEqual(found, "windlass.E001")
+
+    def test_a_name_that_is_none_of_tasks_is_refused(self):
+        """Instead of being one more way to the default database."""
+        with self.assertRaisesMessage(ImproperlyConfigured, "did you mean reports"):
+            app_for("reprots")
+        with self.assertRaisesMessage(CommandError, "TASKS has no 'nix'"):
+            call_command("windlass_worker", "--backend", "nix")
+
+    def test_queues_that_no_worker_would_take_are_mentioned(self):
+        """With QUEUES empty the interface allows any."""
+        ((found, _),) = self.check(QUEUES=[])
+        self.assertEqual(found, "windlass.W002")
+
+    @override_settings(TASKS={"default": {"BACKEND": "no.such.Backend"}})
+    def test_a_backend_that_is_not_there_does_not_keep_django_from_its_database(self):
+        """Whoever uses the backend is told; connections are opened all the same."""
+        self.assertIn(app, project_apps())
 
     @modify_settings(INSTALLED_APPS={"remove": "windlass.integrations.django"})
     def test_a_forgotten_app_is_mentioned(self):
@@ -107,3 +141,24 @@ class Commands(TransactionTestCase):
             call_command("windlass", "jobs", "list", "--json")
         ((job,),) = [[entry["task"] for entry in json.loads(said.getvalue())["items"]]]
         self.assertEqual(job, "desk.tasks.add")
+
+    def test_commands_show_the_log_of_django_once(self):
+        """Its own console, which it has while nobody configures any, would show every line again."""
+        for logger in (logging.root, logging.getLogger("django")):
+            self.addCleanup(setattr, logger, "handlers", logger.handlers)
+        logging.root.handlers = []
+        configure_logging(settings.LOGGING_CONFIG, {})
+        self.assertIn("console", [handler.name for handler in logger.handlers])
+        self.assertIs(worker_app.default, app)
+        self.assertEqual([handler.name for handler in logger.handlers], ["mail_admins"])
+
+    def test_help_has_the_options_of_the_command(self):
+        """manage.py help windlass_worker and manage.py windlass_worker --help say the same."""
+        said = StringIO()
+        with redirect_stdout(said):
+            asked = load_command_class("windlass.integrations.django", "windlass_worker")
+            asked.print_help("manage.py", "windlass_worker")
+            help_text = said.getvalue()
+            call_command("windlass_worker", "--help")
+        self.assertIn("--topic-concurrency", help_text)
+        self.assertEqual(said.getvalue(), 2 * help_text)

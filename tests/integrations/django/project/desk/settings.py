@@ -45,5 +45,10 @@ TASKS = {
         "BACKEND": "windlass.integrations.django.WindlassBackend",
         "QUEUES": ["default", "mail"],
         "OPTIONS": {"max_attempts": 3, "retry": Retry.fixed(0), "poll_interval": 0.2},
-    }
+    },
+    "reports": {
+        "BACKEND": "windlass.integrations.django.WindlassBackend",
+        "QUEUES": ["reports"],
+        "OPTIONS": {"max_attempts": 1},
+    },
 }

@@ -68,6 +68,20 @@ def send(address):
     return address
 
 
+@task_with(max_attempts=1)
+def fail_together():
+    raise ExceptionGroup("all of them", [Unhappy("one")])
+
+
+@task(takes_context=True)
+def lose_connection(context):
+    """As when the server is restarted."""
+    with connections["default"].cursor() as cursor:
+        ending = context.attempt == 1
+        cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())" if ending else "SELECT 1")
+    used.append((connections["default"], threading.current_thread()))
+
+
 @task
 def return_what_is_no_json():
     return object()
