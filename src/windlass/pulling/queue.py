@@ -184,11 +184,21 @@ class Queue:
             case _:
                 raise NotBuried(f"job {wanted} is neither buried nor delayed, so there is nothing to kick")
 
+    async def rescue(self) -> int:
+        """Let others have jobs whose time to run is over, now and not when somebody next looks. How many."""
+        system_only("rescue")
+        return (await self._store("rescue").rescue()).total
+
     # -- looking ------------------------------------------------------------------------------------------
 
     async def peek(self, job_id: UUID | str) -> Job[Any]:
         """One job with its body, or ``JobNotFound``."""
         return await self._app.get(job_id)
+
+    async def job_id(self, number: int) -> UUID | None:
+        """The id of the job with this number; None when there is none."""
+        (job_id,) = await self._app.store.job_ids([number], tenant=self._app.tenant_in_force())
+        return job_id
 
     async def peek_ready(self, topic: str) -> Job[Any] | None:
         """The job of this topic that would be reserved next; None when none is ready."""
@@ -213,6 +223,12 @@ class Queue:
         whole_view("stats")
         depths = await self._app.store.depths(tenant=self._app.tenant_in_force())
         return QueueStats.of(depths, self._app.reservations.waiting)
+
+    async def depths(self) -> list[TopicDepth]:
+        """The same for each topic that has unfinished or buried jobs, by name."""
+        whole_view("depths")
+        depths = await self._app.store.depths(tenant=self._app.tenant_in_force())
+        return [depth for depth in depths if depth.ready or depth.delayed or depth.running or depth.failed]
 
     async def stats_topic(self, topic: str) -> TopicState:
         """Counts of one topic; zeros for one that has no jobs."""
