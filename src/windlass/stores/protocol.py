@@ -234,8 +234,8 @@ class Store(Protocol):
     async def grant(
         self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
     ) -> Claimed | None:
-        """Grant just this job, as a claim that finds nothing else would: alone, after ended leases and expired
-        jobs were dealt with.
+        """Grant just this job, as a claim that finds nothing else would: alone, after ended leases and
+        expired jobs were dealt with.
 
         Due or delayed, which makes it due now; or failed, which first is requeued, but counts as no kick.
         Whether its topic is paused does not matter. None when there is no such job, or it is in another

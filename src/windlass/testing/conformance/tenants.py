@@ -170,6 +170,11 @@ async def test_kicks_and_peeks_are_of_one_tenant(store: Store, clock: FrozenCloc
         assert await store.kick(topic, 9, tenant=mine) == 0
         clock.advance(30)
         assert await store.kick(topic, 9, tenant=other) == 1
+        for tenant in (other, mine):
+            dead = await failed(store, topic, tenant=tenant, priority=9)
+        record = await store.peek(topic, Head.FAILED, tenant=mine)
+        assert record is not None
+        assert record.id == dead, "behind the other's"
         await store.delete([record.id for record in await _listed(store, topic=topic)])
 
 
