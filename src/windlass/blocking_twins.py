@@ -429,21 +429,27 @@ class BlockingQueue(Twin[Queue]):
         """
         return BlockingReserved(self._portal.run(self._inner.reserve_job, job_id), self._portal)
 
-    def delete(self, job: Reserved | UUID | str) -> None:
+    def delete(self, job: Reserved | BlockingReserved | UUID | str) -> None:
         """A reserved job is done, and ends as completed; any other that nobody has reserved is removed."""
         self._portal.run(self._inner.delete, job)
 
     def release(
-        self, reserved: Reserved, *, priority: int | None = None, delay: float | timedelta = 0
+        self,
+        reserved: Reserved | BlockingReserved,
+        *,
+        priority: int | None = None,
+        delay: float | timedelta = 0,
     ) -> None:
         """See :meth:`Reserved.release`."""
         self._portal.run(self._inner.release, reserved, priority=priority, delay=delay)
 
-    def bury(self, reserved: Reserved, *, priority: int | None = None, reason: str | None = None) -> None:
+    def bury(
+        self, reserved: Reserved | BlockingReserved, *, priority: int | None = None, reason: str | None = None
+    ) -> None:
         """See :meth:`Reserved.bury`."""
         self._portal.run(self._inner.bury, reserved, priority=priority, reason=reason)
 
-    def touch(self, reserved: Reserved) -> float:
+    def touch(self, reserved: Reserved | BlockingReserved) -> float:
         """See :meth:`Reserved.touch`."""
         return self._portal.run(self._inner.touch, reserved)
 
@@ -471,15 +477,27 @@ class BlockingQueue(Twin[Queue]):
 
     def peek_ready(self, topic: str) -> BlockingJob[Any] | None:
         """The job of this topic that would be reserved next; None when none is ready."""
-        return BlockingJob(self._portal.run(self._inner.peek_ready, topic), self._portal)
+        return (
+            None
+            if (answer := self._portal.run(self._inner.peek_ready, topic)) is None
+            else BlockingJob(answer, self._portal)
+        )
 
     def peek_delayed(self, topic: str) -> BlockingJob[Any] | None:
         """The delayed job of this topic that will be ready next."""
-        return BlockingJob(self._portal.run(self._inner.peek_delayed, topic), self._portal)
+        return (
+            None
+            if (answer := self._portal.run(self._inner.peek_delayed, topic)) is None
+            else BlockingJob(answer, self._portal)
+        )
 
     def peek_buried(self, topic: str) -> BlockingJob[Any] | None:
         """The job of this topic that would be kicked next."""
-        return BlockingJob(self._portal.run(self._inner.peek_buried, topic), self._portal)
+        return (
+            None
+            if (answer := self._portal.run(self._inner.peek_buried, topic)) is None
+            else BlockingJob(answer, self._portal)
+        )
 
     def stats(self) -> QueueStats:
         """Counts over all topics."""
