@@ -39,7 +39,7 @@ SOURCES = (
     Source("task", "BoundTask", parameters=("P", "R")),
     Source("questions", "Questions"),
     Source("pulling.reserved", "Reserved", fields=True),
-    Source("pulling.queue", "Queue", skip=frozenset({"sync", "template"})),
+    Source("pulling.queue", "Queue", skip=frozenset({"sync", "template", "under"})),
     Source("access.audit", "Audit", target="access.blocking_twins"),
     Source("access.access", "Access", base="AccessTwin", target="access.blocking_twins"),
     # The twin of the app opens and closes the thread behind it instead; AppTwin does that.
@@ -176,6 +176,8 @@ def forwarded(arguments: ast.arguments) -> list[str]:
 def wrapped(returns: str, call: str) -> str:
     """The expression that turns an async answer into a blocking one."""
     outer, _, rest = returns.partition("[")
+    if outer in TWINS and returns.endswith(" | None"):
+        return f"None if (answer := {call}) is None else {TWINS[outer]}(answer, self._portal)"
     if outer in TWINS:
         return f"{TWINS[outer]}({call}, self._portal)"
     inner = rest.partition("[")[0]

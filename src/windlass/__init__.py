@@ -19,8 +19,11 @@ from windlass.errors import (
     LeaseLost,
     LimitExceeded,
     NotAuthenticated,
+    NotBuried,
     NotOpen,
     NotPermitted,
+    NotReserved,
+    ReserveTimeout,
     ResultTimeout,
     RetryAfter,
     SchemaTooNew,
@@ -29,6 +32,8 @@ from windlass.errors import (
     StoreUnavailable,
     TaskError,
     TooManyAttempts,
+    TooManyWaiters,
+    TouchLimitExceeded,
     TransactionTimeout,
     UsedAfterFork,
     WindlassError,
@@ -41,6 +46,9 @@ from windlass.job import Attempt, Job, JobPage, Step
 from windlass.lane import LaneStats
 from windlass.model import BACKFILL, DISCOVERED, EXPLICIT, Count, JobError, Progress, State, Stats, TopicStats
 from windlass.options import BY_PAYLOAD
+from windlass.pulling.queue import Queue
+from windlass.pulling.reserved import Reserved
+from windlass.pulling.statistics import JobStats, QueueStats, Recovery, TopicState
 from windlass.retry import Retry
 from windlass.security import SecurityContext, acting_as
 from windlass.settings import Settings
@@ -73,13 +81,21 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "JobPage",
+    "JobStats",
     "LaneStats",
     "LeaseLost",
     "LimitExceeded",
     "NotAuthenticated",
+    "NotBuried",
     "NotOpen",
     "NotPermitted",
+    "NotReserved",
     "Progress",
+    "Queue",
+    "QueueStats",
+    "Recovery",
+    "ReserveTimeout",
+    "Reserved",
     "ResultTimeout",
     "Retry",
     "RetryAfter",
@@ -98,7 +114,10 @@ __all__ = [
     "TaskStats",
     "TimelineEntry",
     "TooManyAttempts",
+    "TooManyWaiters",
+    "TopicState",
     "TopicStats",
+    "TouchLimitExceeded",
     "Transaction",
     "TransactionTimeout",
     "UsedAfterFork",

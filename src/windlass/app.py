@@ -18,12 +18,7 @@ from windlass.conditions import asked, of_counters
 from windlass.connections import Connections
 from windlass.copying import AS_IT_WAS, CopyOptions, copy_of
 from windlass.enqueueing import submit, submit_many
-from windlass.errors import (
-    ConfigurationError,
-    JobCancelled,
-    JobFailed,
-    ResultTimeout,
-)
+from windlass.errors import ConfigurationError, JobCancelled, JobFailed, ResultTimeout
 from windlass.filters import JobFilters, check_filter
 from windlass.findings import TaskStats
 from windlass.fleet import WorkerInfo, worker_info
@@ -39,9 +34,7 @@ from windlass.options import (
     check_integer,
     check_seconds,
 )
-from windlass.pulling.endings import Endings
 from windlass.pulling.queue import Queue
-from windlass.pulling.reservations import Reservations
 from windlass.questions import Questions
 from windlass.registry import Registry
 from windlass.schemas import payload_schemas
@@ -149,7 +142,8 @@ class Windlass:
 
     def _connections_to(self, url: str) -> Connections:
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
-        return Connections(create_store(url, clock=self.clock, limits=limits), self.settings, limits)
+        store = create_store(url, clock=self.clock, limits=limits)
+        return Connections(store, self.settings, limits, self.clock)
 
     @property
     def is_open(self) -> bool:
@@ -168,27 +162,11 @@ class Windlass:
     @property
     def joiner(self) -> Joiner:
         """How jobs get into transactions of others; nothing has to be open for it."""
-        return self._connections.joiner(self.url, self.clock)
+        return self._connections.joiner(self.url)
 
     def announce(self, joined: Joined) -> None:
         """Have those who wait for jobs told once this transaction has committed; from any thread."""
         self._connections.announce(joined, self.portal)
-
-    @property
-    def reservations(self) -> Reservations:
-        """Who waits for jobs to pull on the running event loop."""
-        connection = self._connections.current()
-        if connection.reservations is None:
-            connection.reservations = Reservations(connection.store, self.settings, self.clock)
-        return connection.reservations
-
-    @property
-    def endings(self) -> Endings:
-        """How pulled jobs end on the running event loop."""
-        connection = self._connections.current()
-        if connection.endings is None:
-            connection.endings = Endings(connection.store)
-        return connection.endings
 
     def _outside(self, verb: str) -> Store:
         """The store, for what cannot be part of a handler's transaction."""
@@ -500,11 +478,7 @@ class Windlass:
     @property
     def queue(self) -> Queue:
         """The verbs for programs that pull jobs by hand: put, reserve, delete, release, bury, kick, …"""
-        return Queue(self)
-
-    def tenant_in_force(self) -> str | None:
-        """Whose jobs a call is about that names no tenant; None is all."""
-        return self._tenant()
+        return Queue(self, self._connections)
 
     def _tenant(self, given: str | None = None) -> str | None:
         """Whose jobs a call is about: those of the security context in force, or of the given tenant."""

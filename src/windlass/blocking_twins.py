@@ -16,7 +16,7 @@ from windlass.filters import JobFilters
 from windlass.findings import TaskStats
 from windlass.fleet import WorkerInfo
 from windlass.job import Attempt, Job, JobPage, Step
-from windlass.model import Count, JobError, JobRecord, Progress, State, Stats, TopicStats
+from windlass.model import Count, JobError, JobRecord, Progress, State, Stats, TopicDepth, TopicStats
 from windlass.options import EnqueueOptions, PutOptions, WorkerOptions
 from windlass.pulling.queue import DEFAULT_TTR, Queue
 from windlass.pulling.reserved import Reserved
@@ -429,21 +429,27 @@ class BlockingQueue(Twin[Queue]):
         """
         return BlockingReserved(self._portal.run(self._inner.reserve_job, job_id), self._portal)
 
-    def delete(self, job: Reserved | UUID | str) -> None:
+    def delete(self, job: Reserved | BlockingReserved | UUID | str) -> None:
         """A reserved job is done, and ends as completed; any other that nobody has reserved is removed."""
         self._portal.run(self._inner.delete, job)
 
     def release(
-        self, reserved: Reserved, *, priority: int | None = None, delay: float | timedelta = 0
+        self,
+        reserved: Reserved | BlockingReserved,
+        *,
+        priority: int | None = None,
+        delay: float | timedelta = 0,
     ) -> None:
         """See :meth:`Reserved.release`."""
         self._portal.run(self._inner.release, reserved, priority=priority, delay=delay)
 
-    def bury(self, reserved: Reserved, *, priority: int | None = None, reason: str | None = None) -> None:
+    def bury(
+        self, reserved: Reserved | BlockingReserved, *, priority: int | None = None, reason: str | None = None
+    ) -> None:
         """See :meth:`Reserved.bury`."""
         self._portal.run(self._inner.bury, reserved, priority=priority, reason=reason)
 
-    def touch(self, reserved: Reserved) -> float:
+    def touch(self, reserved: Reserved | BlockingReserved) -> float:
         """See :meth:`Reserved.touch`."""
         return self._portal.run(self._inner.touch, reserved)
 
@@ -457,25 +463,49 @@ class BlockingQueue(Twin[Queue]):
         """The same for one job, buried or delayed; ``NotBuried`` for another."""
         self._portal.run(self._inner.kick_job, job_id)
 
+    def rescue(self) -> int:
+        """Let others have jobs whose time to run is over, now and not when somebody next looks. How many."""
+        return self._portal.run(self._inner.rescue)
+
     def peek(self, job_id: UUID | str) -> BlockingJob[Any]:
         """One job with its body, or ``JobNotFound``."""
         return BlockingJob(self._portal.run(self._inner.peek, job_id), self._portal)
 
+    def job_id(self, number: int) -> UUID | None:
+        """The id of the job with this number; None when there is none."""
+        return self._portal.run(self._inner.job_id, number)
+
     def peek_ready(self, topic: str) -> BlockingJob[Any] | None:
         """The job of this topic that would be reserved next; None when none is ready."""
-        return BlockingJob(self._portal.run(self._inner.peek_ready, topic), self._portal)
+        return (
+            None
+            if (answer := self._portal.run(self._inner.peek_ready, topic)) is None
+            else BlockingJob(answer, self._portal)
+        )
 
     def peek_delayed(self, topic: str) -> BlockingJob[Any] | None:
         """The delayed job of this topic that will be ready next."""
-        return BlockingJob(self._portal.run(self._inner.peek_delayed, topic), self._portal)
+        return (
+            None
+            if (answer := self._portal.run(self._inner.peek_delayed, topic)) is None
+            else BlockingJob(answer, self._portal)
+        )
 
     def peek_buried(self, topic: str) -> BlockingJob[Any] | None:
         """The job of this topic that would be kicked next."""
-        return BlockingJob(self._portal.run(self._inner.peek_buried, topic), self._portal)
+        return (
+            None
+            if (answer := self._portal.run(self._inner.peek_buried, topic)) is None
+            else BlockingJob(answer, self._portal)
+        )
 
     def stats(self) -> QueueStats:
         """Counts over all topics."""
         return self._portal.run(self._inner.stats)
+
+    def depths(self) -> list[TopicDepth]:
+        """The same for each topic that has unfinished or buried jobs, by name."""
+        return self._portal.run(self._inner.depths)
 
     def stats_topic(self, topic: str) -> TopicState:
         """Counts of one topic; zeros for one that has no jobs."""

@@ -18,7 +18,6 @@ from typing import Final
 from windlass.blocking import Portal
 from windlass.clock import Clock
 from windlass.errors import NotOpen
-from windlass.pulling.endings import Endings
 from windlass.pulling.reservations import Reservations
 from windlass.results import ResultWaiter
 from windlass.settings import Settings
@@ -41,7 +40,6 @@ class Connection:
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     lane_results: ResultWaiter | None = None  # for jobs of the lane, once somebody waits for one
     reservations: Reservations | None = None  # once somebody pulls by hand
-    endings: Endings | None = None  # likewise
     pid: int = field(default_factory=os.getpid)  # a forked child inherits what its parent had open
 
     def waiter(self, store: Store, poll_interval: float) -> ResultWaiter:
@@ -56,10 +54,11 @@ class Connection:
 class Connections:
     """The opened stores of one app, by event loop."""
 
-    def __init__(self, recipe: Store, settings: Settings, limits: StoreLimits) -> None:
+    def __init__(self, recipe: Store, settings: Settings, limits: StoreLimits, clock: Clock) -> None:
         self._recipe = recipe
         self._settings = settings
         self._limits = limits
+        self._clock = clock
         self._joiner: Joiner | None = None  # once somebody has a transaction of their own
         self._unannounced: deque[Joined] = deque()
         self._open_again_at = 0.0
@@ -97,8 +96,6 @@ class Connections:
             del self._by_loop[loop]
             if connection.reservations is not None:
                 await connection.reservations.close()
-            if connection.endings is not None:
-                await connection.endings.close()
             await connection.results.close()
             if connection.lane_results is not None:
                 await connection.lane_results.close()
@@ -121,10 +118,17 @@ class Connections:
         """Whether somebody on the running loop has it open."""
         return asyncio.get_running_loop() in self._by_loop
 
-    def joiner(self, url: str, clock: Clock) -> Joiner:
+    def reservations(self) -> Reservations:
+        """Who waits on the running event loop for jobs to pull by hand."""
+        connection = self.current()
+        if connection.reservations is None:
+            connection.reservations = Reservations(connection.store, self._settings, self._clock)
+        return connection.reservations
+
+    def joiner(self, url: str) -> Joiner:
         """How jobs get into transactions of others. It needs nothing that is open."""
         if self._joiner is None:
-            self._joiner = create_joiner(url, clock=clock, limits=self._limits)
+            self._joiner = create_joiner(url, clock=self._clock, limits=self._limits)
         return self._joiner
 
     def announce(self, joined: Joined, portal: Portal) -> None:

@@ -40,6 +40,7 @@ UNSEEN = {
     "sqlite/settle.sql:release_key#1": BESIDE_AN_ID,
     "postgres/answer.sql:newest#1": "of the jobs of one key at most one is unfinished, and one is no group",
     "sqlite/stats.sql:blocked#1": NO_BLOCKED_JOBS,
+    "sqlite/pull.sql:blocked#1": NO_BLOCKED_JOBS,
     "postgres/database.py:Database.fetch_for_each#0": "names the tenant to policies; tests of those see it",
     "postgres/security.sql:policies_complete#1": OVER_ALL,
     "postgres/check.sql:bodies_present#1": OVER_ALL,

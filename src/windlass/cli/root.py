@@ -36,6 +36,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "serve": Entry(
         "windlass.cli.serve:serve", "Run work", "Serve the HTTP API and the web UI of an app until stopped."
     ),
+    "beanstalkd": Entry(
+        "windlass.cli.beanstalkd:beanstalkd", "Run work", "Serve beanstalkd clients until stopped."
+    ),
     "enqueue": Entry("windlass.cli.enqueue:enqueue", "Run work", "Make a job, or many from a file."),
     "jobs": Entry(
         "windlass.cli.jobs.group:jobs", "Look and manage", "List, show, requeue, cancel and delete jobs."

@@ -22,12 +22,14 @@ from windlass.options import PutOptions, Template, check_integer, check_seconds,
 from windlass.pulling.limits import TouchLimits
 from windlass.pulling.reserved import Reserved, check_reserved
 from windlass.pulling.statistics import JobStats, QueueStats, Recovery, TopicState
-from windlass.security import context_in_force, system_only, whole_view
+from windlass.security import context_in_force, system_only, tenant_in_question, whole_view
 from windlass.stores.protocol import MAX_BATCH
 from windlass.transaction import refuse_inside
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
+    from windlass.blocking_twins import BlockingReserved
+    from windlass.connections import Connections
     from windlass.stores.protocol import Store
 
 DEFAULT_TTR: Final = 60.0
@@ -44,13 +46,19 @@ class Queue:
     def __init__(
         self,
         app: Windlass,
+        connections: Connections,
         *,
         touch_limits: TouchLimits | None = None,
         check_put_topic: Callable[[Any], str] = check_topic,
     ) -> None:
         self._app = app
+        self._connections = connections
         self._limits = TouchLimits.of(app.settings) if touch_limits is None else touch_limits
         self._check_put_topic = check_put_topic
+
+    def under(self, *, touch_limits: TouchLimits, check_put_topic: Callable[[Any], str]) -> Queue:
+        """The same verbs under other rules: a wire has its own names, and its clients touch as they like."""
+        return Queue(self._app, self._connections, touch_limits=touch_limits, check_put_topic=check_put_topic)
 
     # -- putting ------------------------------------------------------------------------------------------
 
@@ -100,12 +108,10 @@ class Queue:
         wanted = check_topics(topics)
         seconds = None if timeout is None else check_seconds("timeout", timeout, 0)
         refuse_inside(self._app, "reserve")
-        pulled = await self._app.reservations.reserve(wanted, seconds)
+        pulled = await self._connections.reservations().reserve(wanted, seconds)
         if pulled is None:
-            raise ReserveTimeout(
-                f"no job of {shorten(', '.join(sorted(wanted)))} was ready within {seconds or 0:g} s"
-            )
-        return Reserved(self._app, pulled, self._limits)
+            raise ReserveTimeout(f"no job of {_listed(wanted)} was ready within {seconds or 0:g} s")
+        return Reserved(self._app, self._connections, pulled, self._limits)
 
     async def reserve_job(self, job_id: UUID | str) -> Reserved:
         """Take just this job, whether it is ready, delayed or buried, and whether its topic is paused.
@@ -115,18 +121,18 @@ class Queue:
         system_only("reserve_job")
         wanted = check_job_id(job_id)
         store = self._store("reserve_job")
-        pulled = await self._app.reservations.grant(wanted)
+        pulled = await self._connections.reservations().grant(wanted)
         if pulled is None:
             record = await get(store, wanted, None)
             raise WrongState(
                 f"job {wanted} is {record.shown_state(await store.now())} and cannot be reserved; "
                 "that is possible for jobs that are ready, delayed or buried, and whose key nobody else holds"
             )
-        return Reserved(self._app, pulled, self._limits)
+        return Reserved(self._app, self._connections, pulled, self._limits)
 
     # -- ending -------------------------------------------------------------------------------------------
 
-    async def delete(self, job: Reserved | UUID | str) -> None:
+    async def delete(self, job: Reserved | BlockingReserved | UUID | str) -> None:
         """A reserved job is done, and ends as completed; any other that nobody has reserved is removed."""
         if isinstance(job, UUID | str):
             await self._app.delete(job)
@@ -134,18 +140,22 @@ class Queue:
             await check_reserved(job).delete()
 
     async def release(
-        self, reserved: Reserved, *, priority: int | None = None, delay: float | timedelta = 0
+        self,
+        reserved: Reserved | BlockingReserved,
+        *,
+        priority: int | None = None,
+        delay: float | timedelta = 0,
     ) -> None:
         """See :meth:`Reserved.release`."""
         await check_reserved(reserved).release(priority=priority, delay=delay)
 
     async def bury(
-        self, reserved: Reserved, *, priority: int | None = None, reason: str | None = None
+        self, reserved: Reserved | BlockingReserved, *, priority: int | None = None, reason: str | None = None
     ) -> None:
         """See :meth:`Reserved.bury`."""
         await check_reserved(reserved).bury(priority=priority, reason=reason)
 
-    async def touch(self, reserved: Reserved) -> float:
+    async def touch(self, reserved: Reserved | BlockingReserved) -> float:
         """See :meth:`Reserved.touch`."""
         return await check_reserved(reserved).touch()
 
@@ -157,7 +167,7 @@ class Queue:
         left = check_integer("bound", bound, 0, MAX_KICKED)
         check_wire_topic(topic)
         whole_view("kick")
-        tenant = self._app.tenant_in_force()
+        tenant = self._tenant()
         kicked = 0
         while left > 0:
             number = await store.kick(topic, min(left, MAX_BATCH), tenant=tenant)
@@ -171,7 +181,7 @@ class Queue:
         """The same for one job, buried or delayed; ``NotBuried`` for another."""
         wanted = check_job_id(job_id)
         store = self._store("kick_job")
-        tenant = self._app.tenant_in_force()
+        tenant = self._tenant()
         await get(store, wanted, tenant)  # what cannot be seen cannot be kicked
         (verdict,) = await store.kick_jobs([wanted], tenant=tenant)
         match verdict:
@@ -184,11 +194,21 @@ class Queue:
             case _:
                 raise NotBuried(f"job {wanted} is neither buried nor delayed, so there is nothing to kick")
 
+    async def rescue(self) -> int:
+        """Let others have jobs whose time to run is over, now and not when somebody next looks. How many."""
+        system_only("rescue")
+        return (await self._store("rescue").rescue()).total
+
     # -- looking ------------------------------------------------------------------------------------------
 
     async def peek(self, job_id: UUID | str) -> Job[Any]:
         """One job with its body, or ``JobNotFound``."""
         return await self._app.get(job_id)
+
+    async def job_id(self, number: int) -> UUID | None:
+        """The id of the job with this number; None when there is none."""
+        (job_id,) = await self._app.store.job_ids([number], tenant=self._app.tenant_in_force())
+        return job_id
 
     async def peek_ready(self, topic: str) -> Job[Any] | None:
         """The job of this topic that would be reserved next; None when none is ready."""
@@ -205,20 +225,26 @@ class Queue:
     async def _peek(self, topic: str, head: Head) -> Job[Any] | None:
         store = self._store("peek")
         whole_view("to peek into a topic")
-        record = await store.peek(check_wire_topic(topic), head, tenant=self._app.tenant_in_force())
+        record = await store.peek(check_wire_topic(topic), head, tenant=self._tenant())
         return None if record is None else Job(self._app, record)
 
     async def stats(self) -> QueueStats:
         """Counts over all topics."""
         whole_view("stats")
+        depths = await self._app.store.depths(tenant=self._tenant())
+        return QueueStats.of(depths, self._connections.reservations().waiting)
+
+    async def depths(self) -> list[TopicDepth]:
+        """The same for each topic that has unfinished or buried jobs, by name."""
+        whole_view("depths")
         depths = await self._app.store.depths(tenant=self._app.tenant_in_force())
-        return QueueStats.of(depths, self._app.reservations.waiting)
+        return [depth for depth in depths if depth.ready or depth.delayed or depth.running or depth.failed]
 
     async def stats_topic(self, topic: str) -> TopicState:
         """Counts of one topic; zeros for one that has no jobs."""
         whole_view("stats_topic")
         store = self._app.store
-        tenant = self._app.tenant_in_force()
+        tenant = self._tenant()
         (depth,) = await store.depths([check_wire_topic(topic)], tenant=tenant)
         return TopicState(
             topic=topic,
@@ -227,14 +253,14 @@ class Queue:
             reserved=depth.running,
             buried=depth.failed,
             urgent=depth.urgent,
-            waiting=self._app.reservations.waiting_for(topic),
+            waiting=self._connections.reservations().waiting_for(topic),
             pause_left=_pause_left(depth, await store.now()),
         )
 
     async def stats_job(self, job_id: UUID | str) -> JobStats:
         """What happened to one job so far, or ``JobNotFound``."""
         store = self._app.store
-        record = await get(store, check_job_id(job_id), self._app.tenant_in_force())
+        record = await get(store, check_job_id(job_id), self._tenant())
         return JobStats.of(record, await store.now())
 
     async def list_topics(self) -> list[str]:
@@ -264,6 +290,10 @@ class Queue:
                 await answer
         return done
 
+    def _tenant(self) -> str | None:
+        """Whose jobs a call is about; None is all."""
+        return tenant_in_question(uuids=self._app.settings.tenant_uuids)
+
     def _store(self, verb: str) -> Store:
         """For what cannot be part of a handler's transaction."""
         refuse_inside(self._app, verb)
@@ -278,6 +308,12 @@ def check_topics(value: Any) -> frozenset[str]:
     if len(topics) > MAX_TOPICS:
         raise InvalidInput(f"{len(topics):,} topics are given; the limit is {MAX_TOPICS:,}")
     return frozenset(check_wire_topic(topic) for topic in topics)
+
+
+def _listed(topics: frozenset[str]) -> str:
+    names = sorted(topics)
+    more = f" and {len(names) - 3} more topics" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def _pause_left(depth: TopicDepth, now: int) -> float:

@@ -20,8 +20,10 @@ from uuid import UUID
 
 from windlass.clock import Clock
 from windlass.errors import NotOpen, StoreError, StoreUnavailable, TooManyWaiters
-from windlass.model import Claimed, ClaimRequest, Lane, Settlement
+from windlass.model import Claimed, ClaimRequest, Lane, Lease, Settlement
 from windlass.outcome import Released
+from windlass.pulling.endings import Endings
+from windlass.pulling.listing import Listing
 from windlass.settings import Settings
 from windlass.stores.protocol import MAX_BATCH, Store, Wakeups
 
@@ -66,6 +68,10 @@ class Reservations:
         self._hints: Wakeups | None = None
         self._loop: asyncio.Task[None] | None = None
         self._giving_back: set[asyncio.Task[None]] = set()
+        self._endings = Endings(store)
+        self._listing = Listing(
+            self.worker, store, clock, topics=lambda: self._topics, waiting=lambda: len(self._waiters)
+        )
 
     @property
     def waiting(self) -> int:
@@ -113,7 +119,24 @@ class Reservations:
         except asyncio.CancelledError:
             granting.add_done_callback(self._give_back_granted)
             raise
-        return None if job is None else Pulled(job, sent)
+        if job is None:
+            return None
+        self._listing.holds(job.lease, sent + job.lease_seconds)
+        return Pulled(job, sent)
+
+    async def end(self, settlement: Settlement) -> bool:
+        """End a reservation as told; False when it is over already."""
+        held = await self._endings.settle(settlement)
+        self._listing.let_go(settlement.lease, held=held)
+        return held
+
+    async def touch(self, lease: Lease, lease_seconds: float) -> float | None:
+        """Start its time anew; how many seconds, None when it is over already."""
+        sent = self._clock.monotonic()
+        (seconds,) = await self._store.touch([lease], lease_seconds)
+        if seconds is not None:
+            self._listing.holds(lease, sent + seconds)
+        return seconds
 
     async def close(self) -> None:
         """Let go. Those who still wait are told that the app was closed."""
@@ -122,6 +145,8 @@ class Reservations:
             task.cancel()
             await asyncio.wait((task,))
         self._end_all(NotOpen("the app was closed while a job was waited for"))
+        await self._endings.close()
+        await self._listing.close()
         if self._giving_back:
             await asyncio.wait(self._giving_back)
 
@@ -129,6 +154,7 @@ class Reservations:
 
     def _add(self, waiter: _Waiter) -> None:
         self._waiters[waiter] = None
+        self._listing.waits()
         self._arrived.set()
         if not waiter.topics <= self._topics:
             self._topics |= waiter.topics
@@ -240,6 +266,7 @@ class Reservations:
         for waiter in self._waiters:
             if pulled.job.topic in waiter.topics and not waiter.future.done():
                 self._answer(waiter, pulled)
+                self._listing.holds(pulled.job.lease, pulled.granted_at + pulled.job.lease_seconds)
                 return
         self._give_back(pulled)  # who it was claimed for has left meanwhile
 
@@ -249,6 +276,7 @@ class Reservations:
         self._waiters.pop(waiter, None)
 
     def _give_back(self, pulled: Pulled) -> None:
+        self._listing.let_go(pulled.job.lease, held=True)
         task = asyncio.get_running_loop().create_task(self._release(pulled.job))
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)

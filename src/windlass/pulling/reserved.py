@@ -18,6 +18,7 @@ from windlass.pulling.reservations import Pulled
 if TYPE_CHECKING:
     from windlass.app import Windlass
     from windlass.blocking_twins import BlockingReserved
+    from windlass.connections import Connections
     from windlass.pulling.limits import TouchLimits
 
 BURIED: Final = JobError("buried", "put away by hand; kick brings it back", retryable=False)
@@ -30,8 +31,9 @@ class Reserved:
     Each of them raises ``NotReserved`` when the time was over already, and then changes nothing.
     """
 
-    def __init__(self, app: Windlass, pulled: Pulled, limits: TouchLimits) -> None:
+    def __init__(self, app: Windlass, connections: Connections, pulled: Pulled, limits: TouchLimits) -> None:
         self._app = app
+        self._connections = connections
         self._job = pulled.job
         self._granted_at = pulled.granted_at
         self._ends_at = pulled.granted_at + pulled.job.lease_seconds
@@ -123,7 +125,7 @@ class Reserved:
         )
         if problem is not None:
             raise TouchLimitExceeded(problem)
-        (seconds,) = await self._app.store.touch([self._job.lease], self.ttr)
+        seconds = await self._connections.reservations().touch(self._job.lease, self.ttr)
         if seconds is None:
             raise self._lost("touched")
         self._touches += 1
@@ -133,9 +135,10 @@ class Reserved:
 
     async def _end(self, outcome: Outcome, done: str) -> None:
         ran = self._app.clock.monotonic() - self._granted_at
-        if not await self._app.endings.settle(Settlement(self._job.lease, outcome, ran)):
-            raise self._lost(done)
+        held = await self._connections.reservations().end(Settlement(self._job.lease, outcome, ran))
         self._ends_at = 0.0
+        if not held:
+            raise self._lost(done)
 
     def _lost(self, done: str) -> NotReserved:
         return NotReserved(
