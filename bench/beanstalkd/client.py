@@ -77,6 +77,4 @@ def _cpu_seconds() -> float:
 
 
 if __name__ == "__main__":
-    main(
-        sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), float(sys.argv[5]), int(sys.argv[6])
-    )
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), float(sys.argv[5]), int(sys.argv[6]))
