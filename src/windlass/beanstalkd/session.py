@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from windlass.beanstalkd.shared import Shared
     from windlass.job import Job
     from windlass.pulling.reserved import Reserved
-    from windlass.pulling.statistics import TopicState
+    from windlass.pulling.statistics import JobStats, TopicState
 
 SAFETY_MARGIN: Final = 1.0
 """Seconds before the end of a reservation in which its holder is not made to wait."""
@@ -40,6 +40,8 @@ MAX_WATCHED: Final = MAX_TOPICS
 """Most tubes that one connection watches."""
 MAX_HELD: Final = 10_000
 """Most jobs that one connection has reserved."""
+_GONE: Final = frozenset({State.COMPLETED, State.CANCELLED})
+"""States of jobs that are kept for their history, and that a client has no business with any more."""
 _TIMER_SLACK: Final = 0.005
 """Seconds that a timer may come too early."""
 
@@ -237,11 +239,11 @@ class Session:
                 reserved = None  # its time is over: it may be ready again, and then anybody may delete it
             self._forget(number)
         if reserved is None:
-            job = await self._find(number)
-            if job.record.state is State.RUNNING:
+            stats = await self._stats_of(number)
+            if stats.state == "reserved":
                 return replies.NOT_FOUND
-            topic = job.topic
-            await self._queue.delete(job.id)
+            topic = stats.topic
+            await self._queue.delete(stats.id)
         self._shared.tubes.make(topic).deletes += 1
         self._shared.worked()
         return replies.DELETED
@@ -302,7 +304,8 @@ class Session:
     # -- looking and kicking ------------------------------------------------------------------------------
 
     async def _peek(self, command: Command) -> bytes:
-        return _shown(await self._find(command.number))
+        job = await self._queue.peek(await self._id_of(command.number))
+        return replies.NOT_FOUND if job.record.state in _GONE else _shown(job)
 
     async def _peek_ready(self, _: Command) -> bytes:
         return _shown(await self._queue.peek_ready(self._tube.name))
@@ -321,9 +324,7 @@ class Session:
         return replies.KICKED_ONE
 
     async def _stats_job(self, command: Command) -> bytes:
-        stats = await self._queue.stats_job(await self._id_of(command.number))
-        if stats.state in {"deleted", "cancelled"}:
-            return replies.NOT_FOUND
+        stats = await self._stats_of(command.number)
         return replies.chunk(statistics.of_job(stats, self._app.settings.lease))
 
     async def _stats_tube(self, command: Command) -> bytes:
@@ -366,12 +367,16 @@ class Session:
         has_jobs = bool(topic.ready or topic.delayed or topic.reserved or topic.buried)
         return topic if self._shared.tubes.exists(name, has_jobs=has_jobs) else None
 
-    async def _find(self, number: int) -> Job[object]:
+    async def _stats_of(self, number: int) -> JobStats:
         """A job that is not finished, or ``JobNotFound``."""
-        job: Job[object] = await self._queue.peek(await self._id_of(number))
-        if job.record.state in {State.COMPLETED, State.CANCELLED}:
-            raise JobNotFound(f"job {number} is {job.record.state}")
-        return job
+        job_id = await self._id_of(number)
+        stats = await self._queue.stats_job(job_id)
+        if stats.state == "reserved" and stats.time_left <= 0:
+            await self._queue.rescue()  # its time is over, and nobody has looked since
+            stats = await self._queue.stats_job(job_id)
+        if stats.state in {"deleted", "cancelled"}:
+            raise JobNotFound(f"job {number} is {stats.state}")
+        return stats
 
     async def _id_of(self, number: int) -> UUID:
         job_id = await self._queue.job_id(number)

@@ -11,7 +11,6 @@ from windlass.beanstalkd.tubes import Tubes
 from windlass.errors import StoreError
 from windlass.names import check_wire_topic
 from windlass.pulling.limits import NO_LIMITS
-from windlass.pulling.queue import Queue
 from windlass.settings import LONGEST
 
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ DEFAULT_MAX_JOB_SIZE: Final = 2**16 - 1
 LARGEST_MAX_JOB_SIZE: Final = 2**30
 """As in beanstalkd: what a body may have without -z, and what -z may say."""
 _TEMPLATES_KEPT: Final = 1000
-_RESCUE_AFTER: Final = 0.02
-"""Seconds. Time to run is counted from when a job was asked for, by the store from a moment later."""
+_RESCUE_AFTER: Final = (0.005, 0.02, 0.08)
+"""Seconds. Time to run is counted from when a job was asked for; for the store it began a moment later."""
 
 _log = logging.getLogger("windlass.beanstalkd")
 
@@ -39,7 +38,7 @@ class Shared:
         binlog_max_size: int = BINLOG_FILE_BYTES,
     ) -> None:
         self.app = app
-        self.queue = Queue(app, touch_limits=NO_LIMITS, check_put_topic=check_wire_topic)
+        self.queue = app.queue.under(touch_limits=NO_LIMITS, check_put_topic=check_wire_topic)
         self.tubes = Tubes()
         self.counters = Counters(app.clock, max_job_size, binlog_max_size)
         self._templates: dict[tuple[str, int, int, int], Template] = {}
@@ -65,8 +64,10 @@ class Shared:
 
     async def _rescue(self) -> None:
         try:
-            await asyncio.sleep(_RESCUE_AFTER)
-            await self.queue.rescue()
+            for pause in _RESCUE_AFTER:
+                await asyncio.sleep(pause)
+                if await self.queue.rescue():
+                    return
         except StoreError as error:
             self.failed(error)  # whoever claims or tidies next does it
         finally:

@@ -6,6 +6,7 @@ start a server and connect a moment later are used to one that is there at once.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -138,6 +139,7 @@ def beanstalkd(
     otherwise. SIGUSR1 makes it refuse new jobs; Ctrl-C or SIGTERM ends it and gives reserved jobs back.
     """
     del sync_ms, never_sync  # a store writes durably, always
+    gc.disable()  # until it serves: all that is made meanwhile stays
     if app_reference is not None and url is not None:
         raise click.UsageError("--app and --url both name a store; give one of them", ctx)
     if listen_on is not None and (host is not None or port is not None):
@@ -221,6 +223,8 @@ def _serve(
                 max_connections=min(max_connections, room),
                 binlog_max_size=BINLOG_FILE_BYTES if binlog_max_size is None else binlog_max_size,
             )
+            gc.freeze()
+            gc.enable()
             with _signals(server.stop, server.drain):
                 click.secho(
                     f"windlass serves beanstalkd clients on {address} from {shown_url(app.url)}",

@@ -207,7 +207,7 @@ class Queue:
 
     async def job_id(self, number: int) -> UUID | None:
         """The id of the job with this number; None when there is none."""
-        (job_id,) = await self._app.store.job_ids([number], tenant=self._app.tenant_in_force())
+        (job_id,) = await self._app.store.job_ids([number], tenant=self._tenant())
         return job_id
 
     async def peek_ready(self, topic: str) -> Job[Any] | None:
@@ -237,7 +237,7 @@ class Queue:
     async def depths(self) -> list[TopicDepth]:
         """The same for each topic that has unfinished or buried jobs, by name."""
         whole_view("depths")
-        depths = await self._app.store.depths(tenant=self._app.tenant_in_force())
+        depths = await self._app.store.depths(tenant=self._tenant())
         return [depth for depth in depths if depth.ready or depth.delayed or depth.running or depth.failed]
 
     async def stats_topic(self, topic: str) -> TopicState:

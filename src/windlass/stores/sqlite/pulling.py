@@ -25,6 +25,7 @@ _manage_sql = Queries("windlass.stores.sqlite.sql", "manage.sql")
 _stats_sql = Queries("windlass.stores.sqlite.sql", "stats.sql")
 
 GREATEST_NUMBER = 2**63 - 1
+_BY_TENANT = "windlass_jobs_tenant"
 _URGENT = {"urgent": str(URGENT_ABOVE)}
 
 _Lane = tuple[str, str]
@@ -84,7 +85,8 @@ def kick(transaction: Transaction, argument: tuple[str, int, str | None]) -> int
     if failed:
         return len(failed)
     values = (topic, transaction.now, limit)
-    delayed = find(transaction.connection, _sql["delayed_first"], tenant, values).fetchall()
+    index = _index(transaction.connection, tenant, "windlass_jobs_delayed")
+    delayed = find(transaction.connection, _sql["delayed_first"], tenant, values, index=index).fetchall()
     _make_due(transaction, delayed, kicks=1)
     return len(delayed)
 
@@ -94,9 +96,9 @@ def _can_come_back(transaction: Transaction, topic: str, limit: int, tenant: str
     connection = transaction.connection
     found: list[Row] = []
     taken: set[tuple[str, str, str]] = set()
-    columns = ", ".join(Row._fields)
+    parts = {"columns": ", ".join(Row._fields), "index": _index(connection, tenant, "windlass_jobs_failed")}
     # All is read before anything is written: what changes under a cursor may be met again.
-    rows = find(connection, _sql["failed_first"], tenant, (topic, limit + MAX_LOOKED_AT), columns=columns)
+    rows = find(connection, _sql["failed_first"], tenant, (topic, limit + MAX_LOOKED_AT), **parts)
     for row in map(Row._make, rows):
         if len(found) == limit:
             break
@@ -168,25 +170,34 @@ def _head(connection: sqlite3.Connection, topic: str, head: Head, tenant: str | 
         case Head.READY:
             return _first_ready(connection, topic, tenant)
         case Head.DELAYED:
-            row = find(connection, _sql["first_delayed"], tenant, (topic, now)).fetchone()
+            index = _index(connection, tenant, "windlass_jobs_delayed")
+            row = find(connection, _sql["first_delayed"], tenant, (topic, now), index=index).fetchone()
         case Head.FAILED:
-            row = find(connection, _sql["first_failed"], tenant, (topic,)).fetchone()
+            index = _index(connection, tenant, "windlass_jobs_failed")
+            row = find(connection, _sql["first_failed"], tenant, (topic,), index=index).fetchone()
     return None if row is None else int(row[0])
 
 
 def _first_ready(connection: sqlite3.Connection, topic: str, tenant: str | None) -> int | None:
     if tenant is None:
         return claiming.first_ready(connection, topic)
-    counts = find(connection, _sql["counts"], tenant).fetchall()
-    lanes = [(of, task) for of, task, state, n in counts if n and of == topic and state == Code.READY]
-    if not lanes:
-        return None
-    if tenant != ROOT_TENANT and sum(n for *_, n in counts) <= FEW_JOBS:
-        statement = _sql["first_ready_of_few"]
-        row = find(connection, statement, tenant, (topic,), index="windlass_jobs_tenant").fetchone()
+    if (index := _index(connection, tenant, "")) == _BY_TENANT:
+        row = find(connection, _sql["first_ready_of_few"], tenant, (topic,), index=index).fetchone()
         return None if row is None else int(row[0])
+    counts = find(connection, _sql["counts_of"], tenant, (json.dumps([topic]),)).fetchall()
+    lanes = [(topic, task) for _, task, state, n in counts if n and state == Code.READY]
     heads = [find(connection, _sql["first_ready_of_lane"], tenant, lane).fetchone() for lane in lanes]
     return min((head for head in heads if head is not None), default=(0, None))[1]
+
+
+def _index(connection: sqlite3.Connection, tenant: str | None, of_topic: str) -> str:
+    """Where to look for a tenant's jobs: in the topic's index, past those of others, or among its own if they
+    are few.
+    """
+    if tenant is None or tenant == ROOT_TENANT:
+        return of_topic
+    [jobs] = find(connection, _sql["how_many"], tenant).fetchone()
+    return _BY_TENANT if jobs <= FEW_JOBS else of_topic
 
 
 def depths(

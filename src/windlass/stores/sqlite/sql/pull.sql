@@ -10,25 +10,28 @@ WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :leases_at
 RETURNING coalesce(lease_us, :lease_us)
 
 -- name: failed_first
--- In the order of the index, which is named: that of tenants has all their other jobs, too.
-SELECT {columns} FROM windlass_jobs INDEXED BY windlass_jobs_failed
+-- In the order of windlass_jobs_failed; of a tenant with few jobs among those, see pulling.py. Likewise the next three.
+SELECT {columns} FROM windlass_jobs INDEXED BY {index}
 WHERE {tenant} AND state = 4 AND topic = ? ORDER BY finished_at, number LIMIT ?
 
 -- name: delayed_first
-SELECT number, tenant, topic, task FROM windlass_jobs INDEXED BY windlass_jobs_delayed
+SELECT number, tenant, topic, task FROM windlass_jobs INDEXED BY {index}
 WHERE {tenant} AND state = 0 AND blocked = 0 AND topic = ? AND run_at > ? ORDER BY run_at, number LIMIT ?
 
 -- name: first_failed
 -- The same for who only looks, told by the index alone.
-SELECT number FROM windlass_jobs INDEXED BY windlass_jobs_failed
+SELECT number FROM windlass_jobs INDEXED BY {index}
 WHERE {tenant} AND state = 4 AND topic = ? ORDER BY finished_at, number LIMIT 1
 
 -- name: first_delayed
-SELECT number FROM windlass_jobs INDEXED BY windlass_jobs_delayed
+SELECT number FROM windlass_jobs INDEXED BY {index}
 WHERE {tenant} AND state = 0 AND blocked = 0 AND topic = ? AND run_at > ? ORDER BY run_at, number LIMIT 1
 
+-- name: how_many
+SELECT coalesce(sum(n), 0) FROM windlass_counts WHERE {tenant}
+
 -- name: first_ready_of_few
--- Among all jobs of the tenant, which are few. The index is always that of tenants.
+-- Of a tenant with few jobs: the index is always that of tenants.
 SELECT number FROM windlass_jobs INDEXED BY {index}
 WHERE {tenant} AND state = 1 AND topic = ? ORDER BY priority DESC, number LIMIT 1
 
