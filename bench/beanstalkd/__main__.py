@@ -1,7 +1,7 @@
 """``python -m bench.beanstalkd``: clients of beanstalkd's protocol, with beanstalkd and with Windlass.
 
-Each answers when the change is on the disk: beanstalkd with a binlog and an fsync for every write, Windlass on
-a SQLite file and on PostgreSQL with their own defaults. In turn, several times, each on a new store.
+Each answers when the change is on the disk: beanstalkd with a binlog and an fsync for every write, Windlass
+on a SQLite file and on PostgreSQL with their own defaults. In turn, several times, each on a new store.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def main(host: str, port: int, verb: str, clients: int, seconds: float, jobs: in
     for _ in range(clients):
         client = socket.create_connection((host, port))
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client.setblocking(False)  # noqa: FBT003 - the socket's own signature
+        client.setblocking(False)
         selector.register(client, selectors.EVENT_READ, client)
         sockets.append(client)
     first = PUT if verb == "put" else TAKE

@@ -1,4 +1,4 @@
-"""``python -m tests.beanstalkd [FILE…]``: asks a real beanstalkd again, and writes what it says into the files."""
+"""``python -m tests.beanstalkd [FILE…]``: asks beanstalkd again, and writes what it says into the files."""
 
 from __future__ import annotations
 

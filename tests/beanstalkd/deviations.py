@@ -29,9 +29,7 @@ class Deviation:
 
 _HTTP = "a browser that is made to call us must not have its body read as commands"
 _GIVEN_BACK = "jobs of a connection that ends are given back as by a release, and counted as that"
-_DELAY = (
-    "a job is kept with the moment it is due, not with how long it was told to wait: kicked, it is due now"
-)
+_DELAY = "a job keeps the moment it is due, not how long it was told to wait; kicked, it is due now"
 _HUNDRED_YEARS = "nothing waits or runs for more than a hundred years"
 
 DEVIATIONS: Final = (

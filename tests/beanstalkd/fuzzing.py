@@ -1,4 +1,4 @@
-"""Clients that say anything, on two servers of one store: ``python -m tests.beanstalkd.fuzzing --seconds 60``.
+"""Clients that say anything: ``python -m tests.beanstalkd.fuzzing --seconds 60``. Two servers of one store.
 
 Half of them speak well and check every reply; the others send bytes of any kind, cut them anywhere, and leave
 in the middle of anything. No server may stumble, and no job may go that nobody deleted.

@@ -77,9 +77,12 @@ class Connection:
         return line[:-2], body[:-2]
 
     def half_close(self) -> None:
-        self.writer.write_eof()
+        if not self.writer.is_closing():
+            self.writer.write_eof()
 
     def reset(self) -> None:
+        if self.writer.is_closing():
+            return
         own: socket.socket = self.writer.get_extra_info("socket")
         own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
         self.writer.transport.abort()
@@ -107,8 +110,8 @@ class Player:
         """Adds its replies in order, in words that are the same on every server."""
         try:
             for step in self.conversation.steps:
-                if isinstance(step, Step) and (reply := await self._do(step)) is not None:
-                    heard.append(reply)
+                if isinstance(step, Step):
+                    heard += await self._do(step)
             for who, connection in self._connections.items():
                 if left := bytes(connection.reader._buffer):  # type: ignore[attr-defined]
                     raise Misheard(f"{who} was told more than it asked for: {left[:200]!r}")
@@ -116,10 +119,11 @@ class Player:
             for connection in (*self._connections.values(), *filter(None, [self._passer_by])):
                 await connection.close()
 
-    async def _do(self, step: Step) -> Step | None:
+    async def _do(self, step: Step) -> list[Step]:
+        """What was heard by that."""
         if step.who == "*":
             self.server.signal(signal.Signals[step.act])
-            return None
+            return []
         if step.who not in self._connections:
             self._connections[step.who] = await Connection.open(self.server.address)
         connection = self._connections[step.who]
@@ -127,7 +131,7 @@ class Player:
             case ">" | ">>":
                 await self._say(step, connection)
             case "<":
-                return await self._reply(step.who, connection)
+                return [await self._reply(step.who, connection)]
             case "~":
                 await self._ask_until(step, connection)
             case "|":
@@ -138,7 +142,7 @@ class Player:
                 connection.reset()
             case _:
                 raise ValueError(f"no such act: {step}")
-        return None
+        return []
 
     async def _say(self, step: Step, connection: Connection) -> None:
         self._mind_the_others(step)

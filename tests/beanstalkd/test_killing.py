@@ -53,7 +53,7 @@ async def work_until_killed(door: Door, told: Told, chance: random.Random) -> No
     connection = await Connection.open(door.address)
     while True:
         await connection.say(b"reserve\r\n")
-        line, body = await connection.hear()
+        line, _ = await connection.hear()
         if not line:
             break
         if line == b"DEADLINE_SOON":
@@ -100,9 +100,9 @@ async def is_killed_in_the_middle(url: str | None, puts: int) -> None:
         talking = [put_until_killed(door, client, puts, told, enough) for client in range(CLIENTS)]
         talking += [work_until_killed(door, told, chance) for _ in range(WORKERS)]
         tasks = [asyncio.ensure_future(each) for each in talking]
-        await asyncio.wait(
-            [asyncio.ensure_future(enough.wait()), *tasks], return_when=asyncio.FIRST_COMPLETED
-        )
+        halfway = asyncio.ensure_future(enough.wait())
+        await asyncio.wait([halfway, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        halfway.cancel()
         await asyncio.to_thread(door.kill)
         await asyncio.gather(*tasks)
         assert len(told.inserted) < puts * CLIENTS, "it was killed too late"

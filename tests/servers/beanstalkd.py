@@ -123,6 +123,7 @@ def await_listening(process: subprocess.Popen[bytes], address: tuple[str, int], 
     while process.poll() is None and time.monotonic() < deadline:
         try:
             with socket.create_connection(address, 1) as client:
+                client.settimeout(PATIENCE)  # some listen before they can answer
                 client.sendall(b"quit\r\n")
                 client.recv(1)  # nothing but the end, so that this connection is not counted among others
         except OSError:
