@@ -11,10 +11,10 @@ import time
 import psycopg
 
 from windlass import Windlass
-from windlass.stores.joining import Joined
+from windlass.stores.joining import Untold
 
 
-def _nobody(joined: Joined) -> None:
+def _nobody(untold: Untold) -> None:
     """Is told."""
 
 

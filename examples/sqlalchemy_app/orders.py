@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from sqlalchemy import func, make_url, select
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
@@ -59,9 +58,12 @@ async def place_order(session: AsyncSession, item: str) -> Order:
 
 
 async def post_order(request: Request) -> JSONResponse:
+    item = request.query_params.get("item")
+    if not item:
+        raise HTTPException(422, "say which item: /orders?item=rope")
     try:
         async with new_session.begin() as session:
-            order = await place_order(session, request.query_params["item"])
+            order = await place_order(session, item)
     except OutOfStock:
         return JSONResponse({"error": "out of stock"}, 409)
     return JSONResponse({"id": order.id}, 202)
@@ -83,10 +85,10 @@ async def get_summary(request: Request) -> JSONResponse:
 
 
 @asynccontextmanager
-async def database(web: Starlette) -> AsyncIterator[dict[str, Any]]:
+async def database(web: Starlette) -> AsyncIterator[None]:
     async with engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
-    yield {}
+    yield
     await engine.dispose()
 
 

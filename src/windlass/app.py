@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from windlass.findings import TaskStats
     from windlass.fleet import WorkerInfo
     from windlass.questions import Questions
-    from windlass.stores.joining import Joined
+    from windlass.stores.joining import Untold
     from windlass.stores.memory.lane import LaneStore
     from windlass.stores.protocol import Wakeups
     from windlass.succession import Succession
@@ -86,7 +86,7 @@ class Windlass:
         self.after_using: Callable[[list[Job[Any]]], object] | None = None  # written, but not yet committed
         self.url = self.settings.url  # of the store in use
         self.unopenable: str | None = None  # why this process may not open it, see ``isolation``
-        self._connections = self._connections_to(self.settings.url)
+        self._connections = self._connections_to(self.settings.url, self.clock)
         self.lane = Lane(self, self._connections)
         self._access: Access | None = None
         self._bulk: Bulk | None = None
@@ -127,12 +127,7 @@ class Windlass:
     def on_store(self, url: str, *, clock: Clock | None = None) -> Iterator[Self]:
         """Use another store for a while: how tests run an app's tasks on ``memory://``."""
         before = (self.clock, self._connections, self.portal, self.url, self.lane, self._access)
-        self.clock = clock or SystemClock()
-        self.url = url
-        self._connections = self._connections_to(url)
-        self.portal = Portal(self)
-        self.lane = Lane(self, self._connections, by_hand=self.lane.by_hand)
-        self._access = None  # what it knows is of the other store
+        self._use(url, clock or SystemClock())
         try:
             yield self
         finally:
@@ -140,10 +135,17 @@ class Windlass:
             self.lane.abandon()
             self.clock, self._connections, self.portal, self.url, self.lane, self._access = before
 
-    def _connections_to(self, url: str) -> Connections:
+    def _use(self, url: str, clock: Clock) -> None:
+        connections = self._connections_to(url, clock)  # first of all: it may refuse the URL
+        self.clock, self.url, self._connections = clock, url, connections
+        self.portal = Portal(self)
+        self.lane = Lane(self, connections, by_hand=self.lane.by_hand)
+        self._access = None  # what it knows is of the other store
+
+    def _connections_to(self, url: str, clock: Clock) -> Connections:
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
-        store = create_store(url, clock=self.clock, limits=limits)
-        return Connections(store, self.settings, limits, self.clock)
+        store = create_store(url, clock=clock, limits=limits)
+        return Connections(store, self.settings, limits, clock)
 
     @property
     def is_open(self) -> bool:
@@ -164,9 +166,9 @@ class Windlass:
         """How jobs get into transactions of others; nothing has to be open for it."""
         return self._connections.joiner(self.url)
 
-    def announce(self, joined: Joined) -> None:
+    def announce(self, untold: Untold) -> None:
         """Have those who wait for jobs told once this transaction has committed; from any thread."""
-        self._connections.announce(joined, self.portal)
+        self._connections.announce(untold, self.portal)
 
     def _outside(self, verb: str) -> Store:
         """The store, for what cannot be part of a handler's transaction."""

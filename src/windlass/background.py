@@ -8,7 +8,7 @@ import concurrent.futures.thread  # noqa: F401 - its own exit handler has to be 
 import logging
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from windlass.errors import WrongState
 from windlass.options import WorkerOptions
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from windlass.app import Windlass
     from windlass.succession import Succession
 
+ANSWER_SECONDS: Final = 10.0
+"""How long a worker's event loop may be silent, once the grace period is over, before it is given up."""
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +35,7 @@ class WorkerThread:
         self._thread: threading.Thread | None = None
         self._workers: Succession | None = None
         self._ready = threading.Event()
+        self._no_grace = threading.Event()  # it has ended, or somebody is in a hurry
         self._error: BaseException | None = None
 
     def start(self) -> Self:
@@ -51,15 +54,36 @@ class WorkerThread:
     def stop(self, *, now: bool = False) -> None:
         """Stop claiming, wait for running jobs (``now``: give them back), then end. Blocks.
 
-        Raises what the worker died of, if it did.
+        Raises what the worker died of, if it did. One whose event loop is blocked by a handler cannot end:
+        it is left behind ``ANSWER_SECONDS`` after the grace period.
         """
         if self._thread is None:
             return
         self._ask(now=now)
-        self._thread.join()
+        if self._thread.is_alive():  # not in a child that was forked: nothing there tells the event
+            self._no_grace.wait(self._app.settings.shutdown_grace)
+        if not self._ended(self._thread):
+            logger.critical(
+                "a handler blocks the event loop of the worker in this program; it is left behind, with its "
+                "thread; its jobs come back when this process and their leases have ended"
+            )
+            return
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+    def _ended(self, thread: threading.Thread) -> bool:
+        """Waits for it as long as its event loop answers; a slow store is no reason to give up."""
+        while thread.is_alive():
+            answered = threading.Event()
+            try:
+                self._loop.call_soon_threadsafe(answered.set)
+            except RuntimeError:  # it is closed, and the thread about to end
+                answered.set()
+            thread.join(ANSWER_SECONDS)
+            if thread.is_alive() and not answered.is_set():
+                return False
+        return True
 
     def hurry(self) -> None:
         """Give running jobs back at once, for whoever else waits in ``stop``. Does not block."""
@@ -68,18 +92,24 @@ class WorkerThread:
     def _ask(self, *, now: bool) -> None:
         if self._workers is not None and self._thread is not None and self._thread.is_alive():
             self._workers.stop(now=now)
+        if now:
+            self._no_grace.set()
 
     def _run(self) -> None:
         try:
             asyncio.run(self._main())
         except BaseException as error:
             self._error = error
+            if self._ready.is_set():  # else ``start`` raises it; ``stop`` may be months away
+                logger.critical("the worker in this program has died, and runs no more jobs", exc_info=True)
         finally:
             self._ready.set()
+            self._no_grace.set()
 
     async def _main(self) -> None:
         from windlass.succession import Succession
 
+        self._loop = asyncio.get_running_loop()
         async with self._app:
             self._workers = Succession(lambda: self._app.worker(**self._options))
             self._ready.set()
@@ -109,7 +139,7 @@ def stop_at_exit(worker: WorkerThread) -> None:
         try:
             worker.stop()
         except Exception:  # nobody is left to catch this, and others have to end, too
-            logger.exception("a worker inside this program had died")
+            logger.exception("the worker in this program had died")
 
     # As in ``blocking``: while there are still threads for its handlers, and before that closes the store.
     getattr(threading, "_register_atexit", atexit.register)(stop)

@@ -22,7 +22,7 @@ from windlass.pulling.reservations import Reservations
 from windlass.results import ResultWaiter
 from windlass.settings import Settings
 from windlass.stores import Joiner, Store, StoreLimits, create_joiner
-from windlass.stores.joining import Joined
+from windlass.stores.joining import Untold
 
 _MOST_UNANNOUNCED: Final = 1000
 """Transactions to be told of that are kept while a store is being opened; whoever polls finds the rest."""
@@ -60,7 +60,7 @@ class Connections:
         self._limits = limits
         self._clock = clock
         self._joiner: Joiner | None = None  # once somebody has a transaction of their own
-        self._unannounced: deque[Joined] = deque()
+        self._unannounced: deque[Untold] = deque()
         self._open_again_at = 0.0
         self._by_loop: dict[asyncio.AbstractEventLoop, Connection] = {}
 
@@ -80,6 +80,8 @@ class Connections:
                     await connection.store.open()
                     if self._settings.migrate:
                         await connection.store.migrate()
+                    else:  # whoever lets others migrate must not work on what it does not understand, either
+                        await connection.store.missing_steps()
                     connection.opened = True
         except BaseException:
             await self.close()
@@ -131,17 +133,17 @@ class Connections:
             self._joiner = create_joiner(url, clock=self._clock, limits=self._limits)
         return self._joiner
 
-    def announce(self, joined: Joined, portal: Portal) -> None:
+    def announce(self, untold: Untold, portal: Portal) -> None:
         """Have those who wait told once this transaction has committed, by any store of this process.
 
         From any thread. Without an open store it is kept, and one is opened behind the portal meanwhile.
         """
         for loop, connection in list(self._by_loop.items()):
             if connection.opened and connection.pid == os.getpid() and not loop.is_closed():
-                connection.store.expect(joined)
+                connection.store.expect(untold)
                 return
         if len(self._unannounced) < _MOST_UNANNOUNCED:
-            self._unannounced.append(joined)
+            self._unannounced.append(untold)
         now = time.monotonic()
         if now >= self._open_again_at:  # where that failed, it is not tried with every job
             self._open_again_at = now + _OPEN_AGAIN_SECONDS

@@ -15,8 +15,7 @@ from windlass.borrowed.recognising import borrow
 from windlass.errors import InvalidInput, StoreUnavailable
 from windlass.job import Fresh, Job
 from windlass.model import Enqueued, NewJob
-from windlass.stores.joining import Joined, Work
-from windlass.stores.protocol import MAX_ENQUEUE_BATCH
+from windlass.stores.joining import Joined, Untold, Work
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -114,20 +113,20 @@ async def _first_of(handles: Coroutine[Any, Any, list[Job[Any]]]) -> Job[Any]:
 
 
 def _write(app: Windlass, jobs: Sequence[NewJob], borrowed: Borrowed) -> list[BlockingJob[Any]]:
-    handles, joined = borrowed.carry_out(_writing(app, jobs, borrowed.dialect))
-    _announce(app, joined)
+    handles, untold = borrowed.carry_out(_writing(app, jobs, borrowed.dialect))
+    _announce(app, untold)
     return [handle.sync for handle in handles]
 
 
 async def _write_async(app: Windlass, jobs: Sequence[NewJob], borrowed: AsyncBorrowed) -> list[Job[Any]]:
-    handles, joined = await borrowed.carry_out(_writing(app, jobs, borrowed.dialect))
-    _announce(app, joined)
+    handles, untold = await borrowed.carry_out(_writing(app, jobs, borrowed.dialect))
+    _announce(app, untold)
     return handles
 
 
 def _writing(
     app: Windlass, jobs: Sequence[NewJob], dialect: str
-) -> Work[tuple[list[Job[Any]], list[Joined]]]:
+) -> Work[tuple[list[Job[Any]], list[Untold]]]:
     joiner = app.joiner
     if dialect != joiner.dialect:
         raise InvalidInput(
@@ -139,21 +138,20 @@ def _writing(
             "a job of a task that is not durable is in no database, so it cannot be part of a transaction"
         )
     handles: list[Job[Any]] = []
-    written: list[Joined] = []
-    for start in range(0, len(jobs), MAX_ENQUEUE_BATCH):
-        batch = jobs[start : start + MAX_ENQUEUE_BATCH]
-        joined = yield from joiner.enqueue(batch)
-        written.append(joined)
-        for job, answer in zip(batch, joined.answers, strict=True):
-            handle = yield from _handle(app, job, answer, joined, written)
+    untold: list[Untold] = []
+    if jobs:
+        joined = yield from joiner.enqueue(jobs)
+        untold.extend(joined.untold)
+        for job, answer in zip(jobs, joined.answers, strict=True):
+            handle = yield from _handle(app, job, answer, joined, untold)
             handles.append(handle)
     if app.after_using is not None:
         app.after_using(handles)
-    return handles, written
+    return handles, untold
 
 
 def _handle(
-    app: Windlass, job: NewJob, answer: Enqueued, joined: Joined, written: list[Joined]
+    app: Windlass, job: NewJob, answer: Enqueued, joined: Joined, untold: list[Untold]
 ) -> Work[Job[Any]]:
     """The new job, or the one that holds its key. Where that has just been pruned, it is offered again."""
     for _ in range(_TRIES):
@@ -163,18 +161,17 @@ def _handle(
         if record is not None:
             return Job(app, record, duplicate=True, replaced=answer.replaced)
         joined = yield from app.joiner.enqueue((job,))
-        written.append(joined)
+        untold.extend(joined.untold)
         (answer,) = joined.answers
     raise StoreUnavailable(
         f"a job's key is taken and freed again and again; given up after {_TRIES} tries, try again"
     )
 
 
-def _announce(app: Windlass, joined: Iterable[Joined]) -> None:
-    for one in joined:
-        if one.transaction:
-            try:
-                app.announce(one)
-            except Exception as error:
-                # The jobs are written, and whoever polls finds them; a program that ends starts no threads.
-                _log.debug("the end of a transaction will not be told: %s", error)
+def _announce(app: Windlass, untold: Iterable[Untold]) -> None:
+    for one in untold:
+        try:
+            app.announce(one)
+        except Exception as error:
+            # The jobs are written, and whoever polls finds them; a program that ends starts no threads.
+            _log.debug("the end of a transaction will not be told: %s", error)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from windlass import (
     JobNotFound,
     LimitExceeded,
     NotOpen,
+    SchemaTooNew,
     Windlass,
     WrongState,
 )
@@ -417,6 +420,19 @@ async def test_opening_without_migration_leaves_the_schema_alone(tmp_path: Path)
     """Those who run DDL by hand get what they asked for."""
     async with Windlass(f"sqlite:///{tmp_path / 'jobs.db'}", migrate=False) as app:
         assert await app.migrate() != []
+
+
+async def test_a_newer_schema_is_refused_by_those_who_do_not_migrate_too(tmp_path: Path) -> None:
+    """Where the DDL is run by hand, an old program is as dangerous as anywhere."""
+    path = tmp_path / "jobs.db"
+    async with Windlass(f"sqlite:///{path}"):
+        pass
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO windlass_schema VALUES (99, 'from the future', 0)")
+    app = Windlass(f"sqlite:///{path}", migrate=False)
+    with pytest.raises(SchemaTooNew, match="99"):
+        await app.open()
+    assert not app.is_open
 
 
 def test_the_schema_of_all_tasks_is_a_union_told_apart_by_name() -> None:

@@ -11,10 +11,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 PATIENCE = 30.0
 """Seconds until a condition that does not come true fails its test."""
@@ -51,18 +51,7 @@ class Project:
     @contextlib.contextmanager
     def start(self, *arguments: str, **environment: str) -> Iterator[Process]:
         """A command behind pipes; whatever is left of it is killed at the end."""
-        process = Process(
-            subprocess.Popen(
-                [*COMMAND, *arguments],
-                cwd=self.directory,
-                env=self.environment(**environment),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                encoding="utf-8",
-            )
-        )
+        process = Process.start([*COMMAND, *arguments], self.directory, self.environment(**environment))
         try:
             yield process
         finally:
@@ -84,6 +73,22 @@ class Process:
         ]
         for reader in self._readers:
             reader.start()
+
+    @classmethod
+    def start(cls, command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> Self:
+        """Any program, behind pipes."""
+        return cls(
+            subprocess.Popen(
+                command,
+                cwd=directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+            )
+        )
 
     def _read(self, stream: IO[str]) -> None:
         for line in stream:

@@ -61,6 +61,7 @@ def test_grants_are_printed_for_a_role(run: Run) -> None:
         (("--print", "--since", "9"), "this Windlass knows 0"),
         (("--print", "--url", "memory://"), "without a schema"),
         (("--print", "--rls"), "needs a postgresql:// URL"),
+        (("--export", "alembic", "--directory", ".", "--rls"), "needs a postgresql:// URL"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run: Run, arguments: tuple[str, ...], said: str) -> None:

@@ -12,6 +12,7 @@ from tests.docs.pages import ROOT, statements
 from tests.servers import PostgresServer
 from windlass import StoreError, Windlass
 from windlass.model import ClaimRequest, Lane, State
+from windlass.schema_scripts import write_grants
 
 PAGE = ROOT / "docs/how-to/postgresql.md"
 DATABASE = "shop"  # as on the page
@@ -119,6 +120,19 @@ async def test_the_caller_role_enqueues_and_reads_and_nothing_else(
         ):
             with pytest.raises(StoreError, match="permission denied"):
                 await refused
+
+
+async def test_a_caller_that_replaces_needs_more(postgres: PostgresServer, administrator: Any) -> None:
+    """The last two of the printed grants, and nothing else."""
+    debounced: Any = {"delay": 600, "key": "once", "on_duplicate": "replace"}
+    async with Windlass(url(postgres, "shop_web"), migrate=False) as app:
+        job = await app.enqueue("greet", {"name": "x" * 5000}, **debounced)
+        with pytest.raises(StoreError, match="permission denied for table jobs"):
+            await app.enqueue("greet", {"name": "b"}, **debounced)
+        granted = write_grants(postgres.url(DATABASE), "shop_web").partition("on_duplicate")[2]
+        await administrator.execute(granted.partition("\n")[2])
+        await app.enqueue("greet", {"name": "b"}, **debounced)
+        assert (await app.get(job.id)).payload == {"name": "b"}
 
 
 @pytest.mark.usefixtures("administrator")

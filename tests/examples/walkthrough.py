@@ -75,20 +75,8 @@ class Walkthrough:
         assert done.returncode == 0, f"{place}: {done.stdout}{done.stderr}"
 
     def _start(self, command: list[str]) -> None:
-        self.processes.append(
-            Process(
-                subprocess.Popen(
-                    [self._program(command[0]), *command[1:]],
-                    cwd=self._directory,
-                    env=self._environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    encoding="utf-8",
-                )
-            )
-        )
+        program = [self._program(command[0]), *command[1:]]
+        self.processes.append(Process.start(program, self._directory, self._environment))
 
     def walk(self) -> None:
         """Make every call, each again and again until its answer is the one of the page."""

@@ -21,8 +21,10 @@ from windlass.stores.sqlite import migrating as sqlite_migrating
 from windlass.stores.sqlite import scripting as sqlite_scripting
 
 ENV = """
+import asyncio
 from alembic import context
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine, pool
+from sqlalchemy.ext.asyncio import create_async_engine
 from windlass.integrations.alembic import without_windlass
 
 metadata = MetaData()
@@ -36,11 +38,21 @@ if context.is_offline_mode():
     with context.begin_transaction():
         context.run_migrations()
 else:
-    engine = create_engine(config.get_main_option("sqlalchemy.url"), poolclass=pool.NullPool)
-    with engine.connect() as connection:
+    def migrate(connection):
         context.configure(connection=connection, **options)
         with context.begin_transaction():
             context.run_migrations()
+
+    async def migrate_async(url):
+        async with create_async_engine(url, poolclass=pool.NullPool).connect() as connection:
+            await connection.run_sync(migrate)
+
+    url = config.get_main_option("sqlalchemy.url")
+    if "+asyncpg" in url or "+aiosqlite" in url:
+        asyncio.run(migrate_async(url))
+    else:
+        with create_engine(url, poolclass=pool.NullPool).connect() as connection:
+            migrate(connection)
 """
 FIRST = """
 import sqlalchemy as sa
@@ -163,14 +175,30 @@ def test_what_alembic_prints_can_be_run_too(run: Run, config: Config, url: str) 
     assert objects(url) == expected
 
 
+def test_an_environment_that_awaits_runs_it_too(run: Run, config: Config, url: str) -> None:
+    """Whose drivers take one statement at a time; and all the way back."""
+    engine = engine_url(url).replace("sqlite:", "sqlite+aiosqlite:").replace("+psycopg:", "+asyncpg:")
+    config.set_main_option("sqlalchemy.url", engine)
+    export(run, config, url)
+    alembic.command.upgrade(config, "head")
+    work_off(url)
+    alembic.command.downgrade(config, "base")
+    assert objects(url) == []
+
+
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_the_place_in_the_chain_is_said_or_found(run: Run, config: Config, url: str) -> None:
     """Two heads need a word; a file that is no Python is named; the other database's revision is refused."""
-    (versions(config) / "other.py").write_text('revision = "ffff"\ndown_revision = None\n')
+    other = '# über\nrevision = "ffff"\ndown_revision = None\n'
+    (versions(config) / "other.py").write_text(other, "utf-8-sig")  # as some editors do
     at = ("migrate", "--export", "alembic", "--directory", str(versions(config)))
     answer = run(*at)
     assert (answer.code, "0a1b2c3d4e5f, ffff" in answer.errors) == (2, True)
-    export(run, config, "postgresql:", "--after", "0a1b2c3d4e5f")
+    for unknown in ("head", "nope"):  # Alembic could read none of its revisions any more
+        answer = run(*at, "--after", unknown)
+        assert (answer.code, "0a1b2c3d4e5f, ffff" in answer.errors) == (2, True)
+    written = export(run, config, "postgresql:", "--after", "0a1b")
+    assert "down_revision = '0a1b2c3d4e5f'" in written.read_text()
     (versions(config) / "other.py").unlink()
     unmarked = next(versions(config).glob("*_windlass_8.py"))
     marked = unmarked.read_text()

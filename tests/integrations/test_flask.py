@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import sysconfig
 import threading
@@ -23,6 +22,7 @@ from tests.cli.processes import Process, wait_until
 from tests.docs.pages import ROOT
 from windlass import ConfigurationError, SecurityContext, Windlass, acting_as
 from windlass.integrations.flask import FlaskWindlass, current_windlass
+from windlass.testing import in_memory
 
 REPORTS = ROOT / "examples/flask_app/reports.py"
 
@@ -119,6 +119,33 @@ def test_the_configuration_chooses_the_database(queue: FlaskWindlass, url: str, 
     assert queue.sync.count().total == 1
 
 
+def test_an_application_that_names_no_database_gets_the_given_one(queue: FlaskWindlass, url: str) -> None:
+    """Not the one of an application before it."""
+    create_app(queue, WINDLASS_URL=url)
+    create_app(queue)
+    assert (queue.url, queue.settings.url) == ("memory://", "memory://")
+
+
+def test_a_refused_database_leaves_the_queue_where_it_was(queue: FlaskWindlass) -> None:
+    """The next application works, whatever was wrong with this one."""
+    with pytest.raises(ConfigurationError, match="names no store"):
+        create_app(queue, WINDLASS_URL="nonsense://")
+    assert (queue.url, queue.settings.url) == ("memory://", "memory://")
+
+
+def test_an_application_made_by_a_test_in_memory_stays_in_memory(url: str, tmp_path: Path) -> None:
+    """Its configuration may name the real database: that is for later, and no test comes near it."""
+    queue = FlaskWindlass("memory://")
+    queue.task(name="hello")(_hello)
+    with in_memory(queue):
+        app = create_app(queue, WINDLASS_URL=url)
+        assert app.test_client().post("/jobs/hello").status_code == 200
+        assert queue.sync.count().total == 1
+        assert queue.url == "memory://"
+    assert queue.url == url
+    assert not (tmp_path / "jobs.db").exists()
+
+
 def test_an_application_without_the_extension_says_so(queue: FlaskWindlass) -> None:
     """``current_windlass`` names the application that was forgotten."""
     with (
@@ -129,9 +156,11 @@ def test_an_application_without_the_extension_says_so(queue: FlaskWindlass) -> N
 
 
 def test_a_wrong_worker_setting_is_refused(queue: FlaskWindlass) -> None:
-    """A text from the environment is no options."""
+    """With the application, not with every request: a text from the environment, a slip of the pen."""
     with pytest.raises(ConfigurationError, match="WINDLASS_WORKER is 'yes'; give True"):
         create_app(queue, WINDLASS_WORKER="yes")
+    with pytest.raises(ConfigurationError, match=r"the option 'concurency'; those of a worker are concurr"):
+        create_app(queue, WINDLASS_WORKER={"concurency": 5})
 
 
 def test_a_worker_in_the_web_process_starts_with_the_first_request(queue: FlaskWindlass) -> None:
@@ -179,18 +208,28 @@ def project(tmp_path: Path) -> Path:
 
 def start(project: Path, program: str, *arguments: str, **environment: str) -> Process:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_")}
-    return Process(
-        subprocess.Popen(
-            [str(Path(sysconfig.get_path("scripts")) / program), *arguments],
-            cwd=project,
-            env={**kept, "PYTHONPATH": str(project), **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-        )
-    )
+    command = [str(Path(sysconfig.get_path("scripts")) / program), *arguments]
+    return Process.start(command, project, {**kept, "PYTHONPATH": str(project), **environment})
+
+
+def test_each_database_has_its_worker(queue: FlaskWindlass, url: str) -> None:
+    """A queue that goes elsewhere, for another application or a test in memory, runs its jobs there."""
+
+    @queue.task
+    def hello() -> str:
+        return queue.url
+
+    def run(app: Flask) -> Any:
+        return queue.sync.result(app.test_client().post("/jobs/hello").text, timeout=10)
+
+    for place in (url, url.replace("jobs.db", "other.db"), url):
+        app = create_app(queue, WINDLASS_URL=place, WINDLASS_WORKER=True)
+        assert run(app) == place
+        with in_memory(queue):
+            assert run(app) == "memory://"
+        assert run(app) == place
+    create_app(queue)  # back where it was given, and the worker of the last one stops
+    assert queue._worker_threads == {}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="gunicorn forks")

@@ -8,9 +8,11 @@ import os
 import signal
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
+import anyio.to_thread
 import pytest
 from fastapi import Depends, FastAPI
 from starlette.applications import Starlette
@@ -30,12 +32,12 @@ def queue(tmp_path: Path) -> Windlass:
 
 
 async def enqueue(request: Request) -> JSONResponse:
-    job = await get_windlass(request).enqueue("hello")
+    job = await (await get_windlass(request)).enqueue("hello")
     return JSONResponse({"id": str(job.id), "own": getattr(request.state, "own", None)})
 
 
 async def result(request: Request) -> JSONResponse:
-    return JSONResponse(await get_windlass(request).result(request.path_params["id"], timeout=10))
+    return JSONResponse(await (await get_windlass(request)).result(request.path_params["id"], timeout=10))
 
 
 ROUTES = [Route("/jobs", enqueue, methods=["POST"]), Route("/jobs/{id}", result)]
@@ -133,6 +135,29 @@ async def test_another_signal_while_jobs_finish_gives_them_back(queue: Windlass)
         assert ((await job.refresh()).state, job.attempt) == ("pending", 0)
 
 
+async def test_a_server_that_gives_up_gives_running_jobs_back(queue: Windlass) -> None:
+    """Told twice while requests run, a server cancels the lifespan: nobody waits out the grace period."""
+    entered = threading.Event()
+
+    @queue.task
+    async def endless() -> None:
+        entered.set()
+        await asyncio.sleep(60)
+
+    async def serve() -> None:
+        async with lifespan(queue, worker=True)(None):
+            await asyncio.Event().wait()
+
+    async with queue:
+        job = await endless.enqueue()
+        serving = asyncio.create_task(serve())
+        assert await asyncio.to_thread(entered.wait, 10)
+        serving.cancel()
+        await asyncio.wait((serving,), timeout=queue.settings.shutdown_grace / 2)
+        assert serving.cancelled()
+        assert ((await job.refresh()).state, job.attempt) == ("pending", 0)
+
+
 def test_fastapi_gets_the_app_as_a_dependency(queue: Windlass) -> None:
     """``Depends(get_windlass)``, in endpoints that are awaited and in those that run on threads."""
     queue.task(hello)
@@ -153,6 +178,36 @@ def test_fastapi_gets_the_app_as_a_dependency(queue: Windlass) -> None:
         assert client.post("/awaited").json() == "pending"
         assert client.post("/blocking").json() == "pending"
     queue.sync.close()
+
+
+def test_the_dependency_waits_for_no_thread(queue: Windlass) -> None:
+    """An endpoint that is awaited does not queue behind those that block, and take all threads."""
+    web = FastAPI(lifespan=lifespan(queue))
+    entered, leave = threading.Event(), threading.Event()
+
+    @web.get("/blocking")
+    def blocking() -> None:
+        entered.set()
+        leave.wait(20)
+
+    @web.get("/awaited", dependencies=[Depends(get_windlass)])
+    async def awaited() -> str:
+        return "here"
+
+    async def leave_one_thread() -> None:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = 1
+
+    with TestClient(web) as client:
+        assert client.portal is not None
+        client.portal.call(leave_one_thread)
+        with ThreadPoolExecutor() as pool:
+            blocked = pool.submit(client.get, "/blocking")
+            try:
+                assert entered.wait(10)
+                assert pool.submit(client.get, "/awaited").result(10).json() == "here"
+                assert not blocked.done()
+            finally:
+                leave.set()
 
 
 def test_a_program_without_the_lifespan_is_told_so(queue: Windlass) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
-from uuid import UUID
 
 import asyncpg
 import pytest
@@ -12,9 +12,9 @@ import pytest
 from tests.postgres.secured import Secured, refused, secured
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.shared import fresh_url
-from windlass import Job, Windlass
-from windlass.errors import ConfigurationError, StoreError
-from windlass.model import JobFilter, Settlement, State
+from windlass import Task, Windlass
+from windlass.errors import ConfigurationError, LimitExceeded, StoreError
+from windlass.model import KeyLifetime, Settlement, State
 from windlass.outcome import Completed
 from windlass.schema_scripts import write_grants
 from windlass.stores.postgres import PostgresStore
@@ -24,9 +24,13 @@ from windlass.testing.conformance.building import ask, claim_one, job, put
 ROLE = 'own "role"'  # quoted wherever it is named
 LARGE = b'"%s"' % (b"x" * 3000)
 READABLE = (
-    "all_jobs, attempts, bodies, counts, finished, jobs, keys, packed_jobs, packs, progress, steps, tally, "
-    "unpacked_jobs"
+    "all_jobs, attempts, bodies, counts, finished, jobs, keys, packed_jobs, packs, progress, "
+    "schema_versions, steps, tally, unpacked_jobs"
 )
+SOME_COLUMNS = {
+    ("INSERT", "tally"): "did_enqueue, minute, ready, task, tenant, topic, waiting",
+    ("UPDATE", "jobs"): "body_apart, expires_at, format, payload, priority, raw, run_at, state",
+}
 
 
 @pytest.fixture
@@ -43,7 +47,7 @@ def of_role(url: str) -> str:
 
 
 async def rights(admin: Any, schema: str) -> dict[str, str]:
-    """What the role was given on tables and views, by right."""
+    """What the role was given on whole tables and views, by right."""
     rows = await admin.fetch(
         "SELECT privilege_type, string_agg(table_name, ', ' ORDER BY table_name)"
         " FROM information_schema.role_table_grants WHERE grantee = $1 AND table_schema = $2 GROUP BY 1",
@@ -53,23 +57,91 @@ async def rights(admin: Any, schema: str) -> dict[str, str]:
     return dict(rows)
 
 
-async def enqueues_in_its_transactions(url: str, **options: Any) -> UUID:
-    """With keys, large bodies and limits; what is rolled back has not been there. The job that stays."""
-    app = Windlass(url, migrate=False)
-    limited = Windlass(url, migrate=False, max_topics=5, max_jobs_per_topic=5)
-    async with raw(of_role(url)) as connection:
+async def rights_to_columns(admin: Any, schema: str) -> dict[tuple[str, str], str]:
+    """What it was given on some columns only."""
+    rows = await admin.fetch(
+        "SELECT privilege_type, table_name, string_agg(column_name, ', ' ORDER BY column_name)"
+        " FROM information_schema.role_column_grants AS c WHERE grantee = $1 AND table_schema = $2"
+        " AND NOT EXISTS (SELECT FROM information_schema.role_table_grants AS t WHERE t.grantee = c.grantee"
+        " AND (t.table_schema, t.table_name, t.privilege_type)"
+        " = (c.table_schema, c.table_name, c.privilege_type)) GROUP BY 1, 2",
+        ROLE,
+        schema,
+    )
+    return {(right, table): columns for right, table, columns in rows}
+
+
+def shop(url: str, **settings: Any) -> tuple[Windlass, Task[[str], None], Task[[bytes], None]]:
+    """An app whose tasks take JSON and bytes."""
+    app = Windlass(url, **settings)
+
+    @app.task
+    async def mail(text: str) -> None: ...
+
+    @app.task
+    async def print_out(page: bytes) -> None: ...
+
+    return app, mail, print_out
+
+
+async def enqueues_in_its_transactions(url: str, **options: Any) -> None:
+    """With every option; what is rolled back has not been there."""
+    _, mail, print_out = shop(of_role(url))
+    working, *_ = shop(url)
+    async with raw(of_role(url)) as connection, working:
+
+        async def say(text: str, **more: Any) -> Any:
+            async with connection.transaction():
+                return await mail.options(**options, **more).using(connection).enqueue(text=text)
+
         transaction = connection.transaction()
         await transaction.start()
-        await app.enqueue("mail", using=connection, **options)
+        await say("gone", key="pruned")
         await transaction.rollback()
+        first = await say("x" * 3000, key="pruned")
+        again = await say("y", key="pruned")
+        assert (again.duplicate, again.id, again.payload) == (True, first.id, {"text": "x" * 3000})
+        await say("a", key="finished", until="finished")
+        assert (await say("b", key="finished", until="finished")).duplicate
+        later = await say("c", delay=600, priority=7, expires=900, timeout=5, max_attempts=2, retention=60)
         async with connection.transaction():
-            first: Job[Any] = await app.enqueue(
-                "mail", {"a": "x" * 3000}, using=connection, key="given", **options
-            )
-            again = await app.enqueue("mail", using=connection, key="given", **options)
-            assert (again.duplicate, again.id, again.payload) == (True, first.id, {"a": "x" * 3000})
-            assert not (await limited.enqueue("other", using=connection, **options)).duplicate
-    return first.id
+            many = [{"text": str(number)} for number in range(5)]
+            assert len(await mail.options(**options).using(connection).enqueue_many(many)) == 5
+            for page in (b"\x00\x01", bytes(5000)):
+                await print_out.options(**options).using(connection).enqueue(page)
+        debounced = {"key": "debounced", "on_duplicate": "replace"}
+        held = await say("z" * 3000, delay=600, **debounced)
+        for text in ("small", "z" * 4000, "z" * 5000):  # a body apart goes, comes, and is another one
+            assert (await say(text, delay=600, **debounced)).id == held.id
+            assert (await working.get(held.id)).payload == {"text": text}
+        assert (await say("due", **debounced)).id == held.id
+        await working.run_until_idle()
+        assert [job.id for job in await working.jobs(state="pending", task="mail")] == [later.id]
+        assert [
+            (await working.count(state="completed", task=task)).total for task in ("mail", "print_out")
+        ] == [8, 2]
+        assert (await say("too late", **debounced)).duplicate
+        assert (await say("never", key="pruned")).id == first.id
+        assert not (await say("d", key="finished", until="finished")).duplicate
+
+
+async def is_held_to_limits(url: str, **options: Any) -> None:
+    """In a transaction that names no tenant, too."""
+    _, mail, _ = shop(of_role(url), max_topics=50, max_jobs_per_topic=20)
+    plain = mail.options(**options, topic="limited")
+    keyed = plain.options(key="k")
+    async with raw(of_role(url)) as connection, connection.transaction():
+        await keyed.using(connection).enqueue(text="a")
+        await plain.using(connection).enqueue_many([{"text": "b"}] * 19)
+        assert (await keyed.using(connection).enqueue(text="again")).duplicate
+        with pytest.raises(LimitExceeded, match="no room for 1 more"):
+            await plain.using(connection).enqueue(text="c")
+
+
+async def opens_without_rights_to_tables(url: str, **options: Any) -> None:
+    """An app of this role finds that there is nothing to migrate, and needs no more than that."""
+    async with Windlass(of_role(url)) as app:
+        await app.enqueue("opened", **options)
 
 
 async def enqueues_and_nothing_else(store: PostgresStore, callers: PostgresStore) -> None:
@@ -101,7 +173,9 @@ async def enqueues_and_nothing_else(store: PostgresStore, callers: PostgresStore
 async def refuses_what_callers_do_not_need(url: str) -> None:
     async with raw(url) as connection:
         for statement in (
-            "UPDATE jobs SET priority = 9",
+            "UPDATE jobs SET fence = 9",
+            "UPDATE jobs SET attempt = 0",
+            "UPDATE bodies SET payload = ''",
             "DELETE FROM jobs",
             "DELETE FROM keys",
             "INSERT INTO finished SELECT * FROM finished",
@@ -125,13 +199,16 @@ async def test_without_row_level_security(role: Any) -> None:
             await enqueues_and_nothing_else(store, callers)
             # A careful administrator takes away what everybody may by default.
             await role.execute(f"REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC")
-            given = await enqueues_in_its_transactions(url)
-            assert await store.states([given]) == [State.PENDING]
-            assert (await store.count(JobFilter())).total == 4
+            await enqueues_in_its_transactions(url)
+            await is_held_to_limits(url)
+            await opens_without_rights_to_tables(url)
+            assert await store.check() == []
         assert await rights(role, schema) == {
-            "INSERT": "bodies, jobs, keys, tally",
+            "DELETE": "bodies",
+            "INSERT": "bodies, jobs, keys",
             "SELECT": READABLE,
         }
+        assert await rights_to_columns(role, schema) == SOME_COLUMNS
         await refuses_what_callers_do_not_need(of_role(url))
 
 
@@ -143,7 +220,9 @@ async def test_with_row_level_security(role: Any) -> None:
         assert await rights(role, place.schema) == {}
         async with opened(of_role(place.url), migrated=False) as [callers]:
             await enqueues_in_its_transactions(place.url, tenant="acme")
-            mine = await put(callers, tenant="acme", key="k")
+            await is_held_to_limits(place.url, tenant="acme")
+            await opens_without_rights_to_tables(place.url, tenant="acme")
+            mine = await put(callers, tenant="acme")
             assert (await callers.get(mine, tenant="acme")).tenant == "acme"  # type: ignore[union-attr]
             assert await callers.get(other, tenant="acme") is None
             assert await callers.states([other]) == [None]
@@ -152,13 +231,40 @@ async def test_with_row_level_security(role: Any) -> None:
         async with raw(of_role(place.url)) as connection:
             assert await connection.fetchval("SELECT count(*) FROM all_jobs") == 0
             await connection.execute("SELECT set_config('app.tenant_id', 'acme', false)")
-            assert await connection.fetchval("SELECT count(*) FROM all_jobs") == 3
+            assert await connection.fetchval("SELECT array_agg(DISTINCT tenant) FROM all_jobs") == ["acme"]
             for statement in ("UPDATE jobs SET fence = 9", "SELECT FROM documents", "DROP TABLE jobs"):
                 assert await refused(connection, statement)
             with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
                 await connection.execute(
                     "INSERT INTO keys (tenant, scope, key, id) VALUES ('other', 'a', 'b', gen_random_uuid())"
                 )
+
+
+async def test_a_key_that_is_let_go_of_meanwhile_needs_no_more_rights(role: Any) -> None:
+    """A caller finds the key taken, its holder finishes, and the caller takes it: nothing is deleted."""
+    url = fresh_url()
+    async with opened(url) as [store], raw(url) as holding, raw(of_role(url)) as connection:
+        await role.execute(write_grants(url, ROLE))
+        await put(store, task="mail", topic="mail", key="k", key_until=KeyLifetime.FINISHED)
+        claimed = await claim_one(store, "mail")
+        await holding.execute(
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS"
+            " 'BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NULL; END';"
+            "CREATE TRIGGER wait AFTER INSERT ON keys EXECUTE FUNCTION wait();"
+            "SELECT pg_advisory_lock(4711)"
+        )
+        _, mail, _ = shop(of_role(url))
+        enqueuing = asyncio.create_task(
+            mail.options(key="k", until="finished").using(connection).enqueue(text="a")
+        )
+        async with asyncio.timeout(30):
+            while not await holding.fetchval(  # it has met the key, and has not looked yet whose it is
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND NOT granted"
+            ):
+                await asyncio.sleep(0.01)
+        assert await store.settle([Settlement(claimed.lease, Completed(b"1"))]) == [True]
+        await holding.execute("SELECT pg_advisory_unlock(4711)")
+        assert not (await enqueuing).duplicate
 
 
 async def _put_for(place: Secured, tenant: str) -> Any:

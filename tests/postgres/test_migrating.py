@@ -57,6 +57,23 @@ async def test_a_newer_schema_is_refused() -> None:
             await store.missing_steps()
 
 
+async def test_the_owner_of_a_schema_migrates_without_the_right_to_make_one(postgres_url: str) -> None:
+    """Who has neither is told who may, and that the SQL can be printed."""
+    url = fresh_url()
+    owner = url.replace("postgres@", "only_a_schema@")
+    async with raw(postgres_url) as admin:
+        await admin.execute("DROP ROLE IF EXISTS only_a_schema; CREATE ROLE only_a_schema LOGIN")
+        try:
+            async with opened(owner, migrated=False) as [store]:
+                with pytest.raises(StoreError, match=r"permission denied for database .*migrate --print"):
+                    await store.migrate()
+                await admin.execute(f"CREATE SCHEMA {schema_of(url)} AUTHORIZATION only_a_schema")
+                assert await store.migrate() == STEPS
+                assert await store.check() == []
+        finally:
+            await admin.execute("DROP OWNED BY only_a_schema CASCADE; DROP ROLE only_a_schema")
+
+
 async def test_what_a_migration_would_do_can_be_asked_first() -> None:
     """Asking makes no schema."""
     url = fresh_url()

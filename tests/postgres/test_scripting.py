@@ -113,7 +113,7 @@ async def test_a_script_refuses_what_it_is_not_for(url: str) -> None:
         await connection.execute(first)
         with pytest.raises(asyncpg.RaiseError, match="in one transaction"):
             await connection.execute(second)
-        assert await connection.fetchval("SELECT to_regclass('schema_versions')::text") is None
+        assert await connection.fetchval("SELECT to_regnamespace($1)::text", schema_of(url)) is None
         await connection.execute(script.text)
         with pytest.raises(asyncpg.RaiseError, match=rf"for version 0 .*, which has version {len(STEPS)}"):
             await connection.execute(script.text)

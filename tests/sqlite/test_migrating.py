@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from windlass.errors import SchemaTooNew, StoreError
 from windlass.ids import new_id
 from windlass.model import NewJob
 from windlass.stores.sqlite import SqliteStore, migrating
-from windlass.stores.sqlite.connection import connect
+from windlass.stores.sqlite.connection import begin_immediate, connect
 from windlass.stores.sqlite.location import Location
 
 
@@ -66,6 +67,25 @@ async def test_a_newer_schema_is_refused(store: SqliteStore, path: Path) -> None
         await store.migrate()
     with pytest.raises(SchemaTooNew, match="version 99"):
         await store.missing_steps()
+
+
+def test_a_schema_that_became_newer_while_we_waited_is_refused_too(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two versions of a program start on a new file, and the newer one gets the lock first."""
+    location = Location(str(path))
+
+    def be_late(connection: sqlite3.Connection, location: Location) -> None:
+        with closing(sqlite3.connect(path)) as other, other:
+            other.execute(migrating.VERSION_TABLE)
+            other.execute("INSERT INTO windlass_schema VALUES (99, 'from the future', 0)")
+        begin_immediate(connection, location)
+
+    monkeypatch.setattr(migrating, "begin_immediate", be_late)
+    with closing(connect(location)) as connection:
+        with pytest.raises(SchemaTooNew, match="99"):
+            migrating.migrate(connection, location, 0)
+        assert not connection.in_transaction
 
 
 async def test_a_migration_that_breaks_leaves_the_old_schema(

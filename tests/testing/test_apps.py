@@ -14,7 +14,7 @@ import aiosqlite
 import pytest
 
 from tests.docs.test_blocks import NO_PLUGINS
-from windlass import InvalidPayload, JobFailed, Retry, Windlass
+from windlass import ConfigurationError, InvalidPayload, JobFailed, Retry, Windlass
 from windlass.testing import FrozenClock, enqueued, in_memory, inline
 
 app = Windlass("sqlite:////nowhere/that/exists.db")  # production: tests never come near it
@@ -55,6 +55,14 @@ async def test_each_use_starts_empty() -> None:
         async with in_memory(app):
             assert (await app.count()).total == 0
             await send.enqueue(user="1")
+
+
+def test_a_store_that_is_refused_changes_nothing() -> None:
+    """The app is where it was, not at a place that does not exist."""
+    before = app.url
+    with pytest.raises(ConfigurationError, match="names no store"), app.on_store("nonsense://"):
+        pass
+    assert app.url == before
 
 
 async def test_time_passes_when_the_test_says_so(windlass_clock: FrozenClock) -> None:

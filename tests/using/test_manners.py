@@ -124,13 +124,22 @@ async def test_blocking_code_inside_of_run_sync_works(sqlite_place: Place, postg
 
 
 @pytest.mark.parametrize(
-    "thing", [None, "sqlite:///jobs.db", object(), sqlalchemy.create_engine("sqlite://")]
+    ("thing", "has_connections"),
+    [
+        (None, False),
+        ("sqlite:///jobs.db", False),
+        (object(), False),
+        (sqlalchemy.create_engine("sqlite://"), True),
+        (alchemy.async_sessionmaker(), True),
+    ],
 )
-def test_what_is_no_connection_is_refused_with_all_that_is(sqlite_place: Place, thing: object) -> None:
-    """A clear TypeError; an engine is told to give a connection."""
+def test_what_is_no_connection_is_refused_with_all_that_is(
+    sqlite_place: Place, thing: object, has_connections: bool
+) -> None:
+    """A clear TypeError; whoever gives an engine, a pool or a factory is told to take one from it."""
     with pytest.raises(TypeError, match="psycopg2") as refused:
         sqlite_place.greet.using(thing)
-    assert ("take a connection" in str(refused.value)) == isinstance(thing, sqlalchemy.Engine)
+    assert ("take a connection" in str(refused.value)) == has_connections
 
 
 def test_a_connection_to_another_database_is_refused(
@@ -140,6 +149,8 @@ def test_a_connection_to_another_database_is_refused(
     elsewhere = sqlite3.connect(tmp_path / "other.db")
     with pytest.raises(InvalidInput, match=r"other\.db"):
         sqlite_place.greet.using(elsewhere).enqueue(name="Ada")
+    with pytest.raises(InvalidInput, match=r"other\.db.*not_yet\.db"):
+        Windlass(f"sqlite:///{tmp_path}/not_yet.db").enqueue("greet", using=elsewhere)
     nowhere = sqlite3.connect(":memory:")
     with pytest.raises(InvalidInput, match="in memory"):
         sqlite_place.greet.using(nowhere).enqueue(name="Ada")

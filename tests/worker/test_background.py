@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from windlass import ConfigurationError, Windlass, WrongState
+from tests.cli.processes import wait_until
+from windlass import ConfigurationError, Windlass, WrongState, background
+from windlass.clock import SystemClock
 
 
 @pytest.fixture
@@ -68,3 +70,50 @@ def test_it_starts_once(app: Windlass) -> None:
     thread = app.worker_thread()
     with thread, pytest.raises(WrongState):
         thread.start()
+
+
+def test_a_handler_that_blocks_for_ever_does_not_keep_the_program_from_ending(
+    app: Windlass, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its event loop does not answer, so it is left behind; it still ends once its handler has."""
+    monkeypatch.setattr(background, "ANSWER_SECONDS", 0.05)
+    blocking, release = threading.Event(), threading.Event()
+
+    @app.task
+    async def rude() -> None:
+        blocking.set()
+        release.wait(60)
+
+    thread = app.worker_thread()
+    with thread:
+        rude.sync.enqueue()
+        assert blocking.wait(10)
+        thread.hurry()
+    assert not release.is_set()
+    assert "a handler blocks the event loop" in caplog.text
+    release.set()
+    thread.stop()
+    app.sync.close()
+
+
+def test_a_worker_that_died_is_told_in_the_log(app: Windlass, caplog: pytest.LogCaptureFixture) -> None:
+    """At once: a web program stops its worker when it ends itself, and that may be months later."""
+
+    class Clock(SystemClock):
+        broken = False
+
+        def monotonic(self) -> float:
+            if self.broken:
+                raise RuntimeError("a spring broke")
+            return super().monotonic()
+
+    app.clock = clock = Clock()
+
+    @app.task
+    def work() -> None: ...
+
+    thread = app.worker_thread().start()
+    clock.broken = True
+    wait_until(lambda: "has died, and runs no more jobs" in caplog.text)
+    with pytest.raises(RuntimeError, match="a spring broke"):
+        thread.stop()

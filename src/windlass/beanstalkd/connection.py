@@ -60,12 +60,12 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        self._end()
+        self._end(gone=False)
         return True  # what is still to be answered is sent; then the task closes
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
-        self._end()
+        self._end(gone=True)
         self.resume_writing()
 
     def pause_writing(self) -> None:
@@ -90,10 +90,10 @@ class Connection(asyncio.Protocol):
         if more is not None and not more.done():
             more.set_result(None)
 
-    def _end(self) -> None:
+    def _end(self, *, gone: bool) -> None:
         self._ended = True
         if self._session is not None:
-            self._session.hang_up()
+            self._session.hang_up(gone=gone)
         self._feed()
 
     async def _serve(self, session: Session, transport: asyncio.Transport) -> None:

@@ -64,6 +64,7 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: asyncio.Task[object] | None = None
         self._hung_up = False
+        self._gone = False
         self._producer = False
         self._worker = False
         shared.counters.connections += 1
@@ -88,8 +89,9 @@ class Session:
             _log.exception("%s failed", name)
             return replies.INTERNAL_ERROR
 
-    def hang_up(self) -> None:
-        """The client sends nothing more: it is not made to wait any longer."""
+    def hang_up(self, *, gone: bool = False) -> None:
+        """The client sends nothing more: it is not made to wait any longer. ``gone``: nor does it read."""
+        self._gone = self._gone or gone
         if self._waiting is not None and not self._hung_up:
             self._waiting.cancel()
         self._hung_up = True
@@ -145,23 +147,27 @@ class Session:
         self._be_worker()
         if len(self._held) >= MAX_HELD:
             return replies.OUT_OF_MEMORY
-        patience = command.timeout
-        wait: float | None = 0.0 if self._hung_up else patience
+        wait: float | None = 0.0 if self._hung_up else command.timeout
         until_deadline = self._until_deadline()
         if until_deadline is not None:
-            wait = until_deadline if wait is None else min(wait, until_deadline)
-        self._wait(asyncio.current_task())
+            wait = max(0.0, until_deadline if wait is None else min(wait, until_deadline))
         try:
-            reserved = await self._queue.reserve(self._topics, None if wait is None else max(0.0, wait))
-        except ReserveTimeout:
-            until_deadline = self._until_deadline()
-            soon = until_deadline is not None and until_deadline <= _TIMER_SLACK
-            return replies.DEADLINE_SOON if soon else replies.TIMED_OUT
+            return await self._wait_for_job(wait)
         except asyncio.CancelledError:
             if not self._hung_up or (task := asyncio.current_task()) is None:
                 raise
             task.uncancel()  # it was our own way to end the wait
-            return replies.TIMED_OUT
+        # A client that closed its side alone still gets a job that is there, as if it had asked for no more.
+        return replies.TIMED_OUT if self._gone else await self._wait_for_job(0.0)
+
+    async def _wait_for_job(self, timeout: float | None) -> bytes:
+        self._wait(asyncio.current_task())
+        try:
+            reserved = await self._queue.reserve(self._topics, timeout)
+        except ReserveTimeout:
+            until_deadline = self._until_deadline()
+            soon = until_deadline is not None and until_deadline <= _TIMER_SLACK
+            return replies.DEADLINE_SOON if soon else replies.TIMED_OUT
         finally:
             self._wait(None)
         return self._hold(reserved)

@@ -6,7 +6,7 @@ One text goes out and one comes back. Rows are made plain tuples where a driver 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Final
 
 from windlass.borrowed.connection import AsyncBorrowed, Borrowed
 from windlass.stores.joining import Ask
@@ -61,6 +61,15 @@ class PsycopgAsync(_Awaiting):
 class Psycopg2(_Blocking):
     """A ``psycopg2`` connection."""
 
+    def __init__(self, connection: Any) -> None:
+        if connection.async_:
+            # It would take the statement, and raise where the answer is asked for: an error, and a job.
+            raise TypeError(
+                "using() was given an asynchronous psycopg2 connection, whose answers have to be polled for; "
+                "use a plain one, or psycopg's AsyncConnection"
+            )
+        super().__init__(connection)
+
     def ask(self, question: Ask) -> Any:
         plain = sys.modules["psycopg2.extensions"].cursor
         with self._connection.cursor(cursor_factory=plain) as cursor:
@@ -68,14 +77,25 @@ class Psycopg2(_Blocking):
             return first(cursor.fetchone())
 
 
+_PLACEHOLDERS: Final = {
+    "format": "%s",
+    "pyformat": "%(said)s",
+    "qmark": "?",
+    "numeric": ":1",
+    "named": ":said",
+}
+
+
 class Pg8000(_Blocking):
     """A ``pg8000`` connection with cursors."""
 
     def ask(self, question: Ask) -> Any:
         cursor = self._connection.cursor()
-        cursor.paramstyle = "format"
+        # Its users choose how they write parameters: for all cursors of pg8000.dbapi, or for one of pg8000's.
+        style = getattr(cursor, "paramstyle", None) or sys.modules["pg8000.dbapi"].paramstyle
+        said = {"said": question.text} if style in ("named", "pyformat") else (question.text,)
         try:
-            cursor.execute(question.spoken("%s"), (question.text,))
+            cursor.execute(question.spoken(_PLACEHOLDERS[style]), said)
             return first(cursor.fetchone())
         finally:
             cursor.close()

@@ -61,6 +61,6 @@ def borrow(connection: Any) -> Borrowed | AsyncBorrowed:
         if module is not None and isinstance(connection, getattr(module, kind.name, ())):
             return kind.make(getattr(connection, kind.inner) if kind.inner else connection)
     described = f"{type(connection).__module__}.{type(connection).__qualname__}"
-    if described.rpartition(".")[2] in {"Engine", "AsyncEngine", "Pool", "ConnectionPool", "sessionmaker"}:
+    if described.endswith(("Engine", "Pool", "sessionmaker")):
         described += ", which has no transaction of its own: take a connection or a session from it"
     raise TypeError(f"using() was given a {described}; it takes {_WORKS}")

@@ -6,7 +6,9 @@ would do nothing.
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from windlass.borrowed.connection import AsyncBorrowed, Borrowed
@@ -89,14 +91,28 @@ class AsyncSession(AsyncBorrowed):
 def _visit(connection: Any, visit: Visit) -> Any:
     connection.exec_driver_sql(_NOTHING)
     driver = connection.connection.driver_connection
-    if hasattr(driver, "_execute"):  # aiosqlite's, inside of run_sync
-        return sys.modules["sqlalchemy.util"].await_only(on_its_thread(driver, visit))
-    return visit.work(driver)
+    with _its_errors(connection.dialect):
+        if hasattr(driver, "_execute"):  # aiosqlite's, inside of run_sync
+            return sys.modules["sqlalchemy.util"].await_only(on_its_thread(driver, visit))
+        return visit.work(driver)
 
 
 async def _visit_async(connection: Any, visit: Visit) -> Any:
     await connection.exec_driver_sql(_NOTHING)
-    return await on_its_thread((await connection.get_raw_connection()).driver_connection, visit)
+    driver = (await connection.get_raw_connection()).driver_connection
+    with _its_errors(connection.dialect):
+        return await on_its_thread(driver, visit)
+
+
+@contextlib.contextmanager
+def _its_errors(dialect: Any) -> Iterator[None]:
+    """SQLAlchemy's errors, as of any statement: nobody who uses it looks for the driver's."""
+    errors = dialect.dbapi.Error
+    try:
+        yield
+    except errors as error:
+        made = sys.modules["sqlalchemy.exc"].DBAPIError.instance(None, None, error, errors, dialect=dialect)
+        raise made from error
 
 
 def _asked(question: Ask) -> tuple[Any, dict[str, str]]:

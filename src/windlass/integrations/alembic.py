@@ -16,7 +16,8 @@ IncludeName = Callable[[str | None, str, MutableMapping[str, Any]], bool]
 def without_windlass(include_name: IncludeName | None = None, *, schema: str = "windlass") -> IncludeName:
     """An ``include_name`` for ``context.configure`` that leaves out what is Windlass's own.
 
-    On PostgreSQL that is ``schema``, as in the app's URL; on SQLite every table named ``windlass_…``.
+    That is ``schema``, as in the app's URL, and every table named ``windlass_…``, because on SQLite there are
+    no schemas.
     Everything else is asked of ``include_name``, if there is one already.
     """
     if schema == "public":

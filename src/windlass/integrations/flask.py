@@ -15,10 +15,10 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
 import click
 from flask import Flask, current_app
@@ -29,6 +29,7 @@ from windlass.app import Windlass
 from windlass.background import WorkerThread, stop_at_exit
 from windlass.callbacks import CALLBACK_OPTIONS
 from windlass.clock import Clock
+from windlass.connections import Connections
 from windlass.errors import ConfigurationError
 from windlass.names import shorten
 from windlass.options import WorkerOptions
@@ -57,51 +58,76 @@ class FlaskWindlass(Windlass):
         **settings: Unpack[SettingOptions],
     ) -> None:
         super().__init__(url, clock=clock, **settings)
+        self._given_url = self.settings.url
         self._flask: Flask | None = None
-        self._elsewhere = ExitStack()
-        self._worker_threads: dict[int, WorkerThread] = {}  # by process: threads do not survive a fork
+        self._visits = 0  # to other stores, see ``on_store``
+        # By process, because threads do not survive a fork, and by what the store was opened with.
+        self._worker_threads: dict[tuple[int, Connections], WorkerThread] = {}
         if flask is not None:
             self.init_app(flask)
 
     def init_app(self, app: Flask) -> None:
-        """Make this the queue of an application. Of several applications, handlers get the last one."""
+        """Make this the queue of an application. Of several applications, handlers get the last one, and its
+        database is in use. While ``on_store`` or ``in_memory`` is in force, that stays in use until its end.
+        """
         url = app.config.get("WINDLASS_URL")
-        worker = app.config.setdefault("WINDLASS_WORKER", False)
-        if not isinstance(worker, bool | Mapping):
-            raise ConfigurationError(
-                f"WINDLASS_WORKER is {shorten(worker)}; give True, False, or the options of a worker"
-            )
-        if url is not None and url != self.url:
-            self._move_to(url)
+        options = _worker_options(app.config.setdefault("WINDLASS_WORKER", False))
+        if url is None:
+            url = self._given_url
+        self._connections_to(url, self.clock)  # refused here, if it is; not at the end of a visit
+        self.settings = replace(self.settings, url=url)
         self._flask = app
         app.extensions[_EXTENSION] = self
         app.cli.add_command(_commands)
-        if worker is not False:
-            options = cast("WorkerOptions", {} if worker is True else dict(worker))
+        if not self._visits:
+            self._go_home()
+        if options is not None:
             # With the first request: only then it is certain that this process is the one that serves. The
             # parent of a pre-forking server and that of Werkzeug's reloader import the application, too.
             app.before_request(lambda: self._ensure_worker(options))
 
-    def _move_to(self, url: str) -> None:
-        self.sync.close()
-        self._elsewhere.close()
-        self._elsewhere.enter_context(self.on_store(url, clock=self.clock))
-        self.settings = replace(self.settings, url=url)
+    @contextmanager
+    def on_store(self, url: str, *, clock: Clock | None = None) -> Iterator[Self]:
+        """As ``Windlass.on_store``; a worker that a request has started meanwhile ends with it."""
+        self._visits += 1
+        try:
+            with super().on_store(url, clock=clock):
+                try:
+                    yield self
+                finally:
+                    self._stop_worker()
+        finally:
+            self._visits -= 1
+            if not self._visits:
+                self._go_home()
+
+    def _go_home(self) -> None:
+        """To the database of the application that came last."""
+        if self.url != self.settings.url:
+            self._stop_worker()
+            self.portal.close()
+            self.lane.abandon()
+            self._use(self.settings.url, self.clock)
 
     def _ensure_worker(self, options: WorkerOptions) -> None:
-        process = os.getpid()
-        if process in self._worker_threads:
+        place = (os.getpid(), self._connections)
+        if place in self._worker_threads:
             return
         with acting_as(None):  # a worker serves all tenants, whoever asked first
             worker = self.worker_thread(**options)
-        if self._worker_threads.setdefault(process, worker) is not worker:
+        if self._worker_threads.setdefault(place, worker) is not worker:
             return  # another request was first
         try:
             worker.start()
         except BaseException:
-            del self._worker_threads[process]
+            del self._worker_threads[place]
             raise
         stop_at_exit(worker)
+
+    def _stop_worker(self) -> None:
+        worker = self._worker_threads.pop((os.getpid(), self._connections), None)
+        if worker is not None:
+            worker.stop()
 
     if not TYPE_CHECKING:  # for the type checker it is the method of Windlass, with all its overloads
 
@@ -151,6 +177,24 @@ class FlaskWindlass(Windlass):
                 "the application that FLASK_APP names does not use this queue; call init_app(app) in it"
             )
         return self._flask
+
+
+def _worker_options(given: object) -> WorkerOptions | None:
+    """What WINDLASS_WORKER says; a mistake would otherwise fail every request."""
+    if not isinstance(given, bool | Mapping):
+        raise ConfigurationError(
+            f"WINDLASS_WORKER is {shorten(given)}; give True, False, or the options of a worker"
+        )
+    if isinstance(given, bool):
+        return {} if given else None
+    known = WorkerOptions.__optional_keys__
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(
+                f"WINDLASS_WORKER has the option {shorten(name)}; those of a worker are "
+                + ", ".join(sorted(known))
+            )
+    return cast("WorkerOptions", dict(given))
 
 
 def _current() -> FlaskWindlass:

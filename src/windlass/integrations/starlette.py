@@ -58,13 +58,18 @@ def lifespan(
     return living
 
 
-def get_windlass(connection: HTTPConnection) -> Windlass:
-    """The app of the program that serves this request or websocket: for ``Depends``, or to be called."""
+async def get_windlass(connection: HTTPConnection) -> Windlass:
+    """The app of the program that serves this request or websocket: for ``Depends``, or to be awaited.
+
+    Awaited, though there is nothing to wait for: FastAPI has a plain function called on a thread, where it
+    would queue behind every endpoint that blocks. ``connection.state.windlass`` is the same, for those.
+    """
     app = getattr(connection.state, _STATE, None)
     if not isinstance(app, Windlass):
         raise NotOpen(
             "this program was not started with Windlass's lifespan; give it lifespan=lifespan(app) of "
-            "windlass.integrations.starlette, and in tests use `with TestClient(web) as client`"
+            "windlass.integrations.starlette, and in tests use `with TestClient(web) as client`, or say "
+            "web.dependency_overrides[get_windlass] = lambda: app"
         )
     return app
 
@@ -73,9 +78,13 @@ def get_windlass(connection: HTTPConnection) -> Windlass:
 async def _working(app: Windlass, options: WorkerOptions) -> AsyncIterator[None]:
     worker = app.worker_thread(**options)
     await asyncio.to_thread(worker.start)
+    hurried = False
     try:
         yield
+    except asyncio.CancelledError:
+        hurried = True  # the server was told twice while requests were still running, and has no time for us
+        raise
     finally:
         # The server has heeded the first signal and waits for us: whoever sends another one is in a hurry.
         with stop_signals(worker.hurry, enabled=True):
-            await asyncio.to_thread(worker.stop)
+            await asyncio.to_thread(worker.stop, now=hurried)

@@ -8,7 +8,7 @@ knows them nothing of jobs.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from uuid import UUID
 
@@ -44,16 +44,24 @@ Work = Generator[Request, Any, T]
 
 
 @dataclass(frozen=True, slots=True)
+class Untold:
+    """A transaction of whose commit those who wait have to be told."""
+
+    transaction: str
+    """what the database calls it"""
+    places: Mapping[str, int]
+    """topics of the new jobs, each with the lowest number"""
+
+
+@dataclass(frozen=True, slots=True)
 class Joined:
     """What was written, as part of a transaction that has not ended."""
 
     answers: Sequence[Enqueued]
     holders: Mapping[UUID, JobRecord]
     """the jobs that hold the keys of duplicates; not one that was pruned in this very moment"""
-    transaction: str = ""
-    """what the database calls it; empty where nobody has to be told of its end"""
-    places: Mapping[str, int] = field(default_factory=dict)
-    """topics of the new jobs, each with the lowest number"""
+    untold: Sequence[Untold] = ()
+    """none where the transaction tells by itself; in autocommit every part is a transaction of its own"""
 
 
 class Joiner(Protocol):
@@ -63,7 +71,7 @@ class Joiner(Protocol):
     """``sqlite`` or ``postgresql``"""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> Work[Joined]:
-        """Write new jobs. What is refused leaves the transaction as it was."""
+        """Write new jobs, however many. What is refused leaves the transaction as it was."""
 
     def get(self, job_id: UUID, tenant: str | None) -> Work[JobRecord | None]:
         """One job of this tenant (None = any) with its bodies, as seen from inside of the transaction."""

@@ -53,7 +53,7 @@ from windlass.model import (
     Verdict,
     WorkerRecord,
 )
-from windlass.stores.joining import Joined
+from windlass.stores.joining import Untold
 
 MAX_BATCH = 1000
 """Most items a single call of a batch verb may carry, ``enqueue`` aside."""
@@ -382,7 +382,7 @@ class Store(Protocol):
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def expect(self, joined: Joined) -> None:
+    def expect(self, untold: Untold) -> None:
         """Jobs were written in a transaction of somebody else's: tell who waits once it has committed.
 
         May be called from any thread.

@@ -1,26 +1,21 @@
-"""Pytest fixtures, there as soon as Windlass is installed.
-
-Kept free of imports that cost: pytest loads this in every project that has Windlass, used or not.
-"""
+"""Pytest fixtures, there as soon as Windlass is installed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from windlass.app import Windlass
-    from windlass.job import Job
-    from windlass.testing.clock import FrozenClock
+from windlass.app import Windlass
+from windlass.job import Job
+from windlass.testing.apps import enqueued, in_memory
+from windlass.testing.clock import FrozenClock
 
 
 @pytest.fixture
 def windlass_clock() -> FrozenClock:
     """A clock that stands still until ``windlass_clock.advance(seconds)``."""
-    from windlass.testing.clock import FrozenClock
-
     return FrozenClock()
 
 
@@ -35,9 +30,9 @@ def windlass_app() -> Windlass:
 
 @pytest.fixture
 def windlass_in_memory(windlass_app: Windlass) -> Iterator[Windlass]:
-    """The app on an empty store in memory, for the length of a test that blocks (``app.sync``)."""
-    from windlass.testing.apps import in_memory
-
+    """The app on an empty store in memory, for the length of a test. It is open for calls that block
+    (``app.sync``); a test that awaits opens it on its event loop, with ``async with windlass_in_memory``.
+    """
     with in_memory(windlass_app) as app:
         yield app
 
@@ -45,7 +40,5 @@ def windlass_in_memory(windlass_app: Windlass) -> Iterator[Windlass]:
 @pytest.fixture
 def windlass_enqueued(windlass_app: Windlass) -> Iterator[list[Job[Any]]]:
     """The jobs that the test has enqueued so far, wherever they went."""
-    from windlass.testing.apps import enqueued
-
     with enqueued(windlass_app) as jobs:
         yield jobs

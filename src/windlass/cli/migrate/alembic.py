@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 from windlass.cli.migrate.directory import Directory, values
 from windlass.cli.migrate.revision import Revision, literal, mark, title
@@ -60,7 +60,8 @@ DOWNGRADE = {downgrade}
 def write(scripts: Sequence[Script], directory: Directory, after: str | None) -> Revision:
     """A revision that comes after this one, or after the head of the directory."""
     (script,) = scripts
-    before = directory.last(*_revisions(directory)) if after is None else after
+    revisions, followed = _revisions(directory)
+    before = directory.last(revisions, followed) if after is None else directory.one(revisions, after)
     digest = sha256(f"{script.place} {script.since} {script.version} {script.steps}".encode())
     revision = digest.hexdigest()[:12]  # like Alembic's own
     content = _FILE.format(
@@ -76,7 +77,7 @@ def write(scripts: Sequence[Script], directory: Directory, after: str | None) ->
     return Revision(f"{revision}_windlass_{script.version}.py", content)
 
 
-def _revisions(directory: Directory) -> Any:
+def _revisions(directory: Directory) -> tuple[list[str], Callable[[str], bool]]:
     found = [values(tree) for tree in directory.modules.values()]
     followed: set[str] = set()
     for one in found:

@@ -55,7 +55,8 @@ from windlass.urls import shown_url
 @click.option(
     "--after",
     metavar="NAME",
-    help="With --export: the migration it comes after. Default: the last one in the directory.",
+    help="With --export: the migration it comes after, or how its name begins. Default: the last one in the "
+    "directory.",
 )
 @json_option
 @target_options

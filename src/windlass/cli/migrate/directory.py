@@ -52,6 +52,22 @@ class Directory:
             )
         return heads[0] if heads else None
 
+    def one(self, names: Iterable[str], wanted: str) -> str:
+        """The one that is called so, or that alone begins so: a file has to give its whole name.
+
+        In a directory that has none it is taken as it is: the others are in another directory then.
+        """
+        known = sorted(names)
+        found = [name for name in known if name.startswith(wanted)]
+        if wanted in found or not known:
+            return wanted
+        if len(found) != 1:
+            raise click.UsageError(
+                f"--after is {wanted!r}, and {len(found)} of {len(known)} migrations in {self.path} begin "
+                f"so; name one of them ({', '.join((found or known)[-5:])})"
+            )
+        return found[0]
+
 
 def values(tree: ast.Module) -> dict[str, Any]:
     """What the names of a module are, as far as that is written there."""
@@ -74,6 +90,6 @@ def values(tree: ast.Module) -> dict[str, Any]:
 
 def _parse(file: Path) -> ast.Module:
     try:
-        return ast.parse(file.read_text("utf-8"))
-    except (SyntaxError, ValueError) as error:
+        return ast.parse(file.read_bytes())  # which says itself how it is encoded
+    except (OSError, SyntaxError, ValueError) as error:
         raise click.UsageError(f"{file} cannot be read as Python: {error}") from error

@@ -23,7 +23,7 @@ from django.db import migrations
 
 
 class Statements(migrations.RunSQL):
-    """SQL for one kind of database; on others it does nothing."""
+    """SQL for SQLite or for PostgreSQL; on the other one it does nothing."""
 
     def __init__(self, vendor, sql, reverse_sql=None):
         self.vendor = vendor
@@ -34,7 +34,10 @@ class Statements(migrations.RunSQL):
         return name, [], {{"vendor": self.vendor, **arguments}}
 
     def database_forwards(self, app_label, schema_editor, from_state, to_state):
-        if schema_editor.connection.vendor == self.vendor:
+        vendor = schema_editor.connection.vendor
+        if vendor not in ("sqlite", "postgresql"):
+            raise RuntimeError(f"Windlass needs SQLite or PostgreSQL, not {{vendor}}; see DATABASE_ROUTERS")
+        if vendor == self.vendor:
             super().database_forwards(app_label, schema_editor, from_state, to_state)
 
     def database_backwards(self, app_label, schema_editor, from_state, to_state):
@@ -42,18 +45,10 @@ class Statements(migrations.RunSQL):
             super().database_backwards(app_label, schema_editor, from_state, to_state)
 
 
-def refuse_others(apps, schema_editor):
-    vendor = schema_editor.connection.vendor
-    if vendor not in ("sqlite", "postgresql"):
-        raise RuntimeError(f"Windlass needs SQLite or PostgreSQL, not {{vendor}}; see DATABASE_ROUTERS")
-
-
 {statements}
-
 class Migration(migrations.Migration):
     dependencies = {dependencies!r}
     operations = [
-        migrations.RunPython(refuse_others, migrations.RunPython.noop),
 {operations}    ]
 '''
 
@@ -67,7 +62,8 @@ def write(scripts: Sequence[Script], directory: Directory, after: str | None) ->
         dependencies = [] if before is None else [(label, before)]
     else:
         app, dot, name = after.rpartition(".")
-        dependencies = [(app if dot else label, name)]
+        # What other apps have is not known here; Django says what it does not find.
+        dependencies = [(app, name) if dot else (label, directory.one(directory.modules, name))]
     number = max((int(name[:4]) for name in directory.modules if _NUMBERED.match(name)), default=0) + 1
     statements = operations = ""
     for script in sorted(scripts, key=lambda script: script.dialect, reverse=True):

@@ -15,18 +15,12 @@ from windlass.schema_scripts import Script, write_script
 def export_migration(tool: str, url: str, where: Path, *, after: str | None, rls: bool) -> Path | None:
     """The file that was written; None when the directory has all of it already."""
     directory = Directory(where)
-    urls = [url]
-    if tool == "django" and not url.startswith("sqlite:"):
-        urls.append(
-            "sqlite:///any.db"
-        )  # many Django projects develop and test on the one and run on the other
-    elif tool == "django":
-        urls.append("postgresql:")
-    scripts = [
-        script
-        for each in urls
-        if (script := _new_part(each, directory, rls=rls and each.startswith("postgres"))).steps
-    ]
+    if tool == "django":  # many projects of Django's develop and test on the one and run on the other
+        other = "postgresql:" if url.startswith("sqlite:") else "sqlite:///any.db"
+        parts = [_new_part(each, directory, rls=rls and each.startswith("postgres")) for each in (url, other)]
+    else:
+        parts = [_new_part(url, directory, rls=rls)]
+    scripts = [script for script in parts if script.steps]
     if not scripts:
         return None
     write = django.write if tool == "django" else alembic.write

@@ -27,7 +27,7 @@ from windlass.retry import Retry
 from windlass.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from windlass.stores.joining import Joined
+    from windlass.stores.joining import Untold
 
 OWN_OPTIONS: Final = ("database", "modules", "retry", "schema")
 """What OPTIONS may say beside the settings of Windlass."""
@@ -96,10 +96,10 @@ class ProjectApp(Windlass):
                 self._moved.enter_context(self.on_store(url))
             self.settings = replace(self.settings, url=url)  # where commands look
 
-    def announce(self, joined: Joined) -> None:
+    def announce(self, untold: Untold) -> None:
         """In a database of tests nobody waits, and a connection would keep it from being dropped."""
         if not self.is_moved:
-            super().announce(joined)
+            super().announce(untold)
 
     def bring_up_to_date(self, *, emptied: bool) -> list[str]:
         """The tables as this version wants them, blocking; the names of the steps taken.

@@ -41,7 +41,7 @@ from windlass.model import (
 )
 from windlass.stores.documents import check_documents
 from windlass.stores.endings import check_batch
-from windlass.stores.joining import Joined
+from windlass.stores.joining import Untold
 from windlass.stores.memory import answering, filing, managing, pulling, reading, registering, writing
 from windlass.stores.memory.book import Book
 from windlass.stores.protocol import (
@@ -301,7 +301,7 @@ class MemoryStore:
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def expect(self, joined: Joined) -> None:
+    def expect(self, untold: Untold) -> None:
         """There are no such transactions."""
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:

@@ -9,6 +9,10 @@ from windlass.stores.postgres.location import parse_url
 from windlass.stores.queries import Queries
 
 _grants = Queries("windlass.stores.postgres", "grants.sql")
+_REPLACING: Final = """
+
+-- For on_duplicate="replace", which changes jobs that wait. Whoever does not use it does not need these two.
+"""
 MOST_BYTES: Final = 63
 """Of a name in PostgreSQL; it cuts longer ones off, and the rights would be somebody else's."""
 
@@ -20,7 +24,5 @@ def write_grants(url: str, role: str, *, rls: bool) -> str:
     if role == "public":
         raise ConfigurationError("the role is 'public', which is everybody; name the role that enqueues")
     quoted = '"' + role.replace('"', '""') + '"'
-    statements = _grants["members" if rls else "callers"]
-    return (
-        statements.replace("{schema}", f'"{parse_url(url).schema}"').replace("{role}", quoted).strip() + "\n"
-    )
+    statements = _grants["members"] if rls else _grants["callers"] + _REPLACING + _grants["replacing"]
+    return statements.replace("{schema}", f'"{parse_url(url).schema}"').replace("{role}", quoted) + "\n"

@@ -1,8 +1,13 @@
-"""New jobs in a transaction of somebody else's: everything is said in one text and answered in one."""
+"""New jobs in a transaction of somebody else's: everything is said in one text and answered in one.
+
+Both are ASCII, whatever the jobs hold: a connection may have any client_encoding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import json
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
@@ -10,18 +15,20 @@ import msgspec
 
 from windlass.clock import Clock, SystemClock
 from windlass.errors import LimitExceeded
-from windlass.model import JobRecord, NewJob
-from windlass.stores.joining import Ask, Joined, Work, places_of
+from windlass.model import Enqueued, JobRecord, NewJob
+from windlass.stores.joining import Ask, Joined, Untold, Work, places_of
 from windlass.stores.limits import added_by_topic, limit_problem
 from windlass.stores.postgres.enqueueing import PARAMETERS, enqueue_arguments, enqueued
 from windlass.stores.postgres.location import parse_url
 from windlass.stores.postgres.recording import COLUMN_COUNT, full_record
-from windlass.stores.protocol import StoreLimits
+from windlass.stores.protocol import MAX_ENQUEUE_BATCH, StoreLimits
 from windlass.stores.queries import Queries
 
 _verbs = Queries("windlass.stores.postgres.sql", "verbs.sql")
-_limits = Queries("windlass.stores.postgres.sql", "limits.sql")
-_LIMITS: Final = _limits["limits_as_text"].replace("{jobs_by_topic}", _limits["jobs_by_topic"])
+
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""Of the payloads in one text; more are said in several."""
+
 _RAWS: Final = PARAMETERS.index("raws")
 _RAW: Final = COLUMN_COUNT + 2
 
@@ -40,21 +47,25 @@ class PostgresJoiner:
         if (problem := (yield from self._limit_problem(jobs))) is not None:
             raise problem
         now = None if self._clock is None else self._clock.now()
-        answer = msgspec.json.decode((yield self._ask(_verbs["enqueue_given"], _given(jobs, now))))
-        rows = [
-            (UUID(own), None if holder is None else UUID(holder), *rest)
-            for own, holder, *rest in answer["rows"]
-        ]
-        answers = enqueued(jobs, rows)
-        holders = {record.id: record for record in map(_record, answer["holders"] or ())}
-        if answer["told"]:
-            return Joined(answers, holders)
-        return Joined(answers, holders, answer["transaction"], places_of(jobs, answers))
+        answers: list[Enqueued] = []
+        holders: dict[UUID, JobRecord] = {}
+        untold: list[Untold] = []
+        for part in _parts(jobs):
+            answer = msgspec.json.decode((yield self._ask(_verbs["enqueue_given"], _given(part, now))))
+            rows = [
+                (UUID(own), None if holder is None else UUID(holder), *rest)
+                for own, holder, *rest in answer["rows"]
+            ]
+            written = enqueued(part, rows)
+            answers += written
+            holders |= {record.id: record for record in map(_record, _decoded(answer["holders"]) or ())}
+            if not answer["told"]:
+                untold.append(Untold(answer["transaction"], places_of(part, written)))
+        return Joined(answers, holders, untold)
 
     def get(self, job_id: UUID, tenant: str | None) -> Work[JobRecord | None]:
-        wanted = msgspec.json.encode({"id": job_id, "tenant": tenant}).decode()
-        text = yield self._ask(_verbs["get_given"], wanted)
-        return None if text is None else _record(msgspec.json.decode(text))
+        row = _decoded((yield self._ask(_verbs["get_given"], {"id": job_id, "tenant": tenant})))
+        return None if row is None else _record(row)
 
     def _limit_problem(self, jobs: Sequence[NewJob]) -> Work[LimitExceeded | None]:
         if not (self._limits.max_topics or self._limits.max_jobs_per_topic):
@@ -64,7 +75,10 @@ class PostgresJoiner:
             for job in jobs
             if job.key is not None
         ]
-        answer = msgspec.json.decode((yield self._ask(_LIMITS, msgspec.json.encode(keys).decode())))
+        tenants = {job.tenant for job in jobs}
+        # For jobs of several tenants it is what the transaction sees by itself.
+        wanted = {"tenant": tenants.pop() if len(tenants) == 1 else None, "keys": keys}
+        answer = _decoded((yield self._ask(_verbs["limits_given"], wanted)))
         taken = {tuple(key) for key in answer["taken"] or ()}
         active = {topic: int(number) for topic, number in answer["topics"] or ()}
         return limit_problem(
@@ -74,8 +88,25 @@ class PostgresJoiner:
             active=lambda topic: active.get(topic, 0),
         )
 
-    def _ask(self, statement: str, text: str) -> Ask:
+    def _ask(self, statement: str, given: object) -> Ask:
+        text = json.dumps(given, default=str, separators=(",", ":"))  # msgspec would not escape
         return Ask(statement.replace("{schema}", self._schema), text)
+
+
+def _parts(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """As many as are said in one text, which PostgreSQL takes up to a gigabyte of."""
+    start = size = 0
+    for end, job in enumerate(jobs):
+        size += len(job.payload)
+        if end > start and (end - start == MAX_ENQUEUE_BATCH or size > MOST_BYTES):
+            yield jobs[start:end]
+            start, size = end, len(job.payload)
+    yield jobs[start:]
+
+
+def _decoded(text: str | None) -> Any:
+    """Where an answer may hold any characters, it comes in base64."""
+    return None if text is None else msgspec.json.decode(base64.b64decode(text))
 
 
 def _record(row: list[Any]) -> JobRecord:
@@ -85,8 +116,8 @@ def _record(row: list[Any]) -> JobRecord:
     return full_record(row)
 
 
-def _given(jobs: Sequence[NewJob], now: int | None) -> str:
+def _given(jobs: Sequence[NewJob], now: int | None) -> dict[str, Any]:
     values: list[Any] = list(enqueue_arguments(jobs, now, again=False))
     if values[_RAWS] is not None:
         values[_RAWS] = [None if raw is None else f"\\x{raw.hex()}" for raw in values[_RAWS]]
-    return msgspec.json.encode(dict(zip(PARAMETERS, values, strict=True))).decode()
+    return dict(zip(PARAMETERS, values, strict=True))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any, Final
 
-from windlass.errors import SchemaTooNew, StoreUnavailable
+import asyncpg
+
+from windlass.errors import SchemaTooNew, StoreError, StoreUnavailable
 from windlass.stores.postgres.database import CONFLICT_TRIES, Database
 from windlass.stores.postgres.errors import DRIVER_ERRORS, translate
 from windlass.stores.postgres.securing import STEP, is_secured, secure
@@ -106,6 +108,11 @@ async def _run(database: Database, steps: list[tuple[int, str, str]], *, rls: bo
                 done.append(STEP)
         await database.look_at_role(connection)
         return done
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise StoreError(
+            f"{database.where}: {error}; migrate as a role that owns the schema or may make it, or have one "
+            "run what `windlass migrate --print` prints"
+        ) from error
     except DRIVER_ERRORS as error:
         raise translate(error, database.where) from error
     finally:

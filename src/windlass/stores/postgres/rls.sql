@@ -109,9 +109,10 @@ BEGIN
     FOR v_function IN
         SELECT oid FROM pg_proc
         WHERE pronamespace = current_schema()::regnamespace AND proname IN (
-            'now_us', 'minute_of', 'spread', 'enqueue', 'enqueue_given', 'get_given', 'records', 'hint', 'replace_job', 'has_saved',
-            'are_packed', 'requeue', 'cancel', 'remove', 'forget', 'state_of', 'count_moved', 'finish', 'unpack_job', 'unpack', 'take_out', 'lanes',
-            'stats', 'oldest_prompt', 'kick', 'kick_jobs', 'head_of', 'tasks_of', 'depths'
+            'now_us', 'minute_of', 'spread', 'enqueue', 'enqueue_given', 'get_given', 'limits_given', 'jobs_by_topic',
+            'records', 'hint', 'replace_job', 'has_saved', 'are_packed', 'requeue', 'cancel', 'remove', 'forget',
+            'state_of', 'count_moved', 'finish', 'unpack_job', 'unpack', 'take_out', 'lanes', 'stats', 'oldest_prompt',
+            'kick', 'kick_jobs', 'head_of', 'tasks_of', 'depths'
         )
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO windlass_api', v_function);

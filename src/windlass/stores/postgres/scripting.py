@@ -26,9 +26,6 @@ BEGIN
     PERFORM set_config('statement_timeout', '0', true), set_config('lock_timeout', '60s', true);
     -- Nobody else migrates meanwhile.
     PERFORM pg_advisory_xact_lock(hashtextextended('windlass.migrate.{schema}', 0));
-    IF to_regnamespace('{schema}') IS NULL THEN
-        CREATE SCHEMA {schema};
-    END IF;
     -- pg_temp last, or a temporary table could stand for one of these. The functions keep this path.
     PERFORM set_config('search_path', '{schema}, pg_temp', true);
 END
@@ -41,6 +38,9 @@ BEGIN
     -- What was set for the transaction is not there any more where every statement is one.
     IF coalesce(current_setting('windlass.lock_timeout', true), '') = '' THEN
         RAISE EXCEPTION 'these statements have to be run in one transaction';
+    END IF;
+    IF to_regnamespace('{schema}') IS NULL THEN
+        CREATE SCHEMA {schema};
     END IF;
     IF to_regclass('{schema}.schema_versions') IS NOT NULL THEN
         SELECT coalesce(max(version), 0) INTO v_version FROM schema_versions;

@@ -40,7 +40,7 @@ from windlass.model import (
 from windlass.outcome import Released, Retried
 from windlass.stores.documents import check_documents, could_be
 from windlass.stores.endings import CANCELLED_ON_REQUEST, check_batch, summarise_error
-from windlass.stores.joining import Joined, places_of
+from windlass.stores.joining import Untold, places_of
 from windlass.stores.postgres import (
     ailing,
     answering,
@@ -448,8 +448,8 @@ class PostgresStore:
             await self._listener.start(*wanted, *([channels.finished] if finished else []))
             yield subscription
 
-    def expect(self, joined: Joined) -> None:
-        self._herald.expect(joined)
+    def expect(self, untold: Untold) -> None:
+        self._herald.expect(untold)
 
     def _written(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
         # Also for delayed jobs: a sleeping worker has to learn when to get up.

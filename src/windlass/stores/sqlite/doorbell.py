@@ -166,15 +166,23 @@ class Doorbell:
 
 def ring_from(connection: sqlite3.Connection, topics: Collection[str]) -> None:
     """From a connection of somebody else's: tell whoever listens, this process included."""
+    listeners = connection.execute(_sql["listeners"]).fetchall() if topics else []
+    ports = [port for port, wants_ready, _ in listeners if wants_ready]
+    if not ports:
+        return
+    try:
+        outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    except OSError as error:
+        _log.debug("no wake-up sent: %s", error)  # too many open files; the jobs are written all the same
+        return
     message = _message(topics, finished=False)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outbox:
+    with outbox:
         outbox.setblocking(False)
-        for port, wants_ready, _ in connection.execute(_sql["listeners"]).fetchall():
-            if wants_ready:
-                try:
-                    outbox.sendto(message, (LOOPBACK, port))
-                except OSError as error:
-                    _log.debug("wake-up to port %d not sent: %s", port, error)  # listeners poll anyway
+        for port in ports:
+            try:
+                outbox.sendto(message, (LOOPBACK, port))
+            except OSError as error:
+                _log.debug("wake-up to port %d not sent: %s", port, error)  # listeners poll anyway
 
 
 def _message(topics: Collection[str], *, finished: bool) -> bytes:

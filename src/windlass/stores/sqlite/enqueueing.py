@@ -13,7 +13,7 @@ from windlass.stores.limits import limit_problem
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite.inserting import FORMAT_CODES, KEY_UNTIL, NewRow, insert
 from windlass.stores.sqlite.scoping import by_key
-from windlass.stores.sqlite.transaction import Code, Tally, Transaction
+from windlass.stores.sqlite.transaction import Code, Tally, Transaction, savepoint
 
 _sql = Queries("windlass.stores.sqlite.sql", "enqueue.sql")
 
@@ -44,22 +44,14 @@ def enqueue(
 
 def enqueue_inside(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """One call's jobs, in a transaction that others have to do with; what is refused leaves it as it was."""
-    connection = transaction.connection
     part = transaction.part()
-    connection.execute("SAVEPOINT windlass_enqueue")
-    try:
+    with savepoint(transaction.connection, "windlass_enqueue"):
         (answer,) = enqueue(part, [jobs])
         if isinstance(answer, WindlassError):
             raise answer
         # At once: its owner may go back behind it, to a savepoint of their own, and the next one counts it.
-        part.tally.write(connection)
+        part.tally.write(transaction.connection)
         part.tally = Tally()
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK TO windlass_enqueue")
-            connection.execute("RELEASE windlass_enqueue")
-        raise
-    connection.execute("RELEASE windlass_enqueue")
     transaction.take_in(part)
     return answer
 

@@ -17,14 +17,14 @@ from uuid import UUID
 
 from windlass.clock import Clock
 from windlass.errors import InvalidInput, StoreError
-from windlass.model import JobRecord, NewJob
+from windlass.model import Enqueued, JobRecord, NewJob
 from windlass.stores.joining import Joined, Visit, Work
-from windlass.stores.protocol import StoreLimits
+from windlass.stores.protocol import MAX_ENQUEUE_BATCH, StoreLimits
 from windlass.stores.sqlite import reading
 from windlass.stores.sqlite.doorbell import ring_from
 from windlass.stores.sqlite.enqueueing import enqueue_inside
 from windlass.stores.sqlite.location import parse_url
-from windlass.stores.sqlite.transaction import Grants, Transaction
+from windlass.stores.sqlite.transaction import Grants, Transaction, savepoint
 
 
 class SqliteJoiner:
@@ -55,7 +55,9 @@ class SqliteJoiner:
             self._check_file(connection)
             with _inside_transaction(connection):
                 transaction = Transaction(connection, self._clock.now(), self._limits, Grants())
-                answers = enqueue_inside(transaction, jobs)
+                answers: list[Enqueued] = []
+                for start in range(0, len(jobs), MAX_ENQUEUE_BATCH):
+                    answers += enqueue_inside(transaction, jobs[start : start + MAX_ENQUEUE_BATCH])
                 ring_from(connection, transaction.ready_topics)
                 held = [
                     reading.get(connection, answer.job_id, job.tenant)
@@ -67,12 +69,19 @@ class SqliteJoiner:
     def _check_file(self, connection: sqlite3.Connection) -> None:
         """Jobs in a file that no worker of this app looks at would wait for ever."""
         path = next(row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main")
-        if path and (path == self._path or os.path.samefile(path, self._path)):
+        if path and (path == self._path or _same_file(path, self._path)):
             return
         raise InvalidInput(
             f"this connection is to {path or 'a database in memory'}, the app's jobs are in {self._path}; "
             "use a connection to that file, or an app with the URL of this one"
         )
+
+
+def _same_file(path: str, other: str) -> bool:
+    try:
+        return os.path.samefile(path, other)
+    except OSError:  # one of them is not there
+        return False
 
 
 @contextlib.contextmanager
@@ -101,7 +110,8 @@ def _missing_tables(path: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _inside_transaction(connection: sqlite3.Connection) -> Iterator[None]:
     if connection.in_transaction:
-        yield
+        with savepoint(connection, "windlass_using"):
+            yield
         return
     autocommit = connection.isolation_level is None or getattr(connection, "autocommit", -1) is True
     connection.execute("BEGIN IMMEDIATE" if autocommit else f"BEGIN {connection.isolation_level}")

@@ -51,6 +51,7 @@ def migrate(connection: sqlite3.Connection, location: Location, now: int) -> lis
         version = schema_version(connection)
     except (sqlite3.Error, *UNREADABLE) as error:
         raise translate(error, location) from error
+    done: list[str] = []
     if version < newest:
         begin_immediate(connection, location)
         try:
@@ -61,9 +62,8 @@ def migrate(connection: sqlite3.Connection, location: Location, now: int) -> lis
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise translate(error, location) from error
-        return done
-    refuse_newer(version, location)
-    return []
+    refuse_newer(version, location)  # somebody else may have migrated while we waited for the lock
+    return done
 
 
 def refuse_newer(version: int, location: Location) -> None:

@@ -41,7 +41,7 @@ from windlass.model import (
 from windlass.outcome import Released
 from windlass.stores.documents import check_documents, could_be
 from windlass.stores.endings import check_batch
-from windlass.stores.joining import Joined
+from windlass.stores.joining import Untold
 from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, MAX_GROUPS, StoreLimits, Wakeups
 from windlass.stores.sqlite import (
     ailing,
@@ -297,7 +297,7 @@ class SqliteStore:
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def expect(self, joined: Joined) -> None:
+    def expect(self, untold: Untold) -> None:
         """The doorbell rings by itself there."""
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:

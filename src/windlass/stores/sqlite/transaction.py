@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -188,6 +189,20 @@ class Transaction:
     def take_numbers(self, name: str, n: int) -> int:
         """Reserve ``n`` values of a store-wide sequence; the first of them."""
         return take_numbers(self.connection, name, n)
+
+
+@contextlib.contextmanager
+def savepoint(connection: sqlite3.Connection, name: str) -> Iterator[None]:
+    """What is done inside is kept whole or not at all; what was there before stays either way."""
+    connection.execute(f"SAVEPOINT {name}")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:  # SQLite may have rolled back by itself
+            connection.execute(f"ROLLBACK TO {name}")
+            connection.execute(f"RELEASE {name}")
+        raise
+    connection.execute(f"RELEASE {name}")
 
 
 def take_numbers(connection: sqlite3.Connection, name: str, n: int) -> int:

@@ -23,9 +23,13 @@ DECLARE
     v_locked uuid[] := '{}';    -- holders of keys that may be replaced
     v_overruled boolean[];      -- which of v_left are replaced by a later one of this call in turn
     v_found record;
+    v_orphan keys;              -- a key without a job
     v_run_at bigint;
     v_replaced boolean;
 BEGIN
+    IF current_setting('windlass.caller_lock_timeout', true) <> '' THEN -- called by enqueue_given
+        PERFORM set_config('lock_timeout', current_setting('windlass.caller_lock_timeout'), true); -- until its end
+    END IF;
     IF cardinality(p_ids) > 1 THEN
         p_topics := spread(p_topics, cardinality(p_ids));
         p_tasks := spread(p_tasks, cardinality(p_ids));
@@ -200,12 +204,18 @@ BEGIN
                          FROM unpacked_jobs a WHERE a.id = v_found.holder; -- a job with a key is never packed
             IF NOT FOUND THEN
                 v_write[v_found.position] := true;
-                -- The key of a job that somebody took out by hand: nobody else would ever let go of it.
-                DELETE FROM keys k
-                WHERE k.id = v_found.holder AND NOT EXISTS (SELECT FROM unpacked_jobs a WHERE a.id = v_found.holder)
+                -- The key of a job that somebody took out by hand: nobody else would ever let go of it. Looked for first,
+                -- because a role that may not delete keys would be refused where there is nothing to delete, too.
+                SELECT k.* INTO v_orphan FROM keys k
+                WHERE k.id = v_found.holder AND NOT EXISTS (SELECT FROM unpacked_jobs a WHERE a.id = k.id)
                     AND k.tenant = p_tenants[v_found.position] AND k.key = p_keys[v_found.position] AND k.scope
                         = CASE p_tasks[v_found.position] WHEN '' THEN p_topics[v_found.position]
                                ELSE p_tasks[v_found.position] END;
+                IF FOUND THEN
+                    DELETE FROM keys k
+                    WHERE (k.tenant, k.scope, k.key, k.id)
+                        = (v_orphan.tenant, v_orphan.scope, v_orphan.key, v_orphan.id);
+                END IF;
             END IF;
         END LOOP;
         EXIT WHEN true <> ALL (v_write);
@@ -216,7 +226,10 @@ SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = 
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
 -- The same in a transaction of somebody else's, on whatever connection they have: one text in and one out, which no
--- driver, codec or row factory can misunderstand.
+-- driver, codec or row factory can misunderstand. Both are ASCII, whatever is in the jobs, because a connection may have
+-- any client_encoding: what comes in is escaped, and holders of keys go out in base64.
+--
+-- It waits for locks as long as the caller has said, not as long as we do.
 --
 -- Those who wait for jobs are told with the commit, by one such transaction at a time: NOTIFY holds a lock of the whole
 -- database from then until the commit is on the disk, and all who commit jobs would wait for each other. Whoever finds
@@ -226,10 +239,11 @@ LANGUAGE plpgsql AS $$
 DECLARE
     g record;
     v_rows json;
-    v_holders json;
+    v_holders text;
     v_unnamed boolean;
     v_told boolean := false;
 BEGIN
+    PERFORM set_config('windlass.caller_lock_timeout', current_setting('lock_timeout'), true);
     SELECT * INTO STRICT g FROM json_to_record(p_given::json) AS given(
         now bigint, again boolean, keyed boolean, large boolean,
         ids uuid[], topics text[], tasks text[], tenants text[], priorities bigint[],
@@ -252,10 +266,11 @@ BEGIN
         g.retentions_failed_us, g.retries, g.keys, g.key_untils, g.replaces, g.correlation_ids, g.user_ids,
         g.service_ids, g.traces, g.formats, g.payloads, g.raws, g.aparts
     ) AS e;
+    PERFORM set_config('windlass.caller_lock_timeout', '', true);
     IF g.keyed THEN
-        v_holders := records(
+        v_holders := encode(convert_to(records(
             ARRAY(SELECT (r ->> 1)::uuid FROM json_array_elements(v_rows) AS r WHERE r ->> 1 IS NOT NULL), g.tenants
-        );
+        )::text, 'UTF8'), 'base64');
     END IF;
     IF v_unnamed THEN
         PERFORM set_config('app.tenant_id', '', true);
@@ -304,7 +319,7 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- One job, on a connection of somebody else's: its id and tenant as JSON.
+-- One job, on a connection of somebody else's: its id and tenant as JSON. In base64, like holders of keys.
 CREATE FUNCTION get_given(p_given text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -321,7 +336,55 @@ BEGIN
     IF v_unnamed THEN
         PERFORM set_config('app.tenant_id', '', true);
     END IF;
-    RETURN v_found::text;
+    RETURN encode(convert_to(v_found::text, 'UTF8'), 'base64');
+END
+$$
+SET search_path FROM CURRENT;
+
+-- Topics with jobs, and how many of those are pending or running. From counters, never from rows.
+CREATE FUNCTION jobs_by_topic() RETURNS TABLE (o_topic text, o_active numeric)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+        SELECT c.topic, sum(c.active) FROM (
+            SELECT topic, waiting + ready + running AS active,
+                   waiting + ready + running + completed + failed + cancelled AS n
+            FROM counts
+            UNION ALL
+            SELECT topic, waiting + ready + running, waiting + ready + running + completed + failed + cancelled
+            FROM tally
+        ) AS c
+        GROUP BY c.topic HAVING sum(c.n) > 0;
+END
+$$
+SET search_path FROM CURRENT SET jit = off;
+
+-- What limits go by, on a connection of somebody else's: that, and which of these keys are taken. The tenant of the jobs
+-- and the keys as JSON. Under row-level security a transaction that names no tenant sees no counters, and no limit
+-- would hold it.
+CREATE FUNCTION limits_given(p_given text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_tenant text := p_given::json ->> 'tenant';
+    v_unnamed boolean := coalesce(current_setting('app.tenant_id', true), '') = '' AND v_tenant IS NOT NULL;
+    v_answer json;
+BEGIN
+    IF v_unnamed THEN
+        PERFORM set_config('app.tenant_id', v_tenant, true);
+    END IF;
+    v_answer := json_build_object(
+        'topics', (SELECT json_agg(json_build_array(t.o_topic, t.o_active)) FROM jobs_by_topic() AS t),
+        'taken', (
+            SELECT json_agg(json_build_array(k.tenant, k.scope, k.key))
+            FROM json_to_recordset(p_given::json -> 'keys') AS n(tenant text, scope text, key text)
+            JOIN keys k ON k.tenant = n.tenant AND k.scope = n.scope AND k.key = n.key
+        )
+    );
+    IF v_unnamed THEN
+        PERFORM set_config('app.tenant_id', '', true);
+    END IF;
+    -- Keys may have any characters, and the connection any client_encoding.
+    RETURN encode(convert_to(v_answer::text, 'UTF8'), 'base64');
 END
 $$
 SET search_path FROM CURRENT;

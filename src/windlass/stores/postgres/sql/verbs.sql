@@ -43,6 +43,9 @@ SELECT (SELECT array_agg(w.number) FROM written w), m.now, m.run_at FROM moment 
 -- name: enqueue_given
 SELECT {schema}.enqueue_given(CAST({text} AS text))
 
+-- name: limits_given
+SELECT {schema}.limits_given(CAST({text} AS text))
+
 -- name: get_given
 SELECT {schema}.get_given(CAST({text} AS text))
 
