@@ -76,7 +76,9 @@ class Session:
         if name:
             self._counters.commands[name] += 1
         try:
-            return command.error or await _VERBS[name](self, command)
+            if command.error:
+                return self._refuse(command)
+            return await _VERBS[name](self, command)
         except (JobNotFound, NotReserved, WrongState):
             return replies.NOT_FOUND
         except (LimitExceeded, Backpressure) as error:
@@ -121,10 +123,18 @@ class Session:
 
     # -- producers ----------------------------------------------------------------------------------------
 
-    async def _put(self, command: Command) -> bytes:
+    def _refuse(self, command: Command) -> bytes:
+        if command.error == replies.EXPECTED_CRLF:
+            self._be_producer()  # as in beanstalkd: its line was a good one
+        return command.error
+
+    def _be_producer(self) -> None:
         if not self._producer:
             self._producer = True
             self._counters.producers += 1
+
+    async def _put(self, command: Command) -> bytes:
+        self._be_producer()
         if self._counters.draining:
             return replies.DRAINING
         tube = self._tube
