@@ -73,14 +73,18 @@ class World:
     doors: list[Door]
     random: random.Random
     until: float
+    connections_left: int
     kept: dict[bytes, bytes] = field(default_factory=dict)  # id: body, of jobs that nobody deletes
     doomed: list[bytes] = field(default_factory=list)
     said: int = 0
     heard: int = 0
 
-    @property
-    def over(self) -> bool:
-        return time.monotonic() > self.until
+    async def connect(self, *, mannered: bool) -> Connection | None:
+        """One more client of one of the servers; None when it is enough. Those with manners are counted."""
+        if self.connections_left <= 0 or time.monotonic() > self.until:
+            return None
+        self.connections_left -= mannered
+        return await Connection.open(self.random.choice(self.doors).address)
 
     def some_id(self) -> bytes:
         known = list(self.kept)[-200:] + self.doomed[-200:]
@@ -124,8 +128,7 @@ def command(world: World) -> tuple[bytes, bytes, bytes | None]:
 async def be_mannered(world: World) -> None:
     """Say well-formed commands, several at once and cut anywhere, and check each reply."""
     pick = world.random
-    while not world.over:
-        connection = await Connection.open(pick.choice(world.doors).address)
+    while (connection := await world.connect(mannered=True)) is not None:
         for _ in range(pick.randrange(1, MOST_IN_A_ROW)):
             commands = [command(world) for _ in range(pick.choice([1, 1, 1, 2, 7]))]
             data = b"".join(each for _, each, _ in commands)
@@ -152,8 +155,7 @@ async def be_mannered(world: World) -> None:
 async def be_rude(world: World) -> None:
     """Say anything, and leave in the middle of it."""
     pick = world.random
-    while not world.over:
-        connection = await Connection.open(pick.choice(world.doors).address)
+    while (connection := await world.connect(mannered=False)) is not None:
         for _ in range(pick.randrange(1, 10)):
             await connection.say(nonsense(world))
             world.said += 1
@@ -195,9 +197,11 @@ async def leave(connection: Connection, pick: random.Random) -> None:
             await connection.close()
 
 
-async def fuzz(doors: list[Door], seconds: float, seed: int) -> World:
-    """Talk for so long; then everything must be as it should."""
-    world = World(doors, random.Random(seed), time.monotonic() + seconds)
+async def fuzz(
+    doors: list[Door], seed: int, *, seconds: float = 600.0, connections: int = 1_000_000
+) -> World:
+    """Talk for so long, or with so many clients; then everything must be as it should."""
+    world = World(doors, random.Random(seed), time.monotonic() + seconds, connections)
     talking = [be_mannered(world) for _ in range(MANNERED)] + [be_rude(world) for _ in range(RUDE)]
     async with asyncio.TaskGroup() as tasks:
         for each in talking:
@@ -241,7 +245,7 @@ def main() -> None:
 
 def run(url: str | None, seconds: float, seed: int) -> None:
     with Door(url=url) as first, Door(url=first.url) as second:
-        world = asyncio.run(fuzz([first, second], seconds, seed))
+        world = asyncio.run(fuzz([first, second], seed, seconds=seconds))
     print(
         f"{world.heard:,} replies checked, {world.said:,} strange things said, {len(world.kept):,} jobs kept"
     )
