@@ -4,12 +4,12 @@ What it offers is imported when it is first asked for, because importing all of 
 ``windlass beanstalkd`` has to listen before that, and ``windlass --help`` needs none of it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from windlass.__about__ import __version__
 
+TYPE_CHECKING = False  # as type checkers know it; importing it takes longer than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from windlass.app import Windlass
     from windlass.context import Context
     from windlass.errors import (
@@ -144,7 +144,9 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module
+
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -152,7 +154,7 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def __dir__() -> list[str]:
+def __dir__() -> "list[str]":
     return sorted(__all__)
 
 

@@ -18,7 +18,7 @@ from tests.servers.shared import empty_url
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="it is stopped by signals of other systems")
 
-Client = greenstalk.Client
+Client = greenstalk.Client[str]
 
 
 class Started:
@@ -29,8 +29,8 @@ class Started:
         self._port = port
         self._clients: list[Client] = []
 
-    def client(self, **options: object) -> Client:
-        client = Client(("127.0.0.1", self._port), **options)
+    def client(self, use: str = "default", watch: str | list[str] = "default") -> Client:
+        client: Client = greenstalk.Client(("127.0.0.1", self._port), use=use, watch=watch)
         self._clients.append(client)
         return client
 

@@ -1,28 +1,37 @@
 """Where to listen, and the socket for it. Imports little, so that a command can listen before all else."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat
-from dataclasses import dataclass
-from typing import Final
 
-from windlass.errors import ConfigurationError
+TYPE_CHECKING = False  # as type checkers know it; importing it takes longer than all of this
+if TYPE_CHECKING:
+    from windlass.errors import ConfigurationError
 
-DEFAULT_HOST: Final = "127.0.0.1"
-DEFAULT_PORT: Final = 11300
-BACKLOG: Final = 1024
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 11300
+BACKLOG = 1024
 """Connections that wait to be accepted."""
 
 
-@dataclass(frozen=True, slots=True)
 class Address:
     """A host and a port, or the path of a socket on this machine."""
 
-    host: str = DEFAULT_HOST
-    port: int = DEFAULT_PORT
-    path: str = ""
+    __slots__ = ("host", "path", "port")
+
+    def __init__(self, host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, path: str = "") -> None:
+        self.host = host
+        self.port = port
+        self.path = path
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Address) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __repr__(self) -> str:
+        return f"<Address {self}>"
 
     def __str__(self) -> str:
         if self.path:
@@ -35,13 +44,11 @@ class Address:
         return bool(self.path) or self.host in {"localhost", "::1"} or self.host.startswith("127.")
 
 
-def read_address(text: str, port: int | None = None) -> Address:
+def read_address(text: str, port: "int | None" = None) -> Address:
     """``HOST``, ``HOST:PORT``, ``[IPV6]:PORT`` or ``unix:PATH``. ``port``: where the text has none."""
     if text.startswith("unix:"):
         if not text.removeprefix("unix:"):
-            raise ConfigurationError(
-                "the address is 'unix:' without a path; give one, as in unix:/run/queue.sock"
-            )
+            raise _wrong("the address is 'unix:' without a path; give one, as in unix:/run/queue.sock")
         return Address(path=text.removeprefix("unix:"))
     given = DEFAULT_PORT if port is None else port
     if text.startswith("["):
@@ -61,8 +68,8 @@ def _read_port(text: str, port: str) -> int:
     return int(port)
 
 
-def _unreadable(text: str) -> ConfigurationError:
-    return ConfigurationError(
+def _unreadable(text: str) -> "ConfigurationError":
+    return _wrong(
         f"the address is {text!r}; give HOST:PORT, [IPV6]:PORT or unix:PATH, with a port of 0 to 65535"
     )
 
@@ -72,14 +79,16 @@ def listen(address: Address) -> socket.socket:
     try:
         return _listen_on_path(address.path) if address.path else _listen_on_port(address)
     except OSError as error:
-        raise ConfigurationError(
+        raise _wrong(
             f"cannot listen on {address}: {error.strerror or error}; choose another with --listen"
         ) from None
 
 
 def _listen_on_port(address: Address) -> socket.socket:
+    # As bytes where that is possible: for text Python loads all it knows about names in other alphabets.
+    host = address.host.encode() if address.host.isascii() else address.host
     family, kind, protocol, _, place = socket.getaddrinfo(
-        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     # With its protocol named: asyncio turns Nagle's algorithm off for such sockets only.
     listener = socket.socket(family, kind, protocol or socket.IPPROTO_TCP)
@@ -98,7 +107,7 @@ def _listen_on_port(address: Address) -> socket.socket:
 
 def _listen_on_path(path: str) -> socket.socket:
     if not hasattr(socket, "AF_UNIX"):
-        raise ConfigurationError(f"there are no sockets like unix:{path} on this system; give HOST:PORT")
+        raise _wrong(f"there are no sockets like unix:{path} on this system; give HOST:PORT")
     _clear(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -114,7 +123,7 @@ def _clear(path: str) -> None:
     """Remove the socket of a server that is gone; never one that still serves, nor another file."""
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
-            raise ConfigurationError(f"{path} is there and no socket; give another path")
+            raise _wrong(f"{path} is there and no socket; give another path")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -123,7 +132,7 @@ def _clear(path: str) -> None:
         except ConnectionRefusedError:
             os.unlink(path)
             return
-    raise ConfigurationError(f"another server listens on unix:{path}; stop it, or give another path")
+    raise _wrong(f"another server listens on unix:{path}; stop it, or give another path")
 
 
 def bound_address(listener: socket.socket, address: Address) -> Address:
@@ -138,3 +147,9 @@ def remove_path(address: Address) -> None:
             os.unlink(address.path)
         except FileNotFoundError:
             return
+
+
+def _wrong(message: str) -> "ConfigurationError":
+    from windlass.errors import ConfigurationError
+
+    return ConfigurationError(message)

@@ -1,7 +1,6 @@
 """``windlass beanstalkd``: a server for beanstalkd clients, with the options of beanstalkd itself.
 
-Nothing heavy is imported above: it listens first, and clients wait while the rest is loaded. Programs that
-start a server and connect a moment later are used to one that is there at once.
+What serving needs is imported when the command line has been read; ``early`` says why, and listens before.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from windlass.beanstalkd.listening import (
     remove_path,
 )
 from windlass.cli import failures
+from windlass.cli.early import take
 from windlass.cli.terminal import examples
 from windlass.errors import ConfigurationError
 
@@ -150,7 +150,7 @@ def beanstalkd(
         )
         max_job_size = LARGEST_JOB
     address = read_address(host or "", port) if listen_on is None else read_address(listen_on)
-    listener = listen(address)
+    listener = take(address) or listen(address)
     try:
         address = bound_address(listener, address)
         if not address.local:
