@@ -16,7 +16,7 @@ from windlass.filters import JobFilters
 from windlass.findings import TaskStats
 from windlass.fleet import WorkerInfo
 from windlass.job import Attempt, Job, JobPage, Step
-from windlass.model import Count, JobError, JobRecord, Progress, State, Stats, TopicDepth, TopicStats
+from windlass.model import Count, JobError, JobRecord, Progress, State, Stats, TopicStats
 from windlass.options import EnqueueOptions, PutOptions, WorkerOptions
 from windlass.pulling.queue import DEFAULT_TTR, Queue
 from windlass.pulling.reserved import Reserved
@@ -463,10 +463,6 @@ class BlockingQueue(Twin[Queue]):
         """The same for one job, buried or delayed; ``NotBuried`` for another."""
         self._portal.run(self._inner.kick_job, job_id)
 
-    def rescue(self) -> int:
-        """Let others have jobs whose time to run is over, now and not when somebody next looks. How many."""
-        return self._portal.run(self._inner.rescue)
-
     def peek(self, job_id: UUID | str) -> BlockingJob[Any]:
         """One job with its body, or ``JobNotFound``."""
         return BlockingJob(self._portal.run(self._inner.peek, job_id), self._portal)
@@ -502,10 +498,6 @@ class BlockingQueue(Twin[Queue]):
     def stats(self) -> QueueStats:
         """Counts over all topics."""
         return self._portal.run(self._inner.stats)
-
-    def depths(self) -> list[TopicDepth]:
-        """The same for each topic that has unfinished or buried jobs, by name."""
-        return self._portal.run(self._inner.depths)
 
     def stats_topic(self, topic: str) -> TopicState:
         """Counts of one topic; zeros for one that has no jobs."""

@@ -143,9 +143,7 @@ def test_the_version_is_shown_as_beanstalkd_shows_it(run: Run) -> None:
 @posix
 def test_an_address_that_others_can_reach_is_warned_about(project: Project) -> None:
     """It has no passwords, and that has to be known."""
-    with project.start(
-        "beanstalkd", "-l", "0.0.0.0", "-p", "0", "-z", str(2**31), "--url", "memory://"
-    ) as one:
+    with project.start("beanstalkd", "-l", "::", "-p", "0", "-z", str(2**31), "--url", "memory://") as one:
         one.wait_for("at most 1,073,741,824 bytes")
         one.wait_for("reached from other machines.*no passwords")
         one.wait_for("serves beanstalkd clients")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from windlass.beanstalkd import replies, statistics
 from windlass.beanstalkd.shared import seconds
 from windlass.beanstalkd.tubes import DEFAULT_TUBE
-from windlass.enqueueing import submit
 from windlass.errors import (
     Backpressure,
     JobNotFound,
@@ -139,7 +138,7 @@ class Session:
             return replies.DRAINING
         tube = self._tube
         template = self._shared.template(tube.name, command.priority, command.delay, command.ttr)
-        job = await submit(self._app, template.job(command.body, BodyFormat.BYTES))
+        job = await self._queue.put_made(template.job(command.body, BodyFormat.BYTES))
         self._counters.total_jobs += 1
         tube.total_jobs += 1
         self._shared.worked()

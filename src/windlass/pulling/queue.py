@@ -16,7 +16,7 @@ from windlass.errors import InvalidInput, NotBuried, ReserveTimeout, WrongState
 from windlass.job import Job
 from windlass.making import untyped_body
 from windlass.managing import check_job_id, get, not_found
-from windlass.model import FOREVER, Head, TopicDepth, Verdict
+from windlass.model import FOREVER, Head, NewJob, TopicDepth, Verdict
 from windlass.names import check_topic, check_wire_topic, shorten
 from windlass.options import PutOptions, Template, check_integer, check_seconds, make_template
 from windlass.pulling.limits import TouchLimits
@@ -75,7 +75,17 @@ class Queue:
         ``ttr``: seconds a reservation of it lasts, at least 1. Attempts are not limited unless
         ``max_attempts`` is given. Other options are those of ``enqueue``.
         """
-        return await submit(self._app, self.template(topic, ttr, options).job(*self._body(body)))
+        return await self.put_made(self.template(topic, ttr, options).job(*self._body(body)))
+
+    async def put_made(self, job: NewJob) -> Job[Any]:
+        """The same for a job that was made from a template. Those who put at a time share a commit."""
+        rounds = self._connections.reservations().rounds
+        rounds.called()
+        await rounds.gather()
+        try:
+            return await submit(self._app, job)
+        finally:
+            rounds.answered(1)
 
     def template(self, topic: str, ttr: float | timedelta, options: PutOptions) -> Template:
         """What jobs have in common that are put into a topic with these options."""

@@ -24,6 +24,7 @@ from windlass.model import Claimed, ClaimRequest, Lane, Lease, Settlement
 from windlass.outcome import Released
 from windlass.pulling.endings import Endings
 from windlass.pulling.listing import Listing
+from windlass.pulling.rounds import Rounds
 from windlass.settings import Settings
 from windlass.stores.protocol import MAX_BATCH, Store, Wakeups
 
@@ -68,7 +69,8 @@ class Reservations:
         self._hints: Wakeups | None = None
         self._loop: asyncio.Task[None] | None = None
         self._giving_back: set[asyncio.Task[None]] = set()
-        self._endings = Endings(store)
+        self.rounds = Rounds()
+        self._endings = Endings(store, self.rounds)
         self._listing = Listing(
             self.worker, store, clock, topics=lambda: self._topics, waiting=lambda: len(self._waiters)
         )
@@ -154,6 +156,7 @@ class Reservations:
 
     def _add(self, waiter: _Waiter) -> None:
         self._waiters[waiter] = None
+        self.rounds.called()
         self._listing.waits()
         self._arrived.set()
         if not waiter.topics <= self._topics:
@@ -216,6 +219,7 @@ class Reservations:
 
     async def _claim_for_all(self) -> float | None:
         """In as few claims as can be, and nothing that nobody waits for. When it is worth asking again."""
+        await self.rounds.gather()
         wishes = list(dict.fromkeys(waiter.topics for waiter in self._waiters))
         if len(wishes) > 1 and all(len(topics) == 1 for topics in wishes):
             waiters = list(self._waiters)[:MAX_BATCH]
@@ -254,6 +258,7 @@ class Reservations:
         )
         sent = self._clock.monotonic()
         claim = await self._store.claim(request)
+        self.rounds.answered(len(claim.jobs))
         for job in claim.jobs:
             self._hand_over(Pulled(job, sent))
         if claim.next_due_in != 0.0:  # all there is has been seen
