@@ -266,6 +266,7 @@ class Reservations:
             limit=len(waiters) if limit is None else limit,
             lease_seconds=self._settings.lease,
             topic_limits=topic_limits or {},
+            lasting=False,  # whoever holds the job is in this process
         )
         sent = self._clock.monotonic()
         impatient = [waiter for waiter in waiters if not waiter.patient]  # now: those of later look again
