@@ -39,7 +39,11 @@ SOURCES = (
     Source("task", "BoundTask", parameters=("P", "R")),
     Source("questions", "Questions"),
     Source("pulling.reserved", "Reserved", fields=True),
-    Source("pulling.queue", "Queue", skip=frozenset({"sync", "template", "under"})),
+    Source(
+        "pulling.queue",
+        "Queue",
+        skip=frozenset({"sync", "template", "under", "put_made", "depths", "rescue"}),
+    ),
     Source("access.audit", "Audit", target="access.blocking_twins"),
     Source("access.access", "Access", base="AccessTwin", target="access.blocking_twins"),
     # The twin of the app opens and closes the thread behind it instead; AppTwin does that.

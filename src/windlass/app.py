@@ -12,7 +12,6 @@ from uuid import UUID
 
 from windlass import isolation, managing, payload, visibility
 from windlass.blocking import Portal
-from windlass.bulk import Bulk
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds, to_datetime
 from windlass.conditions import asked, of_counters
 from windlass.connections import Connections
@@ -20,8 +19,6 @@ from windlass.copying import AS_IT_WAS, CopyOptions, copy_of
 from windlass.enqueueing import submit, submit_many
 from windlass.errors import ConfigurationError, JobCancelled, JobFailed, ResultTimeout
 from windlass.filters import JobFilters, check_filter
-from windlass.findings import TaskStats
-from windlass.fleet import WorkerInfo, worker_info
 from windlass.job import Job, JobPage
 from windlass.lane import Lane
 from windlass.making import make_together, maker
@@ -35,7 +32,6 @@ from windlass.options import (
     check_seconds,
 )
 from windlass.pulling.queue import Queue
-from windlass.questions import Questions
 from windlass.registry import Registry
 from windlass.schemas import payload_schemas
 from windlass.security import row_filter, system_only, tenant_in_question
@@ -49,7 +45,11 @@ if TYPE_CHECKING:
     from windlass.access.access import Access
     from windlass.background import WorkerThread
     from windlass.blocking_twins import BlockingJob, BlockingWindlass
+    from windlass.bulk import Bulk
     from windlass.context import Context
+    from windlass.findings import TaskStats
+    from windlass.fleet import WorkerInfo
+    from windlass.questions import Questions
     from windlass.stores.joining import Untold
     from windlass.stores.memory.lane import LaneStore
     from windlass.stores.protocol import Wakeups
@@ -430,6 +430,8 @@ class Windlass:
     @property
     def questions(self) -> Questions:
         """The six questions of an operator: what is outstanding, what failed, what is stuck, …"""
+        from windlass.questions import Questions
+
         return Questions(self)
 
     # -- managing ---------------------------------------------------------------------------------------
@@ -474,6 +476,8 @@ class Windlass:
     def bulk(self) -> Bulk:
         """Verbs on everything that matches, in the background: previews, progress, stopping."""
         if self._bulk is None:
+            from windlass.bulk import Bulk
+
             self._bulk = Bulk(self)
         return self._bulk
 
@@ -508,6 +512,8 @@ class Windlass:
 
     async def workers(self) -> list[WorkerInfo]:
         """Who runs jobs here, by name; those that vanished stay listed for a day and are ``missing``."""
+        from windlass.fleet import worker_info
+
         system_only("workers")
         store = self.store
         records = await store.workers()

@@ -467,6 +467,10 @@ class BlockingQueue(Twin[Queue]):
         """One job with its body, or ``JobNotFound``."""
         return BlockingJob(self._portal.run(self._inner.peek, job_id), self._portal)
 
+    def job_id(self, number: int) -> UUID | None:
+        """The id of the job with this number; None when there is none."""
+        return self._portal.run(self._inner.job_id, number)
+
     def peek_ready(self, topic: str) -> BlockingJob[Any] | None:
         """The job of this topic that would be reserved next; None when none is ready."""
         return (

@@ -176,13 +176,19 @@ class Enqueued(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """What a worker asks for. ``topic_limits`` caps how many jobs of a topic this claim may take."""
+    """What a worker asks for. ``topic_limits`` caps how many jobs of a topic this claim may take.
+
+    A claim that is not ``lasting`` may be forgotten when the power fails: whoever holds its leases is a
+    process that ends with it, and nothing but the claim was promised to anybody. Where all users of a store
+    are on one machine, that saves a sync; elsewhere a claim is always lasting.
+    """
 
     worker: str
     lanes: tuple[Lane, ...]
     limit: int
     lease_seconds: float
     topic_limits: Mapping[str, int] = field(default_factory=dict)
+    lasting: bool = True
 
 
 class Claimed(Struct, frozen=True, gc=False):

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from windlass.errors import StoreError, StoreUnavailable
 from windlass.ids import new_id
 from windlass.model import ClaimRequest, Enqueued, JobFilter, Lane, NewJob, Settlement, State
 from windlass.outcome import Completed, Released
-from windlass.stores.sqlite import SqliteStore, writer
+from windlass.stores.sqlite import SqliteStore, committing, writer
 
 
 def _job(**options: object) -> NewJob:
@@ -335,3 +336,25 @@ async def test_the_lock_is_left_for_a_moment_to_whoever_knocked(
     await store.enqueue([_job()])
     await store.close()
     assert pauses == [writer.COURTESY_SECONDS]
+
+
+async def test_only_what_must_last_is_synced(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim that may be forgotten with the power shares the sync of whatever comes after it."""
+    synced: list[bool] = []
+
+    def commit(connection: sqlite3.Connection, *rest: Any) -> None:
+        synced.append(connection.execute("PRAGMA synchronous").fetchone() == (2,))
+        committing.commit(connection, *rest)
+
+    monkeypatch.setattr(writer, "commit", commit)
+    request = ClaimRequest("worker", (Lane("mail"),), 1, 60.0)
+    await store.enqueue([_job() for _ in range(4)])
+    forgettable = replace(request, lasting=False)
+    [job] = (await store.claim(forgettable)).jobs
+    await store.settle([Settlement(job.lease, Completed(b"1"))])
+    await store.claim(forgettable)
+    await store.claim(request)
+    assert synced == [True, False, True, False, True]
+    synced.clear()
+    await asyncio.gather(store.claim(forgettable), store.enqueue([_job()]), store.claim(forgettable))
+    assert True in synced, "who enqueues in the same transaction is promised more"

@@ -11,6 +11,7 @@ from collections import deque
 
 from windlass.errors import StoreError, StoreUnavailable
 from windlass.model import Settlement
+from windlass.pulling.rounds import Rounds
 from windlass.stores.protocol import MAX_BATCH, Store
 
 _Waiting = tuple[Settlement, "asyncio.Future[bool]"]
@@ -19,8 +20,9 @@ _Waiting = tuple[Settlement, "asyncio.Future[bool]"]
 class Endings:
     """Settlements on their way to the store. Lives on one event loop, next to its store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, rounds: Rounds) -> None:
         self._store = store
+        self._rounds = rounds
         self._waiting: deque[_Waiting] = deque()
         self._writing: asyncio.Task[None] | None = None
 
@@ -28,6 +30,7 @@ class Endings:
         """End this lease; False when it is no longer held. The write goes on when the caller is cancelled."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((settlement, answer))
+        self._rounds.called()
         if self._writing is None:
             self._writing = asyncio.create_task(self._write(), name="windlass-endings")
         return await answer
@@ -40,8 +43,10 @@ class Endings:
     async def _write(self) -> None:
         try:
             while self._waiting:
+                await self._rounds.gather()
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
                 await self._write_together(batch)
+                self._rounds.answered(len(batch))
         finally:
             self._writing = None
             while self._waiting:  # only when this was cancelled: the event loop ends

@@ -16,7 +16,7 @@ from windlass.errors import InvalidInput, NotBuried, ReserveTimeout, WrongState
 from windlass.job import Job
 from windlass.making import untyped_body
 from windlass.managing import check_job_id, get, not_found
-from windlass.model import FOREVER, Head, TopicDepth, Verdict
+from windlass.model import FOREVER, Head, NewJob, TopicDepth, Verdict
 from windlass.names import check_topic, check_wire_topic, shorten
 from windlass.options import PutOptions, Template, check_integer, check_seconds, make_template
 from windlass.pulling.limits import TouchLimits
@@ -75,7 +75,17 @@ class Queue:
         ``ttr``: seconds a reservation of it lasts, at least 1. Attempts are not limited unless
         ``max_attempts`` is given. Other options are those of ``enqueue``.
         """
-        return await submit(self._app, self.template(topic, ttr, options).job(*self._body(body)))
+        return await self.put_made(self.template(topic, ttr, options).job(*self._body(body)))
+
+    async def put_made(self, job: NewJob) -> Job[Any]:
+        """The same for a job that was made from a template. Those who put at a time share a commit."""
+        rounds = self._connections.reservations().rounds
+        rounds.called()
+        await rounds.gather()
+        try:
+            return await submit(self._app, job)
+        finally:
+            rounds.answered(1)
 
     def template(self, topic: str, ttr: float | timedelta, options: PutOptions) -> Template:
         """What jobs have in common that are put into a topic with these options."""
@@ -194,11 +204,21 @@ class Queue:
             case _:
                 raise NotBuried(f"job {wanted} is neither buried nor delayed, so there is nothing to kick")
 
+    async def rescue(self) -> int:
+        """Let others have jobs whose time to run is over, now and not when somebody next looks. How many."""
+        system_only("rescue")
+        return (await self._store("rescue").rescue()).total
+
     # -- looking ------------------------------------------------------------------------------------------
 
     async def peek(self, job_id: UUID | str) -> Job[Any]:
         """One job with its body, or ``JobNotFound``."""
         return await self._app.get(job_id)
+
+    async def job_id(self, number: int) -> UUID | None:
+        """The id of the job with this number; None when there is none."""
+        (job_id,) = await self._app.store.job_ids([number], tenant=self._tenant())
+        return job_id
 
     async def peek_ready(self, topic: str) -> Job[Any] | None:
         """The job of this topic that would be reserved next; None when none is ready."""
@@ -223,6 +243,12 @@ class Queue:
         whole_view("stats")
         depths = await self._app.store.depths(tenant=self._tenant())
         return QueueStats.of(depths, self._connections.reservations().waiting)
+
+    async def depths(self) -> list[TopicDepth]:
+        """The same for each topic that has unfinished or buried jobs, by name."""
+        whole_view("depths")
+        depths = await self._app.store.depths(tenant=self._tenant())
+        return [depth for depth in depths if depth.ready or depth.delayed or depth.running or depth.failed]
 
     async def stats_topic(self, topic: str) -> TopicState:
         """Counts of one topic; zeros for one that has no jobs."""

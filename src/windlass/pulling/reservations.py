@@ -24,6 +24,7 @@ from windlass.model import Claimed, ClaimRequest, Lane, Lease, Settlement
 from windlass.outcome import Released
 from windlass.pulling.endings import Endings
 from windlass.pulling.listing import Listing
+from windlass.pulling.rounds import Rounds
 from windlass.settings import Settings
 from windlass.stores.protocol import MAX_BATCH, Store, Wakeups
 
@@ -33,6 +34,8 @@ _MANY_TOPICS: Final = 1000
 """With more topics than this it is not worth telling the store whose hints are wanted."""
 _SHORTEST_REST: Final = 0.02
 """Seconds between two looks at least, unless a hint comes: the next moment may be somebody else's job's."""
+_LAST_LOOK_SECONDS: Final = 0.2
+"""How long somebody whose time is over may be kept by a store that does not answer."""
 _LINGER_SECONDS: Final = 5.0
 """How long the loop stays subscribed when nobody waits: most come back at once."""
 
@@ -52,6 +55,7 @@ class _Waiter:
     topics: frozenset[str]
     patient: bool  # False: one look, and no more
     future: asyncio.Future[Pulled | None]
+    timed_out: bool = False  # it was patient, and this is its last look
 
 
 class Reservations:
@@ -70,7 +74,8 @@ class Reservations:
         self._giving_back: set[asyncio.Task[None]] = set()
         # One at a time: after a lost reply a store gives back what was granted to this name and is not known.
         self._asking = asyncio.Lock()
-        self._endings = Endings(store)
+        self.rounds = Rounds()
+        self._endings = Endings(store, self.rounds)
         self._listing = Listing(
             self.worker, store, clock, topics=lambda: self._topics, waiting=lambda: len(self._waiters)
         )
@@ -90,7 +95,7 @@ class Reservations:
         loop = asyncio.get_running_loop()
         waiter = _Waiter(frozenset(topics), timeout is None or timeout > 0, loop.create_future())
         self._add(waiter)
-        timer = None if not timeout else loop.call_later(timeout, _give_up, waiter.future)
+        timer = None if not timeout else loop.call_later(timeout, self._look_last, waiter)
         try:
             return await waiter.future
         except asyncio.CancelledError:
@@ -105,6 +110,14 @@ class Reservations:
             if timer is not None:
                 timer.cancel()
             self._waiters.pop(waiter, None)
+
+    def _look_last(self, waiter: _Waiter) -> None:
+        """Its time is over: a job that became due in the last moment is still its."""
+        waiter.patient, waiter.timed_out = False, True
+        self._arrived.set()
+        if self._hints is not None:
+            self._hints.nudge()
+        asyncio.get_running_loop().call_later(_LAST_LOOK_SECONDS, _give_up, waiter.future)
 
     def waiting_for(self, topic: str) -> int:
         """How many of them for jobs of this topic."""
@@ -158,6 +171,7 @@ class Reservations:
 
     def _add(self, waiter: _Waiter) -> None:
         self._waiters[waiter] = None
+        self.rounds.called()
         self._listing.waits()
         self._arrived.set()
         if not waiter.topics <= self._topics:
@@ -220,6 +234,7 @@ class Reservations:
 
     async def _claim_for_all(self) -> float | None:
         """In as few claims as can be, and nothing that nobody waits for. When it is worth asking again."""
+        await self.rounds.gather()
         wishes = list(dict.fromkeys(waiter.topics for waiter in self._waiters))
         if len(wishes) > 1 and all(len(topics) == 1 for topics in wishes):
             waiters = list(self._waiters)[:MAX_BATCH]
@@ -255,16 +270,18 @@ class Reservations:
             limit=len(waiters) if limit is None else limit,
             lease_seconds=self._settings.lease,
             topic_limits=topic_limits or {},
+            lasting=False,  # whoever holds the job is in this process
         )
         async with self._asking:
             sent = self._clock.monotonic()
+            impatient = [waiter for waiter in waiters if not waiter.patient]  # now: those of later look again
             claim = await self._store.claim(request)
+        self.rounds.answered(len(claim.jobs))
         for job in claim.jobs:
             self._hand_over(Pulled(job, sent))
         if claim.next_due_in != 0.0:  # all there is has been seen
-            for waiter in waiters:
-                if not waiter.patient:
-                    self._answer(waiter, None)
+            for waiter in impatient:
+                self._answer(waiter, None)
         return claim.next_due_in
 
     def _hand_over(self, pulled: Pulled) -> None:
@@ -300,7 +317,9 @@ class Reservations:
         for waiter in list(self._waiters):
             if impatient_only and waiter.patient:
                 continue
-            if not waiter.future.done():
+            if not waiter.future.done() and waiter.timed_out:
+                waiter.future.set_result(None)
+            elif not waiter.future.done():
                 waiter.future.set_exception(error)
             self._waiters.pop(waiter, None)
 

@@ -158,7 +158,7 @@ class SqliteStore:
         return await self._writer.run(enqueueing.enqueue, jobs, with_others=True) if jobs else []
 
     async def claim(self, request: ClaimRequest) -> Claim:
-        claiming = self._writer.run(_claim, request)
+        claiming = self._writer.run(_claim, request, lasting=request.lasting)
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
