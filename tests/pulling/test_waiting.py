@@ -13,6 +13,7 @@ from windlass.model import Claim, ClaimRequest
 from windlass.pulling import listing
 from windlass.pulling.queue import Queue
 from windlass.pulling.reserved import Reserved
+from windlass.testing.clock import FrozenClock
 
 PATIENCE = 20.0
 
@@ -245,3 +246,25 @@ async def test_who_pulls_is_on_the_list_of_workers(
     async with asyncio.timeout(PATIENCE):
         while await app.workers():
             await asyncio.sleep(0.01)
+
+
+async def test_a_job_that_is_due_when_the_time_is_over_is_still_given_out(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits a second for a job that is due in a second gets it: there is a last look."""
+    clock = FrozenClock()
+    async with Windlass(url, clock=clock, poll_interval=3600) as app:
+        job = await app.queue.put("mail", b"x", delay=1000)
+        looked = asyncio.Event()
+        original = app.store.claim
+
+        async def claim(request: ClaimRequest) -> Claim:
+            answer = await original(request)
+            looked.set()
+            return answer
+
+        monkeypatch.setattr(app.store, "claim", claim)
+        waiting = asyncio.create_task(app.queue.reserve("mail", timeout=0.3))
+        await looked.wait()
+        clock.advance(1000)  # nobody is told
+        assert (await waiting).id == job.id

@@ -71,6 +71,11 @@ UNSEEN = {
     "postgres/0006_manage.sql:remove#3": BESIDE_AN_ID,
     "postgres/0006_manage.sql:prune#1": BESIDE_AN_ID,
     "postgres/0008_stats.sql:stats#3": NO_BLOCKED_JOBS,
+    "postgres/0009_pull.sql:grant_job#2": BESIDE_AN_ID,
+    "postgres/0009_pull.sql:grant_job#3": BESIDE_AN_ID,
+    "postgres/0009_pull.sql:kick_jobs#2": "locks rows; whose job is kicked is told by what is called next",
+    "postgres/0009_pull.sql:head_of#5": "is about what a peek has let in before, unless a policy holds it",
+    "postgres/0009_pull.sql:depths#4": NO_BLOCKED_JOBS,
     "postgres/0008_stats.sql:stats#6": "what it tells is dropped once more by the store's Python",
 }
 

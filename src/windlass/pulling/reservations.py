@@ -34,6 +34,8 @@ _MANY_TOPICS: Final = 1000
 """With more topics than this it is not worth telling the store whose hints are wanted."""
 _SHORTEST_REST: Final = 0.02
 """Seconds between two looks at least, unless a hint comes: the next moment may be somebody else's job's."""
+_LAST_LOOK_SECONDS: Final = 0.2
+"""How long somebody whose time is over may be kept by a store that does not answer."""
 _LINGER_SECONDS: Final = 5.0
 """How long the loop stays subscribed when nobody waits: most come back at once."""
 
@@ -53,6 +55,7 @@ class _Waiter:
     topics: frozenset[str]
     patient: bool  # False: one look, and no more
     future: asyncio.Future[Pulled | None]
+    timed_out: bool = False  # it was patient, and this is its last look
 
 
 class Reservations:
@@ -90,7 +93,7 @@ class Reservations:
         loop = asyncio.get_running_loop()
         waiter = _Waiter(frozenset(topics), timeout is None or timeout > 0, loop.create_future())
         self._add(waiter)
-        timer = None if not timeout else loop.call_later(timeout, _give_up, waiter.future)
+        timer = None if not timeout else loop.call_later(timeout, self._look_last, waiter)
         try:
             return await waiter.future
         except asyncio.CancelledError:
@@ -105,6 +108,14 @@ class Reservations:
             if timer is not None:
                 timer.cancel()
             self._waiters.pop(waiter, None)
+
+    def _look_last(self, waiter: _Waiter) -> None:
+        """Its time is over: a job that became due in the last moment is still its."""
+        waiter.patient, waiter.timed_out = False, True
+        self._arrived.set()
+        if self._hints is not None:
+            self._hints.nudge()
+        asyncio.get_running_loop().call_later(_LAST_LOOK_SECONDS, _give_up, waiter.future)
 
     def waiting_for(self, topic: str) -> int:
         """How many of them for jobs of this topic."""
@@ -258,14 +269,14 @@ class Reservations:
             lasting=False,  # whoever holds the job is in this process
         )
         sent = self._clock.monotonic()
+        impatient = [waiter for waiter in waiters if not waiter.patient]  # now: those of later look again
         claim = await self._store.claim(request)
         self.rounds.answered(len(claim.jobs))
         for job in claim.jobs:
             self._hand_over(Pulled(job, sent))
         if claim.next_due_in != 0.0:  # all there is has been seen
-            for waiter in waiters:
-                if not waiter.patient:
-                    self._answer(waiter, None)
+            for waiter in impatient:
+                self._answer(waiter, None)
         return claim.next_due_in
 
     def _hand_over(self, pulled: Pulled) -> None:
@@ -301,7 +312,9 @@ class Reservations:
         for waiter in list(self._waiters):
             if impatient_only and waiter.patient:
                 continue
-            if not waiter.future.done():
+            if not waiter.future.done() and waiter.timed_out:
+                waiter.future.set_result(None)
+            elif not waiter.future.done():
                 waiter.future.set_exception(error)
             self._waiters.pop(waiter, None)
 
