@@ -38,16 +38,17 @@ SOURCES = (
     Source("task", "Task", parameters=("P", "R")),
     Source("task", "BoundTask", parameters=("P", "R")),
     Source("questions", "Questions"),
-    Source("pulling.reserved", "Reserved", fields=True),
+    Source("pulling.reserved", "Reserved", fields=True, target="pulling.blocking_twins"),
     Source(
         "pulling.queue",
         "Queue",
         skip=frozenset({"sync", "template", "under", "put_made", "depths", "rescue"}),
+        target="pulling.blocking_twins",
     ),
     Source("access.audit", "Audit", target="access.blocking_twins"),
     Source("access.access", "Access", base="AccessTwin", target="access.blocking_twins"),
     # The twin of the app opens and closes the thread behind it instead; AppTwin does that.
-    Source("app", "Windlass", base="AppTwin", skip=frozenset({"open", "close"})),
+    Source("app", "Windlass", base="AppTwin", skip=frozenset({"open", "close", "queue"})),
 )
 TWINS = {source.name: source.twin for source in SOURCES}
 TARGETS = tuple(dict.fromkeys(source.target for source in SOURCES))

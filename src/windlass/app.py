@@ -10,19 +10,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
-from windlass import isolation, managing, payload, visibility
+from windlass import isolation, managing, visibility
 from windlass.blocking import Portal
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds, to_datetime
 from windlass.conditions import asked, of_counters
 from windlass.connections import Connections
 from windlass.copying import AS_IT_WAS, CopyOptions, copy_of
 from windlass.enqueueing import submit, submit_many
-from windlass.errors import ConfigurationError, JobCancelled, JobFailed, ResultTimeout
+from windlass.errors import ConfigurationError, ResultTimeout
 from windlass.filters import JobFilters, check_filter
 from windlass.job import Job, JobPage
 from windlass.lane import Lane
 from windlass.making import make_together, maker
-from windlass.model import FOREVER, Count, JobFilter, JobRecord, State, Stats, TopicStats
+from windlass.model import FOREVER, Count, JobFilter, Stats, TopicStats
 from windlass.names import check_wire_topic
 from windlass.options import (
     EnqueueOptions,
@@ -33,6 +33,7 @@ from windlass.options import (
 )
 from windlass.pulling.queue import Queue
 from windlass.registry import Registry
+from windlass.results import result_of
 from windlass.schemas import payload_schemas
 from windlass.security import row_filter, system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from windlass.fleet import WorkerInfo
     from windlass.questions import Questions
     from windlass.stores.joining import Untold
-    from windlass.stores.memory.lane import LaneStore
     from windlass.stores.protocol import Wakeups
     from windlass.succession import Succession
     from windlass.using import AsyncConnection
@@ -401,7 +401,7 @@ class Windlass:
             ended = remaining != 0 and await results.wait(wanted, remaining, tenant)
             record = await managing.get(store, wanted, tenant)
             if record.state.final:
-                return self._result_of(record, lane)
+                return result_of(self, record, lane)
             if not ended:  # otherwise it was final and has been requeued since: wait on
                 raise ResultTimeout(f"job {wanted} did not finish within {seconds:g} s; it goes on")
 
@@ -591,16 +591,3 @@ class Windlass:
         if (lane := self.lane.holder(job_id)) is not None:
             return lane
         return self._outside(verb) if verb else store
-
-    def _result_of(self, record: JobRecord, lane: LaneStore | None) -> Any:
-        error = record.newest_error
-        if record.state is State.FAILED:
-            raise JobFailed(record.id, error)
-        if record.state is State.CANCELLED:
-            raise JobCancelled(record.id, error)
-        if lane is not None:
-            return lane.result_of(record.id)
-        task = self.registry.resolve(record.topic, record.task)
-        if task is not None:
-            return task.decode_result(record.result)
-        return None if record.result is None else payload.decode(record.result)

@@ -28,8 +28,8 @@ from windlass.transaction import refuse_inside
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
-    from windlass.blocking_twins import BlockingReserved
     from windlass.connections import Connections
+    from windlass.pulling.blocking_twins import BlockingReserved
     from windlass.stores.protocol import Store
 
 DEFAULT_TTR: Final = 60.0

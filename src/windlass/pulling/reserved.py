@@ -17,8 +17,8 @@ from windlass.pulling.reservations import Pulled
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
-    from windlass.blocking_twins import BlockingReserved
     from windlass.connections import Connections
+    from windlass.pulling.blocking_twins import BlockingReserved
     from windlass.pulling.limits import TouchLimits
 
 BURIED: Final = JobError("buried", "put away by hand; kick brings it back", retryable=False)
@@ -149,7 +149,7 @@ class Reserved:
     @property
     def sync(self) -> BlockingReserved:
         """The same with blocking calls."""
-        from windlass.blocking_twins import BlockingReserved
+        from windlass.pulling.blocking_twins import BlockingReserved
 
         return BlockingReserved(self, self._app.portal)
 
