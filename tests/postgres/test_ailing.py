@@ -72,7 +72,8 @@ async def test_what_a_role_may_not_see_is_said_and_harms_nothing_else() -> None:
             pass
         schema = options.removeprefix("schema=")
         await administrator.execute(
-            f"CREATE ROLE windlass_plain LOGIN; GRANT USAGE ON SCHEMA {schema} TO windlass_plain"
+            f"CREATE ROLE windlass_plain LOGIN; GRANT USAGE ON SCHEMA {schema} TO windlass_plain;"
+            f"GRANT SELECT ON {schema}.schema_versions TO windlass_plain"  # what opening an app reads
         )
         plain = address.replace("postgres@", "windlass_plain@")
         async with Windlass(f"{plain}?{options}", migrate=False) as app:
