@@ -35,6 +35,11 @@ class Endings:
             self._writing = asyncio.create_task(self._write(), name="windlass-endings")
         return await answer
 
+    async def written(self) -> None:
+        """When all that was handed in so far is, well or badly."""
+        if self._waiting:
+            await asyncio.wait((self._waiting[-1][1],))
+
     async def close(self) -> None:
         """Wait until everything that was handed in is written."""
         if self._writing is not None:

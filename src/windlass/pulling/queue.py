@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
@@ -312,12 +313,20 @@ class Queue:
 
 def check_topics(value: Any) -> frozenset[str]:
     """One topic or several, to wait for."""
-    topics = [value] if isinstance(value, str) else list(value) if isinstance(value, Iterable) else None
-    if not topics:
+    if not value or not isinstance(value, Iterable):
         raise InvalidInput(f"topics is {shorten(value)}; give a topic, or a list of them")
+    topics = frozenset((value,) if isinstance(value, str) else value)
     if len(topics) > MAX_TOPICS:
         raise InvalidInput(f"{len(topics):,} topics are given; the limit is {MAX_TOPICS:,}")
-    return frozenset(check_wire_topic(topic) for topic in topics)
+    return _check_each(topics)
+
+
+@functools.lru_cache(256)
+def _check_each(topics: frozenset[str]) -> frozenset[str]:
+    """Whoever waits again and again mostly waits for the same ones."""
+    for topic in topics:
+        check_wire_topic(topic)
+    return topics
 
 
 def _listed(topics: frozenset[str]) -> str:
