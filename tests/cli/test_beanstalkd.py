@@ -6,11 +6,13 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from pathlib import Path
 
 import greenstalk
 import pytest
 
+import windlass
 from tests.cli.conftest import Run
 from tests.cli.processes import Process, Project
 
@@ -151,21 +153,21 @@ def test_an_address_that_others_can_reach_is_warned_about(project: Project) -> N
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another")
-def test_root_becomes_the_user_it_is_told(tmp_path: Path) -> None:
+def test_root_becomes_the_user_it_is_told(project: Project) -> None:
     """After it listens, and before it opens the store."""
     import pwd
 
+    for place in (sys.base_prefix, sys.prefix, windlass.__file__):
+        for parent in Path(place).resolve().parents:
+            if not parent.stat().st_mode & 0o001:
+                pytest.skip(f"Python or Windlass is in {parent}, where nobody but its owner can run it")
     entry = pwd.getpwnam("nobody")
-    tmp_path.chmod(0o755)
-    place = tmp_path / "of-nobody"
-    place.mkdir()
-    os.chown(place, entry.pw_uid, entry.pw_gid)
-    for parent in tmp_path.parents:
-        if not parent.stat().st_mode & 0o001:
-            pytest.skip(f"nobody cannot get to {parent}")
-    project = Project(tmp_path)
-    with project.start("beanstalkd", "-p0", "-u", "nobody", "-b", str(place)) as process:
-        client = greenstalk.Client(("127.0.0.1", port_of(process)))
-        client.put("x")
-        assert (place / "windlass.db").stat().st_uid == entry.pw_uid
-        client.close()
+    # Not below pytest's directories, which are for their owner alone.
+    with tempfile.TemporaryDirectory(prefix="windlass-nobody-") as place:
+        os.chown(place, entry.pw_uid, entry.pw_gid)
+        with project.start("beanstalkd", "-p0", "-u", "nobody", "-b", place) as process:
+            client = greenstalk.Client(("127.0.0.1", port_of(process)))
+            client.put("x")
+            assert (Path(place) / "windlass.db").stat().st_uid == entry.pw_uid
+            client.close()
+            stop(process)

@@ -158,12 +158,11 @@ def beanstalkd(
                 f"{address} can be reached from other machines, and the protocol knows no passwords: "
                 "whoever reaches it may read, change and delete all jobs of this store"
             )
-        if user is not None:
-            _become(user)
         _serve(
             _app(app_reference, url, directory),
             listener,
             address,
+            user=user,
             log_level=log_level or ("warning", "info", "debug")[min(verbosity, 2)],
             log_json=log_json,
             max_connections=max_connections,
@@ -192,6 +191,7 @@ def _serve(
     listener: socket.socket,
     address: Address,
     *,
+    user: str | None,
     log_level: str,
     log_json: bool,
     max_connections: int,
@@ -233,6 +233,10 @@ def _serve(
                 )
                 await server.run(listener)
 
+    if user is not None:
+        import windlass.worker.janitor  # noqa: F401 - as all code, before somebody who may not be able to read it
+
+        _become(user)
     asyncio.run(serve())
 
 

@@ -235,8 +235,8 @@ class Reservations:
     async def _claim_for_all(self) -> float | None:
         """In as few claims as can be, and nothing that nobody waits for. When it is worth asking again."""
         await self.rounds.gather()
-        # Who ends a job mostly wants the next one: a claim that waits for them serves all at once, and on SQLite
-        # it needs no sync of its own. Ten clients took a quarter more jobs so.
+        # Who ends a job mostly wants the next one. A claim that waits for them serves all at once, and on
+        # SQLite it needs no sync of its own. Ten clients took a quarter more jobs so.
         await self._endings.written()
         await self.rounds.gather()
         wishes = list(dict.fromkeys(waiter.topics for waiter in self._waiters))
