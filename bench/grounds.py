@@ -60,10 +60,10 @@ class Place:
 class FilePlace(Place):
     def __init__(self, directory: Path) -> None:
         super().__init__(f"sqlite:///{directory / 'jobs.db'}")
-        self._directory = directory
+        self.directory = directory
 
     def megabytes(self) -> float:
-        return sum(file.stat().st_size for file in self._directory.iterdir()) / 1e6
+        return sum(file.stat().st_size for file in self.directory.iterdir()) / 1e6
 
 
 class PostgresPlace(Place):

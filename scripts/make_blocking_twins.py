@@ -38,10 +38,17 @@ SOURCES = (
     Source("task", "Task", parameters=("P", "R")),
     Source("task", "BoundTask", parameters=("P", "R")),
     Source("questions", "Questions"),
+    Source("pulling.reserved", "Reserved", fields=True, target="pulling.blocking_twins"),
+    Source(
+        "pulling.queue",
+        "Queue",
+        skip=frozenset({"sync", "template", "under", "put_made", "depths", "rescue"}),
+        target="pulling.blocking_twins",
+    ),
     Source("access.audit", "Audit", target="access.blocking_twins"),
     Source("access.access", "Access", base="AccessTwin", target="access.blocking_twins"),
     # The twin of the app opens and closes the thread behind it instead; AppTwin does that.
-    Source("app", "Windlass", base="AppTwin", skip=frozenset({"open", "close"})),
+    Source("app", "Windlass", base="AppTwin", skip=frozenset({"open", "close", "queue"})),
 )
 TWINS = {source.name: source.twin for source in SOURCES}
 TARGETS = tuple(dict.fromkeys(source.target for source in SOURCES))
@@ -174,6 +181,8 @@ def forwarded(arguments: ast.arguments) -> list[str]:
 def wrapped(returns: str, call: str) -> str:
     """The expression that turns an async answer into a blocking one."""
     outer, _, rest = returns.partition("[")
+    if outer in TWINS and returns.endswith(" | None"):
+        return f"None if (answer := {call}) is None else {TWINS[outer]}(answer, self._portal)"
     if outer in TWINS:
         return f"{TWINS[outer]}({call}, self._portal)"
     inner = rest.partition("[")[0]

@@ -13,6 +13,7 @@ import pytest
 LONGEST = (
     "stores/test_stores_agree.py",
     "stores/test_conformance.py",
+    "beanstalkd/test_corpus.py",
     "worker/test_processes.py",
     "worker/test_stuck.py",
     "cli/test_processes.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +22,9 @@ HALL = {
     "access", "annotations", "answers", "app", "attention", "background", "benchmark", "blocking",
     "blocking_twins", "borrowed", "bulk", "callbacks", "calls", "connections", "context", "copying",
     "enqueueing", "filtering", "filters", "fleet", "isolation", "job", "lane", "lane_thread", "making",
-    "managing", "mismatch", "options", "orders", "questions", "registry", "remedies", "results", "returns",
-    "schema_scripts", "schemas", "settings", "shapes", "signature", "steps", "stuck", "succession", "task",
-    "transaction", "using", "verification", "visibility", "watching",
+    "managing", "mismatch", "open_files", "options", "orders", "pulling", "questions", "registry", "remedies",
+    "results", "returns", "schema_scripts", "schemas", "settings", "shapes", "signature", "steps", "stuck",
+    "succession", "task", "transaction", "using", "verification", "visibility", "watching",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd", "integrations"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}
@@ -87,6 +88,7 @@ ALLOWED["testing"] = ALLOWED["testing"] | {"stores"}  # the conformance suite dr
 
 OPENS = {
     ("cli.serve", "server"), ("cli.demo.door", "server"),
+    ("cli.beanstalkd", "beanstalkd"), ("cli.early", "beanstalkd"),
     ("integrations.flask", "cli"), ("integrations.django.command", "cli"),
 }  # fmt: skip
 """Doors do not know each other, but for the commands that open one."""
@@ -117,6 +119,28 @@ def test_only_stores_touch_databases_and_only_the_cli_prints(name: str) -> None:
     if layer_of(name) != "cli":
         calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
         assert not calls & {"print", "sys.exit", "exit"}
+
+
+@each_module
+def test_only_the_beanstalkd_door_knows_tubes(name: str) -> None:
+    """Everybody else has topics; two words for one thing would soon be two things."""
+    if layer_of(name) == "beanstalkd" or name == "cli.beanstalkd":  # which shows its options
+        return
+    words = {
+        word
+        for node in ast.walk(MODULES[name])
+        for word in (getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "value", ""))
+        if isinstance(word, str) and re.search(r"\btubes?\b", word, re.IGNORECASE)
+    }
+    assert not words
+
+
+@each_module
+def test_the_beanstalkd_door_calls_no_store(name: str) -> None:
+    """It holds an app, as the others do, and has its verbs from ``app.queue``."""
+    if layer_of(name) == "beanstalkd":
+        attributes = {node.attr for node in ast.walk(MODULES[name]) if isinstance(node, ast.Attribute)}
+        assert not attributes & {"store", "_store"}
 
 
 def test_one_store_does_not_know_another() -> None:

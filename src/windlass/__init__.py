@@ -1,52 +1,162 @@
-"""Windlass: a durable job queue that lives in the database you already have."""
+"""Windlass: a durable job queue that lives in the database you already have.
+
+What it offers is imported when it is first asked for, because importing all of it takes a fifth of a second:
+``windlass beanstalkd`` has to listen before that, and ``windlass --help`` needs none of it.
+"""
 
 from windlass.__about__ import __version__
-from windlass.app import Windlass
-from windlass.context import Context
-from windlass.errors import (
-    Backpressure,
-    Cancel,
-    ConfigurationError,
-    Directive,
-    Fail,
-    HandlerNotFound,
-    InvalidFilter,
-    InvalidInput,
-    InvalidPayload,
-    JobCancelled,
-    JobFailed,
-    JobNotFound,
-    LeaseLost,
-    LimitExceeded,
-    NotAuthenticated,
-    NotOpen,
-    NotPermitted,
-    ResultTimeout,
-    RetryAfter,
-    SchemaTooNew,
-    Snooze,
-    StoreError,
-    StoreUnavailable,
-    TaskError,
-    TooManyAttempts,
-    TransactionTimeout,
-    UsedAfterFork,
-    WindlassError,
-    WorkerStuck,
-    WrongState,
-)
-from windlass.findings import TaskActivity, TaskStats
-from windlass.fleet import WorkerInfo
-from windlass.job import Attempt, Job, JobPage, Step
-from windlass.lane import LaneStats
-from windlass.model import BACKFILL, DISCOVERED, EXPLICIT, Count, JobError, Progress, State, Stats, TopicStats
-from windlass.options import BY_PAYLOAD
-from windlass.retry import Retry
-from windlass.security import SecurityContext, acting_as
-from windlass.settings import Settings
-from windlass.task import BoundTask, Task
-from windlass.timeline import Happening, TimelineEntry
-from windlass.transaction import Transaction
+
+TYPE_CHECKING = False  # as type checkers know it; importing it takes longer than all of this
+if TYPE_CHECKING:
+    from typing import Any
+
+    from windlass.app import Windlass
+    from windlass.context import Context
+    from windlass.errors import (
+        Backpressure,
+        Cancel,
+        ConfigurationError,
+        Directive,
+        Fail,
+        HandlerNotFound,
+        InvalidFilter,
+        InvalidInput,
+        InvalidPayload,
+        JobCancelled,
+        JobFailed,
+        JobNotFound,
+        LeaseLost,
+        LimitExceeded,
+        NotAuthenticated,
+        NotBuried,
+        NotOpen,
+        NotPermitted,
+        NotReserved,
+        ReserveTimeout,
+        ResultTimeout,
+        RetryAfter,
+        SchemaTooNew,
+        Snooze,
+        StoreError,
+        StoreUnavailable,
+        TaskError,
+        TooManyAttempts,
+        TooManyWaiters,
+        TouchLimitExceeded,
+        TransactionTimeout,
+        UsedAfterFork,
+        WindlassError,
+        WorkerStuck,
+        WrongState,
+    )
+    from windlass.findings import TaskActivity, TaskStats
+    from windlass.fleet import WorkerInfo
+    from windlass.job import Attempt, Job, JobPage, Step
+    from windlass.lane import LaneStats
+    from windlass.model import (
+        BACKFILL,
+        DISCOVERED,
+        EXPLICIT,
+        Count,
+        JobError,
+        Progress,
+        State,
+        Stats,
+        TopicStats,
+    )
+    from windlass.options import BY_PAYLOAD
+    from windlass.pulling.queue import Queue
+    from windlass.pulling.reserved import Reserved
+    from windlass.pulling.statistics import JobStats, QueueStats, Recovery, TopicState
+    from windlass.retry import Retry
+    from windlass.security import SecurityContext, acting_as
+    from windlass.settings import Settings
+    from windlass.task import BoundTask, Task
+    from windlass.timeline import Happening, TimelineEntry
+    from windlass.transaction import Transaction
+
+_HOMES = {
+    "windlass.app": ("Windlass",),
+    "windlass.context": ("Context",),
+    "windlass.errors": (
+        "Backpressure",
+        "Cancel",
+        "ConfigurationError",
+        "Directive",
+        "Fail",
+        "HandlerNotFound",
+        "InvalidFilter",
+        "InvalidInput",
+        "InvalidPayload",
+        "JobCancelled",
+        "JobFailed",
+        "JobNotFound",
+        "LeaseLost",
+        "LimitExceeded",
+        "NotAuthenticated",
+        "NotBuried",
+        "NotOpen",
+        "NotPermitted",
+        "NotReserved",
+        "ReserveTimeout",
+        "ResultTimeout",
+        "RetryAfter",
+        "SchemaTooNew",
+        "Snooze",
+        "StoreError",
+        "StoreUnavailable",
+        "TaskError",
+        "TooManyAttempts",
+        "TooManyWaiters",
+        "TouchLimitExceeded",
+        "TransactionTimeout",
+        "UsedAfterFork",
+        "WindlassError",
+        "WorkerStuck",
+        "WrongState",
+    ),
+    "windlass.findings": ("TaskActivity", "TaskStats"),
+    "windlass.fleet": ("WorkerInfo",),
+    "windlass.job": ("Attempt", "Job", "JobPage", "Step"),
+    "windlass.lane": ("LaneStats",),
+    "windlass.model": (
+        "BACKFILL",
+        "DISCOVERED",
+        "EXPLICIT",
+        "Count",
+        "JobError",
+        "Progress",
+        "State",
+        "Stats",
+        "TopicStats",
+    ),
+    "windlass.options": ("BY_PAYLOAD",),
+    "windlass.pulling.queue": ("Queue",),
+    "windlass.pulling.reserved": ("Reserved",),
+    "windlass.pulling.statistics": ("JobStats", "QueueStats", "Recovery", "TopicState"),
+    "windlass.retry": ("Retry",),
+    "windlass.security": ("SecurityContext", "acting_as"),
+    "windlass.settings": ("Settings",),
+    "windlass.task": ("BoundTask", "Task"),
+    "windlass.timeline": ("Happening", "TimelineEntry"),
+    "windlass.transaction": ("Transaction",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module
+
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> "list[str]":
+    return sorted(__all__)
+
 
 __all__ = [
     "BACKFILL",
@@ -73,13 +183,21 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "JobPage",
+    "JobStats",
     "LaneStats",
     "LeaseLost",
     "LimitExceeded",
     "NotAuthenticated",
+    "NotBuried",
     "NotOpen",
     "NotPermitted",
+    "NotReserved",
     "Progress",
+    "Queue",
+    "QueueStats",
+    "Recovery",
+    "ReserveTimeout",
+    "Reserved",
     "ResultTimeout",
     "Retry",
     "RetryAfter",
@@ -98,7 +216,10 @@ __all__ = [
     "TaskStats",
     "TimelineEntry",
     "TooManyAttempts",
+    "TooManyWaiters",
+    "TopicState",
     "TopicStats",
+    "TouchLimitExceeded",
     "Transaction",
     "TransactionTimeout",
     "UsedAfterFork",

@@ -10,27 +10,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
-from windlass import isolation, managing, payload, visibility
+from windlass import isolation, managing, visibility
 from windlass.blocking import Portal
-from windlass.bulk import Bulk
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds, to_datetime
 from windlass.conditions import asked, of_counters
 from windlass.connections import Connections
 from windlass.copying import AS_IT_WAS, CopyOptions, copy_of
 from windlass.enqueueing import submit, submit_many
-from windlass.errors import (
-    ConfigurationError,
-    JobCancelled,
-    JobFailed,
-    ResultTimeout,
-)
+from windlass.errors import ConfigurationError, ResultTimeout
 from windlass.filters import JobFilters, check_filter
-from windlass.findings import TaskStats
-from windlass.fleet import WorkerInfo, worker_info
 from windlass.job import Job, JobPage
 from windlass.lane import Lane
 from windlass.making import make_together, maker
-from windlass.model import FOREVER, Count, JobFilter, JobRecord, State, Stats, TopicStats
+from windlass.model import FOREVER, Count, JobFilter, Stats, TopicStats
 from windlass.names import check_wire_topic
 from windlass.options import (
     EnqueueOptions,
@@ -39,8 +31,9 @@ from windlass.options import (
     check_integer,
     check_seconds,
 )
-from windlass.questions import Questions
+from windlass.pulling.queue import Queue
 from windlass.registry import Registry
+from windlass.results import result_of
 from windlass.schemas import payload_schemas
 from windlass.security import row_filter, system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
@@ -53,9 +46,12 @@ if TYPE_CHECKING:
     from windlass.access.access import Access
     from windlass.background import WorkerThread
     from windlass.blocking_twins import BlockingJob, BlockingWindlass
+    from windlass.bulk import Bulk
     from windlass.context import Context
+    from windlass.findings import TaskStats
+    from windlass.fleet import WorkerInfo
+    from windlass.questions import Questions
     from windlass.stores.joining import Untold
-    from windlass.stores.memory.lane import LaneStore
     from windlass.stores.protocol import Wakeups
     from windlass.succession import Succession
     from windlass.using import AsyncConnection
@@ -148,7 +144,8 @@ class Windlass:
 
     def _connections_to(self, url: str, clock: Clock) -> Connections:
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
-        return Connections(create_store(url, clock=clock, limits=limits), self.settings, limits)
+        store = create_store(url, clock=clock, limits=limits)
+        return Connections(store, self.settings, limits, clock)
 
     @property
     def is_open(self) -> bool:
@@ -167,7 +164,7 @@ class Windlass:
     @property
     def joiner(self) -> Joiner:
         """How jobs get into transactions of others; nothing has to be open for it."""
-        return self._connections.joiner(self.url, self.clock)
+        return self._connections.joiner(self.url)
 
     def announce(self, untold: Untold) -> None:
         """Have those who wait for jobs told once this transaction has committed; from any thread."""
@@ -404,7 +401,7 @@ class Windlass:
             ended = remaining != 0 and await results.wait(wanted, remaining, tenant)
             record = await managing.get(store, wanted, tenant)
             if record.state.final:
-                return self._result_of(record, lane)
+                return result_of(self, record, lane)
             if not ended:  # otherwise it was final and has been requeued since: wait on
                 raise ResultTimeout(f"job {wanted} did not finish within {seconds:g} s; it goes on")
 
@@ -433,6 +430,8 @@ class Windlass:
     @property
     def questions(self) -> Questions:
         """The six questions of an operator: what is outstanding, what failed, what is stuck, …"""
+        from windlass.questions import Questions
+
         return Questions(self)
 
     # -- managing ---------------------------------------------------------------------------------------
@@ -477,8 +476,15 @@ class Windlass:
     def bulk(self) -> Bulk:
         """Verbs on everything that matches, in the background: previews, progress, stopping."""
         if self._bulk is None:
+            from windlass.bulk import Bulk
+
             self._bulk = Bulk(self)
         return self._bulk
+
+    @property
+    def queue(self) -> Queue:
+        """The verbs for programs that pull jobs by hand: put, reserve, delete, release, bury, kick, …"""
+        return Queue(self, self._connections)
 
     def _tenant(self, given: str | None = None) -> str | None:
         """Whose jobs a call is about: those of the security context in force, or of the given tenant."""
@@ -506,6 +512,8 @@ class Windlass:
 
     async def workers(self) -> list[WorkerInfo]:
         """Who runs jobs here, by name; those that vanished stay listed for a day and are ``missing``."""
+        from windlass.fleet import worker_info
+
         system_only("workers")
         store = self.store
         records = await store.workers()
@@ -583,16 +591,3 @@ class Windlass:
         if (lane := self.lane.holder(job_id)) is not None:
             return lane
         return self._outside(verb) if verb else store
-
-    def _result_of(self, record: JobRecord, lane: LaneStore | None) -> Any:
-        error = record.newest_error
-        if record.state is State.FAILED:
-            raise JobFailed(record.id, error)
-        if record.state is State.CANCELLED:
-            raise JobCancelled(record.id, error)
-        if lane is not None:
-            return lane.result_of(record.id)
-        task = self.registry.resolve(record.topic, record.task)
-        if task is not None:
-            return task.decode_result(record.result)
-        return None if record.result is None else payload.decode(record.result)

@@ -21,6 +21,7 @@ from windlass.errors import NotOpen, WindlassError
 
 if TYPE_CHECKING:
     from windlass.access.blocking_twins import BlockingAccess, BlockingAudit
+    from windlass.pulling.blocking_twins import BlockingQueue
 
 logger = logging.getLogger(__name__)
 
@@ -245,6 +246,11 @@ class Twin(Generic[T]):
         self._inner = inner
         self._portal = portal
 
+    @property
+    def inner(self) -> T:
+        """The same with calls that are awaited."""
+        return self._inner
+
     def __repr__(self) -> str:
         return f"<blocking {self._inner!r}>"
 
@@ -275,6 +281,13 @@ class AppTwin(Twin[T]):
         from windlass.access.blocking_twins import BlockingAccess
 
         return BlockingAccess(self._inner.access, self._portal)  # type: ignore[attr-defined]
+
+    @property
+    def queue(self) -> BlockingQueue:
+        """The verbs for programs that pull jobs by hand."""
+        from windlass.pulling.blocking_twins import BlockingQueue
+
+        return BlockingQueue(self._inner.queue, self._portal)  # type: ignore[attr-defined]
 
     def open(self) -> Self:
         """Start the thread behind the blocking calls and open the store there."""

@@ -18,6 +18,7 @@ from typing import Final
 from windlass.blocking import Portal
 from windlass.clock import Clock
 from windlass.errors import NotOpen
+from windlass.pulling.reservations import Reservations
 from windlass.results import ResultWaiter
 from windlass.settings import Settings
 from windlass.stores import Joiner, Store, StoreLimits, create_joiner
@@ -38,6 +39,7 @@ class Connection:
     opened: bool = False
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     lane_results: ResultWaiter | None = None  # for jobs of the lane, once somebody waits for one
+    reservations: Reservations | None = None  # once somebody pulls by hand
     pid: int = field(default_factory=os.getpid)  # a forked child inherits what its parent had open
 
     def waiter(self, store: Store, poll_interval: float) -> ResultWaiter:
@@ -52,10 +54,11 @@ class Connection:
 class Connections:
     """The opened stores of one app, by event loop."""
 
-    def __init__(self, recipe: Store, settings: Settings, limits: StoreLimits) -> None:
+    def __init__(self, recipe: Store, settings: Settings, limits: StoreLimits, clock: Clock) -> None:
         self._recipe = recipe
         self._settings = settings
         self._limits = limits
+        self._clock = clock
         self._joiner: Joiner | None = None  # once somebody has a transaction of their own
         self._unannounced: deque[Untold] = deque()
         self._open_again_at = 0.0
@@ -93,6 +96,8 @@ class Connections:
         connection.users -= 1
         if connection.users == 0:
             del self._by_loop[loop]
+            if connection.reservations is not None:
+                await connection.reservations.close()
             await connection.results.close()
             if connection.lane_results is not None:
                 await connection.lane_results.close()
@@ -115,10 +120,17 @@ class Connections:
         """Whether somebody on the running loop has it open."""
         return asyncio.get_running_loop() in self._by_loop
 
-    def joiner(self, url: str, clock: Clock) -> Joiner:
+    def reservations(self) -> Reservations:
+        """Who waits on the running event loop for jobs to pull by hand."""
+        connection = self.current()
+        if connection.reservations is None:
+            connection.reservations = Reservations(connection.store, self._settings, self._clock)
+        return connection.reservations
+
+    def joiner(self, url: str) -> Joiner:
         """How jobs get into transactions of others. It needs nothing that is open."""
         if self._joiner is None:
-            self._joiner = create_joiner(url, clock=clock, limits=self._limits)
+            self._joiner = create_joiner(url, clock=self._clock, limits=self._limits)
         return self._joiner
 
     def announce(self, untold: Untold, portal: Portal) -> None:

@@ -7,17 +7,22 @@
     │   ├── InvalidFilter              a filter that cannot be read; it says at which character
     │   ├── InvalidPayload             the payload is not storable JSON or does not fit the task
     │   └── LimitExceeded              a configured maximum would be passed
+    │       └── TouchLimitExceeded     a reservation was touched too often, too soon or for too long
     ├── Backpressure                   the lane of non-durable tasks is full; nothing was enqueued
+    │   └── TooManyWaiters             too many callers wait for a job already
     ├── HandlerNotFound                no task of that name, and unknown tasks are refused
     ├── JobNotFound (LookupError)      no such job, or not one this caller may see
     ├── WrongState                     the job is not in a state that allows this
+    │   └── NotBuried                  only a buried or delayed job can be kicked
     ├── NotAuthenticated               no key, token or session, or not a good one
     ├── NotPermitted (PermissionError) not for this caller, or about all tenants and asked for one
     ├── TooManyAttempts                too many failed logins; try again later
     ├── JobFailed                      raised by ``job.result()``: the job is in ``failed``
     ├── JobCancelled                   raised by ``job.result()``: the job is in ``cancelled``
     ├── ResultTimeout (TimeoutError)   ``job.result(timeout=…)`` ran out; the job goes on
+    ├── ReserveTimeout (TimeoutError)  no job was ready in the time given to ``reserve``
     ├── LeaseLost                      the lease ended; the write was refused
+    │   └── NotReserved                the job is not reserved by this caller any more
     ├── TransactionTimeout (TimeoutError)   ``ctx.transaction`` was open too long and was rolled back
     ├── NotOpen                        the app is used before ``async with app``
     ├── ConfigurationError             a setting, URL or task registration that cannot work
@@ -113,10 +118,22 @@ class LimitExceeded(InvalidInput):
     code = "limit_exceeded"
 
 
+class TouchLimitExceeded(LimitExceeded):
+    """A reservation was touched too often, too soon after the last time, or for too long altogether."""
+
+    code = "touch_limit_exceeded"
+
+
 class Backpressure(WindlassError):
     """The lane of non-durable tasks is full. Nothing was enqueued; trying again later may work."""
 
     code = "backpressure"
+
+
+class TooManyWaiters(Backpressure):
+    """As many callers wait for a job as ``max_waiters`` allows."""
+
+    code = "too_many_waiters"
 
 
 class HandlerNotFound(WindlassError):
@@ -135,6 +152,12 @@ class WrongState(WindlassError):
     """The job exists, but its state does not allow what was asked."""
 
     code = "wrong_state"
+
+
+class NotBuried(WrongState):
+    """The job is neither buried nor delayed, so it cannot be kicked."""
+
+    code = "not_buried"
 
 
 class NotAuthenticated(WindlassError):
@@ -194,6 +217,18 @@ class LeaseLost(WindlassError):
     """The lease ended before this write, so the write was refused and changed nothing."""
 
     code = "lease_lost"
+
+
+class NotReserved(LeaseLost):
+    """The job is not reserved by this caller any more: its time was over, or it was ended before."""
+
+    code = "not_reserved"
+
+
+class ReserveTimeout(WindlassError, TimeoutError):
+    """No job was ready in the time given to ``reserve``."""
+
+    code = "reserve_timeout"
 
 
 class TransactionTimeout(WindlassError, TimeoutError):

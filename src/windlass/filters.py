@@ -8,7 +8,6 @@ from typing import Any, Final, TypedDict
 
 from windlass.conditions import ALWAYS, all_of
 from windlass.errors import InvalidInput
-from windlass.filtering import parse
 from windlass.model import JobFilter, Shown, State
 from windlass.names import check_task_name, check_text, check_wire_topic, shorten, suggest
 from windlass.narrowing import narrowed
@@ -60,6 +59,8 @@ def check_filter(given: Mapping[str, Any], *, now: int, uuids: bool = False) -> 
             case "tenant":
                 pass  # told above, with the one in force
             case "where":
+                from windlass.filtering import parse  # the language takes a while to load, and few use it
+
                 condition = all_of(parse(value, now=now, uuids=uuids).condition, condition)
             case "created_after" | "created_before":
                 checked[name] = check_moment(name, value)

@@ -64,6 +64,10 @@ class Fresh(Struct, frozen=True, gc=False):
     def id(self) -> UUID:
         return self.answer.job_id
 
+    @property
+    def number(self) -> int:
+        return self.answer.number
+
     def record(self) -> JobRecord:
         """The job as the store would show it, without asking again."""
         job, answer = self.job, self.answer
@@ -138,7 +142,7 @@ class Job(Generic[R]):
     @property
     def number(self) -> int:
         """Store-wide, in enqueue order."""
-        return self.record.number
+        return self._seen.number
 
     @property
     def topic(self) -> str:

@@ -30,6 +30,10 @@ BACKFILL: Final = 30
 """Priority of work that may take its time."""
 
 
+URGENT_ABOVE: Final = -1024
+"""Ready jobs of a higher priority count as urgent, as they do on the beanstalkd wire."""
+
+
 class State(StrEnum):
     """What is stored. ``completed``, ``failed`` and ``cancelled`` are final."""
 
@@ -81,6 +85,17 @@ class OnDuplicate(StrEnum):
     """return the job that holds it, unchanged"""
     REPLACE = "replace"
     """overwrite payload, priority and due time of that job if it has not been started"""
+
+
+class Head(StrEnum):
+    """Of which of a topic's jobs somebody wants to see the first one."""
+
+    READY = "ready"
+    """due: the one a claim would grant first, were the topic not paused"""
+    DELAYED = "delayed"
+    """pending and not yet due: the one that is due next"""
+    FAILED = "failed"
+    """the one that failed first, and is kicked first"""
 
 
 class FailureOrigin(StrEnum):
@@ -161,13 +176,19 @@ class Enqueued(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """What a worker asks for. ``topic_limits`` caps how many jobs of a topic this claim may take."""
+    """What a worker asks for. ``topic_limits`` caps how many jobs of a topic this claim may take.
+
+    A claim that is not ``lasting`` may be forgotten when the power fails: whoever holds its leases is a
+    process that ends with it, and nothing but the claim was promised to anybody. Where all users of a store
+    are on one machine, that saves a sync; elsewhere a claim is always lasting.
+    """
 
     worker: str
     lanes: tuple[Lane, ...]
     limit: int
     lease_seconds: float
     topic_limits: Mapping[str, int] = field(default_factory=dict)
+    lasting: bool = True
 
 
 class Claimed(Struct, frozen=True, gc=False):
@@ -298,11 +319,18 @@ class JobRecord(Struct, frozen=True, kw_only=True, gc=False):
 
     format: BodyFormat = BodyFormat.JSON
     retry: str | None = None  # a policy of its own, as ``NewJob`` has it
+    lease_seconds: float | None = None  # of its own, likewise
     payload: bytes | None = None
     result: bytes | None = None
     checkpoint: bytes | None = None
     attempts: tuple[AttemptRecord, ...] = ()
     steps: tuple[StepRecord, ...] = ()
+    reserves: int = 0  # how often it was granted
+    timeouts: int = 0  # how often a lease of it ran out
+    releases: int = 0  # how often it was given back
+    buries: int = 0  # how often it was put away by a verb
+    kicks: int = 0  # how often somebody brought it back
+    touches: int = 0  # how often its lease was made longer by a verb; a worker's extensions do not count
 
     @property
     def newest_error(self) -> JobError | None:
@@ -415,6 +443,19 @@ class TopicStats:
     @property
     def total(self) -> int:
         return self.pending + self.running + self.completed + self.failed + self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDepth:
+    """What is unfinished in one topic, as those see it who pull jobs by hand. Failed jobs can be kicked."""
+
+    topic: str
+    ready: int = 0  # due
+    delayed: int = 0  # pending, and not yet due
+    running: int = 0
+    failed: int = 0
+    urgent: int = 0  # of the ready ones those above ``URGENT_ABOVE``; counting ends at ``COUNT_LIMIT``
+    paused_until: int | None = None  # as in ``TopicStats``
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,8 +73,8 @@ class TaskOptions(TypedDict, total=False):
     durable: bool
 
 
-class EnqueueOptions(TypedDict, total=False):
-    """What a caller may say about one job."""
+class PutOptions(TypedDict, total=False):
+    """What a caller may say about one job, wherever it waits."""
 
     run_at: datetime | None
     delay: float | timedelta | None
@@ -92,6 +92,11 @@ class EnqueueOptions(TypedDict, total=False):
     expires: float | timedelta | datetime | None
     retention: float | timedelta | None
     retention_failed: float | timedelta | None
+
+
+class EnqueueOptions(PutOptions, total=False):
+    """The same, and where it waits."""
+
     topic: str | None
 
 

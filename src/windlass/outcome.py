@@ -25,6 +25,7 @@ class Failed(Struct, frozen=True, gc=False):
 
     error: JobError
     origin: FailureOrigin = FailureOrigin.ATTEMPT
+    priority: int | None = None  # for when it is brought back; None = as before
 
 
 class Released(Struct, frozen=True, gc=False):

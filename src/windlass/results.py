@@ -10,11 +10,18 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from windlass.errors import NotOpen, StoreUnavailable
+from windlass import payload
+from windlass.errors import JobCancelled, JobFailed, NotOpen, StoreUnavailable
 from windlass.managing import not_found
+from windlass.model import JobRecord, State
 from windlass.stores.protocol import MAX_BATCH, Store, Wakeups
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.stores.memory.lane import LaneStore
 
 logger = logging.getLogger(__name__)
 
@@ -114,3 +121,18 @@ class ResultWaiter:
     def _end_all(self, error: Exception) -> None:
         for wanted in list(self._waiting):
             self._end(wanted, error)
+
+
+def result_of(app: Windlass, record: JobRecord, lane: LaneStore | None) -> Any:
+    """What the handler of a finished job returned, or ``JobFailed`` or ``JobCancelled``."""
+    error = record.newest_error
+    if record.state is State.FAILED:
+        raise JobFailed(record.id, error)
+    if record.state is State.CANCELLED:
+        raise JobCancelled(record.id, error)
+    if lane is not None:
+        return lane.result_of(record.id)
+    task = app.registry.resolve(record.topic, record.task)
+    if task is not None:
+        return task.decode_result(record.result)
+    return None if record.result is None else payload.decode(record.result)

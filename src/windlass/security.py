@@ -117,6 +117,15 @@ def row_filter() -> Condition | None:
     return None if context is None else context.only
 
 
+def whole_view(what: str) -> None:
+    """Refuse under a row filter what is about all jobs of a topic."""
+    if row_filter() is not None:
+        raise NotPermitted(
+            f"{what} is about all jobs of a topic, and this code sees only some of them; call it where no "
+            "row filter is in force"
+        )
+
+
 def other_tenant(given: str, context: SecurityContext) -> InvalidInput:
     """Code that acts for one tenant named another one."""
     return InvalidInput(

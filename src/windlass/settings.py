@@ -200,6 +200,33 @@ class Settings:
         1000,
         none_means="chosen by the worker",
     )
+    max_waiters: int | None = _setting(
+        Kind.NUMBER,
+        10_000,
+        "Most callers of a process that wait in reserve at a time.",
+        1,
+        MAX_COUNT,
+        none_means="unlimited",
+    )
+    max_touches: int | None = _setting(
+        Kind.NUMBER, 10, "How often one reservation may be touched.", 0, MAX_COUNT, none_means="unlimited"
+    )
+    max_touch_duration: float | None = _setting(
+        Kind.SECONDS,
+        600.0,
+        "How much longer all touches of a reservation may make it.",
+        0,
+        LONGEST,
+        none_means="unlimited",
+    )
+    min_touch_interval: float | None = _setting(
+        Kind.SECONDS,
+        5.0,
+        "How long to wait from a reservation, or a touch, to the next touch.",
+        0,
+        LONGEST,
+        none_means="not at all",
+    )
     lane_capacity: int = _setting(
         Kind.NUMBER, 256, "Most jobs of non-durable tasks that wait in a process.", 1, 1_000_000
     )
@@ -341,6 +368,10 @@ class SettingOptions(TypedDict, total=False):
     shutdown_grace: float | timedelta
     poll_interval: float | timedelta
     prefetch: int | None
+    max_waiters: int | None
+    max_touches: int | None
+    max_touch_duration: float | timedelta | None
+    min_touch_interval: float | timedelta | None
     lane_capacity: int
     lane_concurrency: int
     transaction_seconds: float | timedelta | None

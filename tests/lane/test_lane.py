@@ -21,7 +21,10 @@ from windlass import (
     Windlass,
     WrongState,
 )
-from windlass.stores.memory.lane import MOST_FINISHED
+from windlass.ids import new_id
+from windlass.model import NewJob, State
+from windlass.stores.memory.lane import MOST_FINISHED, LaneStore
+from windlass.testing.clock import FrozenClock
 
 WAIT = 20.0
 """Seconds after which something is wrong; nothing here takes a tenth of it."""
@@ -268,6 +271,21 @@ async def test_a_task_may_be_registered_when_the_lane_runs(app: Windlass) -> Non
         return "done"
 
     assert await (await late.enqueue()).result(timeout=WAIT) == "done"
+
+
+async def test_jobs_of_the_lane_are_not_pulled_by_hand() -> None:
+    """They are objects, and those who pull want bodies."""
+    store = LaneStore(clock=FrozenClock(), capacity=1)
+    job_id = new_id()
+    await store.enqueue([NewJob(id=job_id, topic="t")])
+    for call in (
+        store.grant(job_id, worker="w", lease_seconds=60),
+        store.kick("t", 1),
+        store.kick_jobs([job_id]),
+    ):
+        with pytest.raises(WrongState, match="make the task durable"):
+            await call
+    assert await store.states([job_id]) == [State.PENDING]
 
 
 async def test_deleted_jobs_are_gone_and_ended_ones_cannot_be_requeued(app: Windlass) -> None:

@@ -14,7 +14,7 @@ from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.schemas import EMPTY
 from tests.servers.shared import fresh_url, shared_server
 from windlass.clock import Clock
-from windlass.model import Enqueued, JobRecord, NewJob, State, Stats, Verdict
+from windlass.model import Enqueued, Head, JobRecord, NewJob, State, Stats, TopicDepth, Verdict
 from windlass.stores.postgres import PostgresStore
 
 API, WORKER, MIGRATOR = "rls_api", "rls_worker", "rls_migrator"
@@ -163,3 +163,32 @@ class TwoRoles(PostgresStore):
         if tenant is None:
             return await super().stats(window_seconds=window_seconds)
         return await self.api.stats(window_seconds=window_seconds, tenant=tenant)
+
+    async def kick(self, topic: str, limit: int, *, tenant: str | None = None) -> int:
+        if tenant is None:
+            return await super().kick(topic, limit)
+        return await self.api.kick(topic, limit, tenant=tenant)
+
+    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        tenant = await self._tenant_of(job_ids) if tenant is None else tenant
+        if tenant is None:
+            return await super().kick_jobs(job_ids)
+        return await self.api.kick_jobs(job_ids, tenant=tenant)
+
+    async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
+        if tenant is None:
+            return await super().job_ids(numbers)
+        return await self.api.job_ids(numbers, tenant=tenant)
+
+    async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
+        if tenant is None:
+            return await super().peek(topic, head)
+        await self._tend()  # as any claim would, meanwhile
+        return await self.api.peek(topic, head, tenant=tenant)
+
+    async def depths(
+        self, topics: Sequence[str] | None = None, *, tenant: str | None = None
+    ) -> list[TopicDepth]:
+        if tenant is None:
+            return await super().depths(topics)
+        return await self.api.depths(topics, tenant=tenant)

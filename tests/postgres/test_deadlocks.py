@@ -12,10 +12,10 @@ import pytest
 
 from tests.postgres.stores import complaints, opened, raw
 from tests.servers import PostgresServer
-from windlass.model import KeyLifetime, OnDuplicate, Settlement, Verdict
-from windlass.outcome import Completed, Released
+from windlass.model import FailureOrigin, Head, KeyLifetime, OnDuplicate, Settlement, Verdict
+from windlass.outcome import Completed, Failed, Released
 from windlass.stores.postgres import PostgresStore
-from windlass.testing.conformance.building import claim, job, put_many
+from windlass.testing.conformance.building import BOOM, claim, job, put_many
 
 SECONDS = 0.5
 
@@ -208,6 +208,44 @@ async def test_requeues_and_enqueues_of_the_same_keys_all_succeed(stores: list[P
         lambda: cancel(stores[0]),
         lambda: cancel(stores[2]),
     )
+    assert await stores[0].check() == []
+
+
+@pytest.mark.usefixtures("silence")
+async def test_pulling_by_hand_does_not_deadlock(stores: list[PostgresStore]) -> None:
+    """Kicks and grants of the same jobs, while others claim, bury, release and kick them: each grant is of a
+    lease of its own, and what was kicked adds up.
+    """
+    ids = await put_many(stores[0], 30, max_attempts=None)
+    kicked: list[int] = []
+    granted: list[int] = []
+
+    async def pull(store: PostgresStore, worker: str) -> None:
+        claimed = await claim(store, limit=5, worker=worker)
+        if (one := await store.grant(random.choice(ids), worker=worker, lease_seconds=60)) is not None:
+            claimed.append(one)
+        granted.append(len(claimed))
+        outcomes = (Failed(BOOM, FailureOrigin.BURIED), Failed(BOOM), Released(60.0), Released())
+        ends = [Settlement(one.lease, random.choice(outcomes)) for one in claimed]
+        assert all(await store.settle(ends)), "nobody else was given the same job"
+
+    async def kick(store: PostgresStore) -> None:
+        kicked.append(await store.kick("mail", 5))
+        verdicts = await store.kick_jobs(random.sample(ids, 20))
+        kicked.append(verdicts.count(Verdict.DONE))
+        assert Verdict.NOT_FOUND not in verdicts
+
+    await at_once(
+        lambda: pull(stores[0], "a"),
+        lambda: pull(stores[1], "b"),
+        lambda: kick(stores[2]),
+        lambda: kick(stores[3]),
+        lambda: stores[2].peek("mail", Head.READY),
+        stores[3].depths,
+    )
+    records = [await stores[0].get(job_id) for job_id in ids]
+    assert sum(record.kicks for record in records if record is not None) == sum(kicked) > 0
+    assert sum(record.reserves for record in records if record is not None) == sum(granted) > 0
     assert await stores[0].check() == []
 
 

@@ -21,7 +21,7 @@ from windlass.conditions import (
     Not,
 )
 from windlass.ids import new_id
-from windlass.model import JobFilter, Lane, Progress, Report, Settlement, Shown, State
+from windlass.model import Head, JobFilter, Lane, Progress, Report, Settlement, Shown, State
 from windlass.outcome import Completed, Failed, Outcome, Released, Retried
 from windlass.stores.postgres import PostgresStore
 from windlass.testing.clock import FrozenClock
@@ -310,9 +310,35 @@ async def test_writes_find_their_jobs_by_id(store: PostgresStore, mislead: Misle
         await store.settle([Settlement(lease, outcome, 1.0) for lease, outcome in pairs])
         job_ids = [lease.job_id for lease in leases]
         await store.requeue(job_ids)
+        await store.kick_jobs(job_ids)
+        granted = await store.grant(job_ids[-1], worker="w", lease_seconds=60)
+        assert granted is not None
+        await store.touch([granted.lease], 60)
         await store.cancel(job_ids)
         await store.delete(job_ids)
         await store.prune()
         statements = await plans.taken()
     _check(statements)
     _check_jobs(statements, {"jobs_pkey", "jobs_ready", "jobs_leased", "jobs_waiting", "jobs_expiring"})
+
+
+@misled
+async def test_topics_are_looked_at_through_their_own_indexes(store: PostgresStore, mislead: Misled) -> None:
+    """Peeks, kicks and depths cost the same beside a million jobs of other topics, whoever they are for."""
+    await mislead(store)
+    await _fill(store)
+    async with Plans(store).kept() as plans:
+        for tenant in (None, "root", "acme"):
+            for head in Head:
+                assert await store.peek("mail", head, tenant=tenant) is not None or tenant == "acme"
+            await store.depths(tenant=tenant)
+            await store.depths(["mail", "other"], tenant=tenant)
+            numbers = [record.number for record in (await store.list_jobs(JobFilter(), limit=5)).items]
+            await plans.taken()
+            await store.job_ids([*numbers, 10**9], tenant=tenant)
+        for tenant in (None, "root", "acme", "acme"):
+            await store.kick("mail", 3, tenant=tenant)
+        await store.kick("other", 9)
+        assert await store.kick("other", 9) > 0, "delayed ones"
+        statements = await plans.taken()
+    _check(statements)

@@ -330,6 +330,25 @@ async def test_jobs_of_a_claim_whose_connection_breaks_come_with_the_next_one(
     assert await direct.check() == []
 
 
+@pytest.mark.parametrize("what", LOSSES)
+async def test_a_job_that_was_granted_by_itself_without_an_answer_can_be_asked_for_again(
+    store: Store, direct: Store, proxy: Proxy, what: str
+) -> None:
+    """By the same worker, and what it holds besides is still its own."""
+    wanted, other = await put_many(store, 2)
+    held = await store.grant(other, worker="hand", lease_seconds=60)
+    assert held is not None
+    happened = lose(proxy, what, "grant_job")
+    with pytest.raises(StoreUnavailable):
+        await store.grant(wanted, worker="hand", lease_seconds=60)
+    assert happened.is_set()
+    again = await store.grant(wanted, worker="hand", lease_seconds=60)
+    assert again is not None
+    assert again.attempt == 1
+    assert await store.extend([held.lease, again.lease], 60.0) == [True, True]
+    assert await direct.check() == []
+
+
 async def test_a_lost_reply_to_one_workers_claim_leaves_the_others_alone(
     store: Store, direct: Store, proxy: Proxy
 ) -> None:

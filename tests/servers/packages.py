@@ -39,6 +39,9 @@ class Package:
 PGBOUNCER = Package(
     "pgbouncer", "usr/sbin/pgbouncer", "apt-get install pgbouncer (macOS: brew install pgbouncer)"
 )
+BEANSTALKD = Package(
+    "beanstalkd", "usr/bin/beanstalkd", "apt-get install beanstalkd (macOS: brew install beanstalkd)"
+)
 STRACE = Package("strace", "usr/bin/strace", "apt-get install strace")
 FAKETIME = Package("libfaketime", "usr/lib/*/faketime/libfaketime.so.1", "apt-get install libfaketime")
 

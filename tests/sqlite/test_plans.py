@@ -19,7 +19,7 @@ from windlass.stores.sqlite.scoping import find
 
 QUERIES = {
     name: Queries("windlass.stores.sqlite.sql", f"{name}.sql")
-    for name in ("claim", "rescue", "settle", "stats")
+    for name in ("claim", "pull", "rescue", "settle", "stats")
 }
 
 TOPIC_FEW = Compare(Field.TOPIC, Comparison.EQUAL, "few")
@@ -47,6 +47,14 @@ TOPIC_NONE = Compare(Field.TOPIC, Comparison.EQUAL, "none")
         ("stats", "oldest_promoted", "windlass_jobs_promoted"),
         ("stats", "first_prompt", "windlass_jobs_pending"),
         ("stats", "next_of_priority", "windlass_jobs_ready"),
+        ("pull", "failed_first", "windlass_jobs_failed"),
+        ("pull", "delayed_first", "windlass_jobs_delayed"),
+        ("pull", "first_failed", "windlass_jobs_failed"),
+        ("pull", "first_delayed", "windlass_jobs_delayed"),
+        ("pull", "first_ready_of_lane", "windlass_jobs_ready"),
+        ("pull", "due_but_waiting_in", "windlass_jobs_delayed"),
+        ("pull", "lowest_priorities", "windlass_jobs_ready"),
+        ("pull", "urgent", "windlass_jobs_ready"),
     ],
 )
 async def test_the_plan_uses_its_index_and_sorts_nothing(
@@ -58,7 +66,7 @@ async def test_the_plan_uses_its_index_and_sorts_nothing(
     """
     connection = sqlite3.connect(path)
     for tenant in (None, ROOT_TENANT, "acme") if "{tenant}" in QUERIES[file][name] else (None,):
-        plan = _plan(connection, QUERIES[file][name], tenant)
+        plan = _plan(connection, QUERIES[file][name], tenant, index)
         assert any(index in step for step in plan), plan
         assert not any("TEMP B-TREE" in step for step in plan), plan
         assert not any(step.startswith("SCAN windlass_jobs") and "INDEX" not in step for step in plan), plan
@@ -77,11 +85,12 @@ async def test_a_tenants_longest_wait_is_found_by_either_index(
     connection.close()
 
 
-def _plan(connection: sqlite3.Connection, statement: str, tenant: str | None) -> list[str]:
+def _plan(connection: sqlite3.Connection, statement: str, tenant: str | None, index: str = "") -> list[str]:
     explained = f"EXPLAIN QUERY PLAN {statement}"
     parameters = [0] * statement.count("?")
     if "{tenant}" in statement:
-        return [row[3] for row in find(connection, explained, tenant, parameters)]
+        parts = {"columns": "*", "urgent": "0", "index": index}
+        return [row[3] for row in find(connection, explained, tenant, parameters, **parts)]
     return [row[3] for row in connection.execute(explained, parameters)]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,9 @@ import pytest
 
 from windlass.errors import StoreError, StoreUnavailable
 from windlass.ids import new_id
-from windlass.model import ClaimRequest, Enqueued, JobFilter, Lane, NewJob, Settlement
+from windlass.model import ClaimRequest, Enqueued, JobFilter, Lane, NewJob, Settlement, State
 from windlass.outcome import Completed, Released
-from windlass.stores.sqlite import SqliteStore, writer
+from windlass.stores.sqlite import SqliteStore, committing, writer
 
 
 def _job(**options: object) -> NewJob:
@@ -147,6 +148,27 @@ async def test_a_caller_that_gave_up_before_its_turn_gets_nothing_written(
     with pytest.raises(asyncio.CancelledError):
         await second
     assert (await store.count(JobFilter())).total == 1
+
+
+async def test_a_job_granted_to_somebody_who_has_left_is_free_at_once(store: SqliteStore, path: Path) -> None:
+    """Whether it was claimed or asked for by itself; no attempt is counted."""
+    request = ClaimRequest("w", (Lane("mail"),), 1, 60.0)
+    [answer] = await store.enqueue([_job()])
+    calls = (store.claim(request), store.grant(answer.job_id, worker="w", lease_seconds=60))
+    for number, call in enumerate(calls, 1):
+        outsider = sqlite3.connect(path, isolation_level=None)
+        outsider.execute("BEGIN IMMEDIATE")
+        leaving = asyncio.ensure_future(call)
+        await asyncio.sleep(0.05)  # the writer has it in its hands, and waits for the outsider
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        outsider.execute("ROLLBACK")
+        outsider.close()
+        async with asyncio.timeout(10):
+            while (record := await store.get(answer.job_id)) is None or record.releases < number:
+                await asyncio.sleep(0.001)
+        assert (record.state, record.attempt, record.reserves) == (State.PENDING, 0, number)
 
 
 async def test_a_lock_held_too_long_is_an_error_for_its_callers_and_nothing_else(path: Path) -> None:
@@ -314,3 +336,25 @@ async def test_the_lock_is_left_for_a_moment_to_whoever_knocked(
     await store.enqueue([_job()])
     await store.close()
     assert pauses == [writer.COURTESY_SECONDS]
+
+
+async def test_only_what_must_last_is_synced(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim that may be forgotten with the power shares the sync of whatever comes after it."""
+    synced: list[bool] = []
+
+    def commit(connection: sqlite3.Connection, *rest: Any) -> None:
+        synced.append(connection.execute("PRAGMA synchronous").fetchone() == (2,))
+        committing.commit(connection, *rest)
+
+    monkeypatch.setattr(writer, "commit", commit)
+    request = ClaimRequest("worker", (Lane("mail"),), 1, 60.0)
+    await store.enqueue([_job() for _ in range(4)])
+    forgettable = replace(request, lasting=False)
+    [job] = (await store.claim(forgettable)).jobs
+    await store.settle([Settlement(job.lease, Completed(b"1"))])
+    await store.claim(forgettable)
+    await store.claim(request)
+    assert synced == [True, False, True, False, True]
+    synced.clear()
+    await asyncio.gather(store.claim(forgettable), store.enqueue([_job()]), store.claim(forgettable))
+    assert True in synced, "who enqueues in the same transaction is promised more"

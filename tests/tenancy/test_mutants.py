@@ -40,6 +40,10 @@ UNSEEN = {
     "sqlite/settle.sql:release_key#1": BESIDE_AN_ID,
     "postgres/answer.sql:newest#1": "of the jobs of one key at most one is unfinished, and one is no group",
     "sqlite/stats.sql:blocked#1": NO_BLOCKED_JOBS,
+    "sqlite/pull.sql:blocked#1": NO_BLOCKED_JOBS,
+    "sqlite/pull.sql:how_many#1": WHERE_TO_LOOK,
+    "sqlite/pulling.py:_index#2": WHERE_TO_LOOK,
+    "sqlite/pulling.py:_index#3": WHERE_TO_LOOK,
     "postgres/database.py:Database.fetch_for_each#0": "names the tenant to policies; tests of those see it",
     "postgres/security.sql:policies_complete#1": OVER_ALL,
     "postgres/check.sql:bodies_present#1": OVER_ALL,
@@ -67,6 +71,11 @@ UNSEEN = {
     "postgres/0006_manage.sql:remove#3": BESIDE_AN_ID,
     "postgres/0006_manage.sql:prune#1": BESIDE_AN_ID,
     "postgres/0008_stats.sql:stats#3": NO_BLOCKED_JOBS,
+    "postgres/0009_pull.sql:grant_job#2": BESIDE_AN_ID,
+    "postgres/0009_pull.sql:grant_job#3": BESIDE_AN_ID,
+    "postgres/0009_pull.sql:kick_jobs#2": "locks rows; whose job is kicked is told by what is called next",
+    "postgres/0009_pull.sql:head_of#5": "is about what a peek has let in before, unless a policy holds it",
+    "postgres/0009_pull.sql:depths#4": NO_BLOCKED_JOBS,
     "postgres/0008_stats.sql:stats#6": "what it tells is dropped once more by the store's Python",
 }
 

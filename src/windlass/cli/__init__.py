@@ -1,10 +1,14 @@
 """The command line. ``windlass --help`` lists the commands; each lives in the module named like it."""
 
-from __future__ import annotations
+import sys
 
 
 def main() -> None:
     """What the ``windlass`` script runs."""
+    if sys.argv[1:2] == ["beanstalkd"]:
+        from windlass.cli.early import listen_early
+
+        listen_early(sys.argv[2:])
     from windlass.cli.root import windlass
     from windlass.cli.terminal import make_streams_safe
 

@@ -16,7 +16,6 @@ import click
 from windlass.__about__ import __version__
 from windlass.cli import failures
 from windlass.errors import WindlassError
-from windlass.names import suggest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "worker": Entry("windlass.cli.worker:worker", "Run work", "Run the jobs of an app until stopped."),
     "serve": Entry(
         "windlass.cli.serve:serve", "Run work", "Serve the HTTP API and the web UI of an app until stopped."
+    ),
+    "beanstalkd": Entry(
+        "windlass.cli.beanstalkd:beanstalkd", "Run work", "Serve beanstalkd clients until stopped."
     ),
     "enqueue": Entry("windlass.cli.enqueue:enqueue", "Run work", "Make a job, or many from a file."),
     "jobs": Entry(
@@ -87,6 +89,8 @@ class Root(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            from windlass.names import suggest
+
             hint = suggest(name, COMMANDS) or f"; the commands are {', '.join(COMMANDS)}"
             raise click.UsageError(f"there is no command {name!r}{hint}", ctx)
         return super().resolve_command(ctx, args)

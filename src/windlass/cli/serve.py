@@ -15,8 +15,8 @@ from windlass.cli import failures, logs
 from windlass.cli.loading import load_app
 from windlass.cli.target import traceback_option
 from windlass.cli.terminal import examples
+from windlass.open_files import allow_connections
 from windlass.server import create_api
-from windlass.server.open_files import allow_connections
 from windlass.server.running import OTHER_CONNECTIONS, ApiServer, is_loopback, listen, url_of
 from windlass.server.ui.files import built_files
 from windlass.urls import shown_url

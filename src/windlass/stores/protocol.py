@@ -8,13 +8,13 @@ Rules every implementation keeps (the conformance suite in ``windlass.testing`` 
   then the lowest number. A job that comes back (retry, release, rescue, requeue) keeps its number.
 * **Time** is the store's own (see ``clock``). A job is due when ``run_at <= now``. A lease holds while
   ``now < leased_until``; at ``leased_until`` it has ended.
-* **Leases.** ``extend``, ``settle``, ``start`` and ``report`` act only under a lease that holds: same job,
-  same fence, still running, not past its end. Otherwise they answer False for it and change nothing.
-  ``steps`` reads under one, and answers None otherwise.
+* **Leases.** ``extend``, ``touch``, ``settle``, ``start`` and ``report`` act only under a lease that holds:
+  same job, same fence, still running, not past its end. Otherwise they answer False (``touch``: None) for it
+  and change nothing. ``steps`` reads under one, and answers None otherwise.
 * **Fences** come from one store-wide sequence: no two grants of any job ever share one, and they only grow.
 * **Batches** are all or nothing against failures of the database, item by item against their content: one
   stale lease does not spoil its neighbours.
-* **Attempts.** A claim counts one. Release, and a rescue that could not tell that the handler had started,
+* **Attempts.** A grant counts one. Release, and a rescue that could not tell that the handler had started,
   take it back.
 * **Tenant** arguments narrow what is seen; None means all tenants.
 """
@@ -30,10 +30,12 @@ from uuid import UUID
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
+    Claimed,
     ClaimRequest,
     Count,
     Document,
     Enqueued,
+    Head,
     JobFilter,
     JobRecord,
     Lease,
@@ -46,6 +48,7 @@ from windlass.model import (
     State,
     Stats,
     StepRecord,
+    TopicDepth,
     TopicStats,
     Verdict,
     WorkerRecord,
@@ -228,11 +231,28 @@ class Store(Protocol):
         claim before it otherwise. A job's own ``lease_seconds`` overrides the request's.
         """
 
+    async def grant(
+        self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
+    ) -> Claimed | None:
+        """Grant just this job, as a claim that finds nothing else would: alone, after ended leases and
+        expired jobs were dealt with.
+
+        Due or delayed, which makes it due now; or failed, which first is requeued, but counts as no kick.
+        Whether its topic is paused does not matter. None when there is no such job, or it is in another
+        state, waits for other jobs, or is failed while another job holds its key.
+        """
+
     async def start(self, leases: Sequence[Lease]) -> list[bool]:
         """Record that these handlers have begun."""
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         """Make each lease last ``lease_seconds`` from now."""
+
+    async def touch(self, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:
+        """As ``extend``, by hand: each lease lasts as long again as it was granted for (the job's own length,
+        or else ``lease_seconds``), and the job's ``touches`` are counted. How long; None when it is not held.
+        One that is named twice is touched once.
+        """
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """End each lease as told. False where the lease is no longer held; that job is left alone.
@@ -285,6 +305,20 @@ class Store(Protocol):
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         """Remove jobs that are not running, with their key, body, steps and history."""
+
+    async def kick(self, topic: str, limit: int, *, tenant: str | None = None) -> int:
+        """Bring back up to ``limit`` failed jobs of this topic as ``requeue`` does, those that failed first
+        first; only where none can come back, make as many delayed ones due now, those due next first. How
+        many.
+
+        At most ``MAX_BATCH`` at a time. A failed job whose key another one holds is passed over; after
+        ``MAX_LOOKED_AT`` of those a store may stop looking. Attempts of a delayed job stay as they are.
+        """
+
+    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        """The same for single jobs, failed or delayed; WRONG_STATE for others, those already due included.
+        KEY_TAKEN as in ``requeue``.
+        """
 
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
         """Deal with leases that have ended and pending jobs past ``expires_at`` (cancelled, ``expired``).
@@ -356,6 +390,25 @@ class Store(Protocol):
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         """One job with its bodies, attempts and steps."""
+
+    async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
+        """The ids of the jobs with these numbers; None where there is none, whatever the number."""
+
+    async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
+        """The first job of this kind in the topic, as ``get`` shows it; None when there is none.
+
+        Ended leases are dealt with and delayed jobs that are due let in before, as by a claim. Not by callers
+        whom a database lets see one tenant only: they are shown what is there.
+        """
+
+    async def depths(
+        self, topics: Sequence[str] | None = None, *, tenant: str | None = None
+    ) -> list[TopicDepth]:
+        """These topics in this order, or all that have jobs or are paused, by name. Cheap at a million rows.
+
+        Of a tenant those that have jobs of it, unless they are named. Delayed jobs that are due count as
+        ready, at most ``MAX_LOOKED_AT`` of those that nobody has promoted yet; blocked ones as neither.
+        """
 
     async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
         """Only the states, cheaply; for those who wait for results."""

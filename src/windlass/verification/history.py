@@ -103,6 +103,7 @@ class ExtendCalled(_Call, frozen=True, kw_only=True, tag="extend", gc=False):
 
 class ExtendAnswered(_Answer, frozen=True, kw_only=True, tag="extend_answer", gc=False):
     kept: list[bool] = []
+    seconds: list[float] = []  # how long each lasts, where the job's own length decided
 
 
 class Ending(Struct, frozen=True, array_like=True, gc=False):

@@ -342,6 +342,9 @@ class Book:
                     if extension is not None:
                         extension.answered, extension.kept = event.at, kept
                         extension.refused = known and not kept
+                for extension, seconds in zip(extensions, event.seconds, strict=False):
+                    if extension is not None:
+                        extension.seconds = seconds
             case SettleAnswered():
                 settlings = self._settlings.pop(call)
                 answers = event.accepted if known else [_unless_unknown(event.result)] * len(settlings)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from windlass.errors import InvalidInput, StoreError, StoreUnavailable
-from windlass.model import Claim, ClaimRequest, Enqueued, Lease, NewJob, Settlement, Verdict
+from windlass.model import Claim, Claimed, ClaimRequest, Enqueued, Lease, NewJob, Settlement, Verdict
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 from windlass.stores.protocol import Store
 from windlass.verification.history import (
@@ -91,20 +91,24 @@ class RecordingStore:
         except BaseException as error:
             self._over(ClaimAnswered, number, error)
             raise
-        grants = [
-            Granted(
-                id=job.lease.job_id,
-                fence=job.lease.fence,
-                attempt=job.attempt,
-                lease=job.lease_seconds,
-                topic=job.topic,
-                tenant=job.tenant,
-                alone=job.alone,
-            )
-            for job in claim.jobs
-        ]
+        grants = [_granted(job) for job in claim.jobs]
         me.write(ClaimAnswered(at=me.now(), by=me.name, call=number, result=Result.OK, grants=grants))
         return claim
+
+    async def grant(
+        self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
+    ) -> Claimed | None:
+        """A claim that asks for no topic: nothing can be missing from its answer."""
+        number, me = next(self._numbers), self._recorder
+        me.write(ClaimCalled(at=me.now(), by=me.name, call=number, topics=[], limit=1))
+        try:
+            job = await self._inner.grant(job_id, worker=worker, lease_seconds=lease_seconds, tenant=tenant)
+        except BaseException as error:
+            self._over(ClaimAnswered, number, error)
+            raise
+        grants = [] if job is None else [_granted(job)]
+        me.write(ClaimAnswered(at=me.now(), by=me.name, call=number, result=Result.OK, grants=grants))
+        return job
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         number, me = next(self._numbers), self._recorder
@@ -117,6 +121,23 @@ class RecordingStore:
             raise
         me.write(ExtendAnswered(at=me.now(), by=me.name, call=number, result=Result.OK, kept=kept))
         return kept
+
+    async def touch(self, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:
+        """An extension by as much as its answer says."""
+        number, me = next(self._numbers), self._recorder
+        held = [Held(lease.job_id, lease.fence) for lease in leases]
+        me.write(ExtendCalled(at=me.now(), by=me.name, call=number, leases=held, seconds=lease_seconds))
+        try:
+            touched = await self._inner.touch(leases, lease_seconds)
+        except BaseException as error:
+            self._over(ExtendAnswered, number, error)
+            raise
+        kept = [one is not None for one in touched]
+        seconds = [lease_seconds if one is None else one for one in touched]
+        me.write(
+            ExtendAnswered(at=me.now(), by=me.name, call=number, result=Result.OK, kept=kept, seconds=seconds)
+        )
+        return touched
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         number, me = next(self._numbers), self._recorder
@@ -163,6 +184,18 @@ def _asked(job: NewJob) -> AskedJob:
         key=job.key,
         delay=job.delay,
         max_attempts=job.max_attempts,
+    )
+
+
+def _granted(job: Claimed) -> Granted:
+    return Granted(
+        id=job.lease.job_id,
+        fence=job.lease.fence,
+        attempt=job.attempt,
+        lease=job.lease_seconds,
+        topic=job.topic,
+        tenant=job.tenant,
+        alone=job.alone,
     )
 
 

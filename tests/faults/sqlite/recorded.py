@@ -32,8 +32,9 @@ async def main(url: str, acknowledgements: str, rounds: int) -> None:
             acknowledged("enqueued", job.id)
 
     async def worker(store: SqliteStore) -> None:
-        for _ in range(rounds):
-            settlements = await claimed(store, 3)
+        for number in range(rounds):
+            # Every other claim may be forgotten; what is acknowledged after it may not.
+            settlements = await claimed(store, 3, lasting=number % 2 == 0)
             for settlement, done in zip(settlements, await store.settle(settlements), strict=True):
                 assert done
                 acknowledged("completed", settlement.lease.job_id)

@@ -82,8 +82,8 @@ def payload_of(job_id: UUID, size: int = 100) -> bytes:
     return b'"' + (str(job_id).encode() * (size // 36 + 1)) + b'"'
 
 
-async def claimed(store: SqliteStore, number: int = 1) -> list[Settlement]:
-    claim = await store.claim(ClaimRequest("worker", (Lane("mail"),), number, 600))
+async def claimed(store: SqliteStore, number: int = 1, *, lasting: bool = True) -> list[Settlement]:
+    claim = await store.claim(ClaimRequest("worker", (Lane("mail"),), number, 600, lasting=lasting))
     return [Settlement(job.lease, Completed(RESULT)) for job in claim.jobs]
 
 

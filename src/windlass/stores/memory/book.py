@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from windlass.model import FINAL_STATES, Document, KeyLifetime, Lane, Lease, State, WorkerRecord
-from windlass.stores.memory.heap import JobHeap
+from windlass.stores.memory.heap import JobHeap, LinedUpHeap, Lines
 from windlass.stores.memory.job import Job, KeyName
 from windlass.stores.memory.metrics import Metrics
 from windlass.stores.wakeups import WakeupHub
@@ -29,10 +29,11 @@ class Book:
         self.jobs: dict[UUID, Job] = {}
         self.keys: dict[KeyName, Job] = {}
         self.ready: dict[str, dict[str, JobHeap]] = {}  # due jobs by topic and task, best first
-        self.waiting = JobHeap()  # pending jobs that are not due yet, by due time
+        self.waiting = LinedUpHeap()  # pending jobs that are not due yet, by due time
         self.leases = JobHeap()  # running jobs, by the end of their lease
         self.finished = JobHeap()  # jobs whose retention will end, by that time
         self.kept_for_ever = JobHeap()  # finished jobs that are never pruned
+        self.failed = Lines()  # the failed ones among both, by the time they failed
         self.counts: dict[str, Counter[State]] = {}  # of topics that have jobs
         self.pauses: dict[str, int] = {}
         self.workers: dict[str, WorkerRecord] = {}
@@ -84,6 +85,7 @@ class Book:
         self._change_state(job, State.RUNNING)
         job.fence = self._last_fence
         job.attempt += 1
+        job.reserves += 1
         job.worker = worker
         job.claimed_at = now
         job.granted_alone = False
@@ -96,6 +98,7 @@ class Book:
 
     def bring_back(self, job: Job, run_at: int, now: int) -> None:
         """Running or finished to pending. Its number, and so its place in line, stays."""
+        self.failed.forget(job)
         self._change_state(job, State.PENDING)
         job.run_at = run_at
         job.worker = job.claimed_at = job.started_at = job.leased_until = job.finished_at = None
@@ -120,6 +123,7 @@ class Book:
                 tally.completed += 1
                 lane.completed += 1
             case State.FAILED:
+                self.failed.put(job, now)
                 tally.failed += 1
                 lane.failed += 1
             case _:
@@ -131,6 +135,7 @@ class Book:
         """Forget a job that is not running, its key with it."""
         if job.heap is not None:
             job.heap.forget(job)
+        self.failed.forget(job)
         self.free_key(job)
         del self.jobs[job.id]
         self._uncount(job)
@@ -147,6 +152,11 @@ class Book:
     def hold_key(self, job: Job) -> None:
         if (name := job.key_name) is not None:
             self.keys[name] = job
+
+    def key_taken(self, job: Job) -> bool:
+        """Whether another job holds the key."""
+        name = job.key_name
+        return name is not None and self.keys.get(name, job) is not job
 
     def free_key(self, job: Job) -> None:
         """Give up the key, if this job is the one that holds it."""
@@ -173,6 +183,13 @@ class Book:
     def find(self, job_id: UUID, tenant: str | None) -> Job | None:
         job = self.jobs.get(job_id)
         return job if job is not None and tenant in (None, job.tenant) else None
+
+    def find_number(self, number: int, tenant: str | None) -> Job | None:
+        place = bisect_left(self._in_order, number, key=lambda job: job.number)
+        job = self._in_order[place] if place < len(self._in_order) else None
+        if job is None or job.number != number or job.removed:
+            return None
+        return job if tenant in (None, job.tenant) else None
 
     def held(self, lease: Lease, now: int) -> Job | None:
         """The job of a lease that holds; None for a stale one."""

@@ -80,6 +80,12 @@ class Job:
     attempts: tuple[AttemptRecord, ...] = ()
     steps: dict[str, StepRecord] = field(default_factory=dict)
     error_summary: str | None = None
+    reserves: int = 0
+    timeouts: int = 0
+    releases: int = 0
+    buries: int = 0
+    kicks: int = 0
+    touches: int = 0
 
     heap: JobHeap | None = None
     ticket: int = 0  # which of a heap's entries is this job's present one
@@ -189,11 +195,18 @@ class Job:
             self.listed(),
             format=self.format,
             retry=self.retry,
+            lease_seconds=self.lease_seconds,
             payload=self.payload,
             result=self.result,
             checkpoint=self.checkpoint,
             attempts=self.attempts,
             steps=tuple(self.steps.values()),
+            reserves=self.reserves,
+            timeouts=self.timeouts,
+            releases=self.releases,
+            buries=self.buries,
+            kicks=self.kicks,
+            touches=self.touches,
         )
 
 

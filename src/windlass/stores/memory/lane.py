@@ -42,6 +42,11 @@ MOST_FINISHED: Final = 1000
 """Finished jobs that are remembered; those that would be pruned soonest are forgotten first."""
 
 
+_NOT_PULLED: Final = (
+    "their jobs are run by the lane alone and cannot be pulled or kicked; make the task durable"
+)
+
+
 class LaneBook(Book):
     """Jobs with the objects that belong to them, and how many may wait."""
 
@@ -158,6 +163,16 @@ class LaneStore(MemoryStore):
                     "arguments were let go when it ended; enqueue it anew"
                 )
         return [Verdict.NOT_FOUND if job is None else Verdict.WRONG_STATE for job in found]
+
+    async def grant(self, job_id: UUID, **_: Any) -> NoReturn:
+        """Refused, as the other verbs of those who pull jobs by hand: they are about bodies."""
+        raise WrongState(f"job {job_id} is of a task that is not durable; {_NOT_PULLED}")
+
+    async def kick(self, topic: str, limit: int, *, tenant: str | None = None) -> NoReturn:  # noqa: ARG002
+        raise WrongState(f"the jobs of topic {topic} are of tasks that are not durable; {_NOT_PULLED}")
+
+    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> NoReturn:  # noqa: ARG002
+        raise WrongState(f"{len(job_ids):,} jobs are of tasks that are not durable; {_NOT_PULLED}")
 
     async def begin(self, lease: Lease, **_: Any) -> NoReturn:
         """Refused: there is no database to end such a job in."""

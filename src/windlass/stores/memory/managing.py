@@ -8,6 +8,7 @@ from windlass.model import State, Verdict
 from windlass.stores.endings import CANCELLED_ON_REQUEST
 from windlass.stores.memory import writing
 from windlass.stores.memory.book import Book
+from windlass.stores.memory.job import Job
 
 
 def requeue(book: Book, job_id: UUID, tenant: str | None, now: int) -> Verdict:
@@ -16,15 +17,20 @@ def requeue(book: Book, job_id: UUID, tenant: str | None, now: int) -> Verdict:
         return Verdict.NOT_FOUND
     if job.state not in (State.FAILED, State.CANCELLED):
         return Verdict.WRONG_STATE
-    name = job.key_name
-    if name is not None and book.keys.get(name, job) is not job:
+    if book.key_taken(job):
         return Verdict.KEY_TAKEN
+    job.kicks += 1
+    revive(book, job, now)
+    return Verdict.DONE
+
+
+def revive(book: Book, job: Job, now: int) -> None:
+    """Failed or cancelled to pending, due now."""
     book.hold_key(job)
     job.attempt = 0
     job.origin = job.result = job.progress = None
     job.expires_at = None  # somebody wants it run now, whatever its expiry once was
     book.bring_back(job, now, now)
-    return Verdict.DONE
 
 
 def cancel(book: Book, job_id: UUID, tenant: str | None, now: int) -> Verdict:

@@ -16,10 +16,12 @@ from windlass.errors import ConfigurationError, NotOpen, WrongState
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
+    Claimed,
     ClaimRequest,
     Count,
     Document,
     Enqueued,
+    Head,
     JobFilter,
     JobRecord,
     Lease,
@@ -32,6 +34,7 @@ from windlass.model import (
     State,
     Stats,
     StepRecord,
+    TopicDepth,
     TopicStats,
     Verdict,
     WorkerRecord,
@@ -39,7 +42,7 @@ from windlass.model import (
 from windlass.stores.documents import check_documents
 from windlass.stores.endings import check_batch
 from windlass.stores.joining import Untold
-from windlass.stores.memory import answering, filing, managing, reading, registering, writing
+from windlass.stores.memory import answering, filing, managing, pulling, reading, registering, writing
 from windlass.stores.memory.book import Book
 from windlass.stores.protocol import (
     COUNT_LIMIT,
@@ -129,6 +132,12 @@ class MemoryStore:
         with self._verb() as book:
             return writing.claim(book, request, self._clock.now())
 
+    async def grant(
+        self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
+    ) -> Claimed | None:
+        with self._verb() as book:
+            return pulling.grant(book, job_id, tenant, worker, lease_seconds, self._clock.now())
+
     async def start(self, leases: Sequence[Lease]) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
         with self._verb() as book:
@@ -148,6 +157,13 @@ class MemoryStore:
                 if job is not None:
                     book.lease(job, now + seconds_to_microseconds(lease_seconds))
             return [job is not None for job in jobs]
+
+    async def touch(self, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            touched = {lease: pulling.touch(book, lease, lease_seconds, now) for lease in set(leases)}
+            return [touched[lease] for lease in leases]
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         check_batch("settlements", len(settlements), MAX_BATCH)
@@ -211,6 +227,17 @@ class MemoryStore:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
             return [managing.delete(book, job_id, tenant) for job_id in job_ids]
+
+    async def kick(self, topic: str, limit: int, *, tenant: str | None = None) -> int:
+        check_batch("jobs", limit, MAX_BATCH)
+        with self._verb() as book:
+            return pulling.kick(book, topic, limit, tenant, self._clock.now())
+
+    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            return [pulling.kick_job(book, job_id, tenant, now) for job_id in job_ids]
 
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
         with self._verb() as book:
@@ -281,6 +308,24 @@ class MemoryStore:
         with self._verb() as book:
             job = book.find(job_id, tenant)
             return job.record() if job is not None else None
+
+    async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
+        check_batch("numbers", len(numbers), MAX_BATCH)
+        with self._verb() as book:
+            jobs = [book.find_number(number, tenant) for number in numbers]
+            return [job.id if job is not None else None for job in jobs]
+
+    async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
+        with self._verb() as book:
+            job = pulling.peek(book, topic, head, tenant, self._clock.now())
+            return job.record() if job is not None else None
+
+    async def depths(
+        self, topics: Sequence[str] | None = None, *, tenant: str | None = None
+    ) -> list[TopicDepth]:
+        check_batch("topics", len(topics or ()), MAX_BATCH)
+        with self._verb() as book:
+            return pulling.depths(book, topics, tenant, self._clock.now())
 
     async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
         check_batch("jobs", len(job_ids), MAX_BATCH)

@@ -14,6 +14,7 @@ from windlass.model import (
     Claim,
     ClaimRequest,
     Enqueued,
+    FailureOrigin,
     JobError,
     NewJob,
     OnDuplicate,
@@ -139,6 +140,7 @@ def rescue(book: Book, now: int, limit: int) -> Rescued:
     returned = failed = cancelled = expiries = 0
     while returned + failed + cancelled < limit and (job := book.leases.first_until(now)):
         error = worker_lost(job.attempt)
+        job.timeouts += 1
         counted = job.started_at is not None or job.granted_alone
         if not counted:
             job.attempt -= 1
@@ -192,12 +194,17 @@ def settle(book: Book, settlement: Settlement, now: int) -> bool:
             _return_or_cancel(book, job, outcome.delay, now)
         case Failed():
             job.origin = outcome.origin
+            job.buries += outcome.origin is FailureOrigin.BURIED
+            if outcome.priority is not None:
+                job.priority = outcome.priority
             job.keep_attempt(outcome.error, now)
             book.finish(job, State.FAILED, now)
         case Released():  # still suspect if it was: given back unstarted, it has proved nothing
             job.attempt -= 1
-            if outcome.priority is not None and not job.cancel_requested:
-                job.priority = outcome.priority
+            if not job.cancel_requested:
+                job.releases += 1
+                if outcome.priority is not None:
+                    job.priority = outcome.priority
             _return_or_cancel(book, job, outcome.delay, now)
         case Cancelled():
             job.keep_attempt(outcome.error, now)

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Final
+from uuid import UUID
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
 from windlass.errors import StoreUnavailable
@@ -119,6 +120,26 @@ class Claimer:
         if claim.jobs:
             self._remember_fence(request.worker, max([job.lease.fence for job in claim.jobs]))
         return claim
+
+    async def grant(
+        self, job_id: UUID, tenant: str | None, worker: str, lease_seconds: float
+    ) -> Claimed | None:
+        """Just this job. Part of what the worker was granted, as far as lost replies are concerned."""
+        if worker in self._unanswered:
+            await self._give_back(worker)
+        lease_us = seconds_to_microseconds(lease_seconds)
+        try:
+            rows = await self._database.fetch_for(
+                tenant, _sql["grant"], self._database.now, job_id, tenant, worker, lease_us, self._name
+            )
+        except (StoreUnavailable, asyncio.CancelledError):
+            self._unanswered.add(worker)
+            raise
+        if not rows:
+            return None
+        claimed = _claimed(rows[0])
+        self._remember_fence(worker, claimed.lease.fence)
+        return claimed
 
     def _remember_fence(self, worker: str, fence: int) -> None:
         # Put last, so that the first is the one not heard of for longest.

@@ -64,11 +64,19 @@ def record(row: Record, **bodies: Any) -> JobRecord:
 
 def full_record(row: Record) -> JobRecord:
     """With bodies, attempts and steps."""
-    format_, payload, raw, result, checkpoint, retry, attempts, steps = row[COLUMN_COUNT:]
+    format_, payload, raw, result, checkpoint, retry, lease_us, *counts, attempts, steps = row[COLUMN_COUNT:]
+    reserves, timeouts, releases, buries, kicks, touches = counts
     return record(
         row,
         format=FORMATS[format_],
         retry=retry,
+        lease_seconds=None if lease_us is None else lease_us / MICROSECONDS,
+        reserves=reserves,
+        timeouts=timeouts,
+        releases=releases,
+        buries=buries,
+        kicks=kicks,
+        touches=touches,
         payload=raw if payload is None else payload.encode(),
         result=None if result is None else result.encode(),
         checkpoint=None if checkpoint is None else checkpoint.encode(),

@@ -86,8 +86,8 @@ END
 $$;
 REVOKE DELETE ON tally, counts FROM windlass_api; -- adding up is for those who see all
 GRANT INSERT ON jobs, finished, bodies, keys TO windlass_api;
--- on_duplicate="replace", and requests to cancel. No lease, fence or attempt can be written.
-GRANT UPDATE (state, priority, run_at, expires_at, format, body_apart, payload, raw, cancel_requested)
+-- on_duplicate="replace", kicks, and requests to cancel. No lease, fence or attempt can be written.
+GRANT UPDATE (state, priority, run_at, expires_at, format, body_apart, payload, raw, cancel_requested, kicks)
     ON jobs TO windlass_api;
 -- To lock a row one must be allowed to change some column of it; this one only says who ran the job.
 GRANT UPDATE (worker) ON finished TO windlass_api;
@@ -111,7 +111,8 @@ BEGIN
         WHERE pronamespace = current_schema()::regnamespace AND proname IN (
             'now_us', 'minute_of', 'spread', 'enqueue', 'enqueue_given', 'get_given', 'limits_given', 'jobs_by_topic',
             'records', 'hint', 'replace_job', 'has_saved', 'are_packed', 'requeue', 'cancel', 'remove', 'forget',
-            'state_of', 'count_moved', 'finish', 'unpack_job', 'unpack', 'take_out', 'lanes', 'stats', 'oldest_prompt'
+            'state_of', 'count_moved', 'finish', 'unpack_job', 'unpack', 'take_out', 'lanes', 'stats', 'oldest_prompt',
+            'kick', 'kick_jobs', 'head_of', 'tasks_of', 'depths'
         )
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO windlass_api', v_function);

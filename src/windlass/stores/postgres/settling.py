@@ -190,9 +190,9 @@ def _ending(outcome: Outcome) -> _Ending:
     match outcome:
         case Completed(result):
             return _COMPLETED, _text(result), None, None, None, None
-        case Failed(error, origin):
+        case Failed(error, origin, priority):
             kind = _BURIED if origin is FailureOrigin.BURIED else _FAILED
-            return kind, None, _json(error), _summary(error), None, None
+            return kind, None, _json(error), _summary(error), None, priority
         case Cancelled(error):
             return _CANCELLED, None, _json(error), _summary(error), None, None
         case Retried(delay, error):

@@ -14,10 +14,12 @@ from windlass.errors import LeaseLost, StoreUnavailable, WindlassError
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
+    Claimed,
     ClaimRequest,
     Count,
     Document,
     Enqueued,
+    Head,
     JobFilter,
     JobRecord,
     Lease,
@@ -30,6 +32,7 @@ from windlass.model import (
     State,
     Stats,
     StepRecord,
+    TopicDepth,
     TopicStats,
     Verdict,
     WorkerRecord,
@@ -43,6 +46,7 @@ from windlass.stores.postgres import (
     answering,
     checking,
     filing,
+    pulling,
     reading,
     registering,
     settling,
@@ -161,6 +165,15 @@ class PostgresStore:
             self._wrote(len(claim.jobs))
         return claim
 
+    async def grant(
+        self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
+    ) -> Claimed | None:
+        await self._tend()
+        claimed = await self._claimer.grant(job_id, tenant, worker, lease_seconds)
+        if claimed is not None:
+            self._wrote(1)
+        return claimed
+
     async def start(self, leases: Sequence[Lease]) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
         return _answers(leases, await settling.start(self._database, leases)) if leases else []
@@ -170,6 +183,10 @@ class PostgresStore:
         if not leases:
             return []
         return _answers(leases, await settling.extend(self._database, leases, lease_seconds))
+
+    async def touch(self, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        return await pulling.touch(self._database, leases, lease_seconds) if leases else []
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         check_batch("settlements", len(settlements), MAX_BATCH)
@@ -274,16 +291,48 @@ class PostgresStore:
         self._wrote(len(rows))
         return [Verdict(verdict) for _, verdict in sorted(rows)]
 
+    async def kick(self, topic: str, limit: int, *, tenant: str | None = None) -> int:
+        check_batch("jobs", limit, MAX_BATCH)
+        kicked = await pulling.kick(self._database, topic, limit, tenant) if limit > 0 else 0
+        if kicked:
+            self._ready({topic: ANYWHERE})
+            self._wrote(kicked)
+        return kicked
+
+    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        rows = await pulling.kick_jobs(self._database, job_ids, tenant) if job_ids else []
+        self._ready({topic: ANYWHERE for _, _, topic in rows if topic is not None})
+        self._wrote(len(rows))
+        return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
+
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
         row = await self._database.fetchrow(
             _sql["rescue"], self._database.now, limit, self._claimer.tended_to(), WORDS
         )
-        returned, failed, cancelled, expired, topics = row or (0, 0, 0, 0, [])
+        return self._rescued(*row) if row is not None else Rescued()
+
+    def _rescued(
+        self, returned: int, failed: int, cancelled: int, expired: int, topics: Sequence[str]
+    ) -> Rescued:
         if returned:
             self._ready(dict.fromkeys(topics, ANYWHERE))
         if failed or cancelled or expired:
             self._finished()
         return Rescued(returned, failed, cancelled, expired)
+
+    async def _tend(self) -> None:
+        """What a claim does before it chooses, for those who look at single jobs."""
+        if self._database.scoped:
+            return  # who sees one tenant leaves it to those who see all
+        row = await self._database.fetchrow(
+            _sql["tend"], self._database.now, self._claimer.tended_to(), WORDS
+        )
+        if row is not None:
+            *rescued, promoted = row
+            self._rescued(*rescued)
+            if promoted:
+                self._claimer.ready(None)
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
         kept = seconds_to_microseconds(MINUTES_KEPT_SECONDS)
@@ -338,6 +387,20 @@ class PostgresStore:
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         return await reading.get(self._database, job_id, tenant)
+
+    async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
+        check_batch("numbers", len(numbers), MAX_BATCH)
+        return await pulling.job_ids(self._database, numbers, tenant) if numbers else []
+
+    async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
+        await self._tend()
+        return await pulling.peek(self._database, topic, head, tenant)
+
+    async def depths(
+        self, topics: Sequence[str] | None = None, *, tenant: str | None = None
+    ) -> list[TopicDepth]:
+        check_batch("topics", len(topics or ()), MAX_BATCH)
+        return await pulling.depths(self._database, topics, tenant)
 
     async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
         check_batch("jobs", len(job_ids), MAX_BATCH)

@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
-from windlass.model import FOREVER, Claim, Claimed, ClaimRequest, Lease
+from windlass.model import FOREVER, Claim, Claimed, ClaimRequest, Lane, Lease
 from windlass.stores.protocol import MAX_BATCH
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite.enqueueing import FORMATS
@@ -71,44 +71,56 @@ _lane_of = operator.attrgetter("tenant", "topic", "task")
 
 def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
     connection, now = transaction.connection, transaction.now
-    moments, some_topic_paused = _tend(transaction)
+    moments, some_topic_paused = tend(transaction)
     paused: dict[str, int] = {}
     if some_topic_paused:
         paused = dict(connection.execute(_sql["paused"], (now,)).fetchall())
     lanes = _lanes(transaction, request)
     held_back = [lane for lane in lanes if lane[0] in paused]
-    lease_us = seconds_to_microseconds(request.lease_seconds)
     numbers = _choose(connection, request, [lane for lane in lanes if lane[0] not in paused])
     more = len(numbers) == request.limit
-    chosen = _look_at(connection, numbers, lease_us)
+    chosen = _look_at(connection, numbers, seconds_to_microseconds(request.lease_seconds))
     suspect = next((position for position, job in enumerate(chosen) if job.suspect), None)
     if suspect is not None:
         # It waits for a claim of its own, which is this one when it comes first.
         more = True
-        del chosen[max(suspect, 1) :], numbers[max(suspect, 1) :]
+        del chosen[max(suspect, 1) :]
     next_due = 0.0 if more else _next_due_in(transaction, moments, held_back, paused)
     if not chosen:
         return Claim((), next_due)
+    return Claim(tuple(_grant(transaction, chosen, request.worker, request.lease_seconds)), next_due)
+
+
+def grant_ready(transaction: Transaction, number: int, worker: str, lease_seconds: float) -> Claimed:
+    """Just this job, which is ready."""
+    chosen = _look_at(transaction.connection, [number], seconds_to_microseconds(lease_seconds))
+    return _grant(transaction, chosen, worker, lease_seconds)[0]
+
+
+def _grant(
+    transaction: Transaction, chosen: list[_Chosen], worker: str, lease_seconds: float
+) -> list[Claimed]:
+    connection = transaction.connection
     first_fence = transaction.take_numbers("fence", len(chosen))
     connection.execute(
         _sql["grant"],
         {
             "first_fence": first_fence,
-            "now": now,
-            "lease_us": lease_us,
-            "worker": request.worker,
+            "now": transaction.now,
+            "lease_us": seconds_to_microseconds(lease_seconds),
+            "worker": worker,
             "alone": len(chosen) == 1,
-            "numbers": _to_json(numbers),
+            "numbers": _to_json([job.number for job in chosen]),
         },
     )
     jobs = _claimed(connection, chosen, first_fence)
     transaction.grants.add(first_fence, jobs)
     for (tenant, topic, task), n in Counter(map(_lane_of, chosen)).items():
         transaction.tally.moved(tenant, topic, task, Code.READY, Code.RUNNING, n)
-    return Claim(tuple(jobs), next_due)
+    return jobs
 
 
-def _tend(transaction: Transaction) -> tuple[list[int], bool]:
+def tend(transaction: Transaction) -> tuple[list[int], bool]:
     """Bring back and promote what is due. When the next such moments are, and whether any topic is paused."""
     execute, now = transaction.connection.execute, transaction.now
     lease_end, expiry, due, some_topic_paused = execute(_sql["what_is_due"]).fetchone()
@@ -133,13 +145,32 @@ def _lanes(transaction: Transaction, request: ClaimRequest) -> list[tuple[str, s
         if lane.task is not None:
             lanes[lane.topic, lane.task] = None
             continue
-        if connection.execute(_sql["has_empty_task"], (lane.topic,)).fetchone()[0]:
-            lanes[lane.topic, ""] = None
-        task = ""
-        while row := connection.execute(_sql["next_task_of_topic"], (lane.topic, task)).fetchone():
-            task = row[0]
-            lanes[lane.topic, task] = None
+        lanes.update(dict.fromkeys(_lanes_of(connection, lane.topic)))
     return list(lanes)
+
+
+def _lanes_of(connection: sqlite3.Connection, topic: str) -> list[tuple[str, str]]:
+    """Those of a topic that have ready jobs."""
+    lanes = []
+    if connection.execute(_sql["has_empty_task"], (topic,)).fetchone()[0]:
+        lanes.append((topic, ""))
+    task = ""
+    while row := connection.execute(_sql["next_task_of_topic"], (topic, task)).fetchone():
+        task = row[0]
+        lanes.append((topic, task))
+    return lanes
+
+
+def is_due(connection: sqlite3.Connection, now: int) -> bool:
+    """Whether ``tend`` has something to do."""
+    *moments, _ = connection.execute(_sql["what_is_due"]).fetchone()
+    return any(moment is not None and moment <= now for moment in moments)
+
+
+def first_ready(connection: sqlite3.Connection, topic: str) -> int | None:
+    """The number of the best ready job of a topic."""
+    request = ClaimRequest("", (Lane(topic),), 1, 0.0)
+    return next(iter(_choose(connection, request, _lanes_of(connection, topic))), None)
 
 
 def _choose(connection: sqlite3.Connection, request: ClaimRequest, lanes: list[tuple[str, str]]) -> list[int]:

@@ -20,36 +20,39 @@ Selection = tuple[Sequence[UUID], str | None]
 
 
 def requeue(transaction: Transaction, selection: Selection) -> list[Verdict]:
-    return _each(transaction, selection, _requeue)
+    return each(transaction, selection, requeue_row)
 
 
 def cancel(transaction: Transaction, selection: Selection) -> list[Verdict]:
-    return _each(transaction, selection, _cancel)
+    return each(transaction, selection, _cancel)
 
 
 def delete(transaction: Transaction, selection: Selection) -> list[Verdict]:
-    return _each(transaction, selection, _delete)
+    return each(transaction, selection, _delete)
 
 
-def _each(
+def each(
     transaction: Transaction, selection: Selection, act: Callable[[Transaction, Row], Verdict]
 ) -> list[Verdict]:
+    """Act on one job after another; what became of each."""
     job_ids, tenant = selection
     verdicts = []
     for job_id in job_ids:
         # Loaded one by one: the same id may be named twice, and the first changes what the second finds.
-        row = _find(transaction, job_id, tenant)
+        row = find_row(transaction, job_id, tenant)
         verdicts.append(Verdict.NOT_FOUND if row is None else act(transaction, row))
     return verdicts
 
 
-def _find(transaction: Transaction, job_id: UUID, tenant: str | None) -> Row | None:
+def find_row(transaction: Transaction, job_id: UUID, tenant: str | None) -> Row | None:
+    """What has to be known of a job, if the tenant has one of this id."""
     columns = ", ".join(Row._fields)
     row = find(transaction.connection, _sql["find"], tenant, (job_id.bytes,), columns=columns).fetchone()
     return None if row is None else Row._make(row)
 
 
-def _requeue(transaction: Transaction, row: Row) -> Verdict:
+def requeue_row(transaction: Transaction, row: Row, *, kicks: int = 1) -> Verdict:
+    """Failed or cancelled to pending, due now; ``kicks``: how many to count for it."""
     if row.state not in (Code.FAILED, Code.CANCELLED):
         return Verdict.WRONG_STATE
     connection = transaction.connection
@@ -58,7 +61,7 @@ def _requeue(transaction: Transaction, row: Row) -> Verdict:
         connection.execute(_sql["take_key_again"], (*key, row.number))
         if connection.execute(by_key(_sql["key_number"]), key).fetchone()[0] != row.number:
             return Verdict.KEY_TAKEN
-    connection.execute(_sql["requeue"], {"now": transaction.now, "number": row.number})
+    connection.execute(_sql["requeue"], {"now": transaction.now, "number": row.number, "kicks": kicks})
     connection.execute(_sql["forget_result"], (row.number,))
     connection.execute(_sql["forget_progress"], (row.number,))
     transaction.tally.moved(row.tenant, row.topic, row.task, row.state, Code.READY)

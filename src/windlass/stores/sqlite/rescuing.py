@@ -41,12 +41,13 @@ def _rescue(transaction: Transaction, row: Row) -> str:
     attempt = row.attempt if counted else row.attempt - 1
     error = worker_lost(row.attempt)
     if row.cancel_requested:
-        connection.execute(_sql["set_attempt"], (attempt, row.number))
+        connection.execute(_sql["count_timeout"], (attempt, row.number))
         finish_cancelled(transaction, row, CANCELLED_ON_REQUEST, row.started_at)
         return "cancelled"
     if counted:
         add_attempt(transaction, row, row.started_at, error)
         if row.max_attempts is not None and attempt >= row.max_attempts:
+            connection.execute(_sql["count_timeout"], (attempt, row.number))
             finish_failed(transaction, row, error, row.started_at)
             return "failed"
     last_chance = row.max_attempts is not None and attempt + 1 >= row.max_attempts

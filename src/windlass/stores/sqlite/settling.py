@@ -55,6 +55,7 @@ class Row(NamedTuple):
     key: str | None
     key_until: int | None
     granted_alone: int
+    blocked: int
 
 
 def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[bool]:
@@ -197,9 +198,10 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
             if result is not None:
                 written = {"number": (row.number,), "result": (result,)}
                 write_rows(transaction.connection, "windlass_results", 1, written)
-        case Failed(error, origin):
+        case Failed(error, origin, priority):
+            buried = origin is FailureOrigin.BURIED
             add_attempt(transaction, row, started_at, error)
-            finish_failed(transaction, row, error, started_at, buried=origin is FailureOrigin.BURIED)
+            finish_failed(transaction, row, error, started_at, buried=buried, priority=priority)
         case Cancelled(error):
             add_attempt(transaction, row, started_at, error)
             finish_cancelled(transaction, row, error, started_at)
@@ -229,10 +231,16 @@ def finish_cancelled(transaction: Transaction, row: Row, error: JobError, starte
 
 
 def finish_failed(
-    transaction: Transaction, row: Row, error: JobError, started_at: int | None, *, buried: bool = False
+    transaction: Transaction,
+    row: Row,
+    error: JobError,
+    started_at: int | None,
+    *,
+    buried: bool = False,
+    priority: int | None = None,
 ) -> None:
-    """To failed. Buried jobs are kept until somebody kicks them."""
-    more = {"summary": summarise_error(error), "buried": buried}
+    """To failed. Buried jobs are kept until somebody kicks them; ``priority`` is for then."""
+    more = {"summary": summarise_error(error), "buried": buried, "priority": priority}
     _finish(transaction, row, Code.FAILED, "fail", started_at, more)
 
 

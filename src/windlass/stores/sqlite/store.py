@@ -7,6 +7,7 @@ import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeVar
 from uuid import UUID
 
 from windlass.clock import Clock, SystemClock
@@ -14,10 +15,12 @@ from windlass.errors import ConfigurationError, NotOpen, StoreError, StoreUnavai
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
 from windlass.model import (
     Claim,
+    Claimed,
     ClaimRequest,
     Count,
     Document,
     Enqueued,
+    Head,
     JobFilter,
     JobRecord,
     Lease,
@@ -30,6 +33,7 @@ from windlass.model import (
     State,
     Stats,
     StepRecord,
+    TopicDepth,
     TopicStats,
     Verdict,
     WorkerRecord,
@@ -47,12 +51,14 @@ from windlass.stores.sqlite import (
     enqueueing,
     filing,
     managing,
+    pulling,
     reading,
     registering,
     rescuing,
     settling,
 )
 from windlass.stores.sqlite.checking import check
+from windlass.stores.sqlite.claiming import is_due
 from windlass.stores.sqlite.connection import connect
 from windlass.stores.sqlite.doorbell import Doorbell, Registration
 from windlass.stores.sqlite.gathering import Gathering
@@ -64,6 +70,8 @@ from windlass.stores.sqlite.statistics import stats, topics
 from windlass.stores.sqlite.transaction import Transaction
 from windlass.stores.sqlite.writer import Writer, one_by_one
 from windlass.stores.wakeups import WakeupHub
+
+R = TypeVar("R")
 
 _log = logging.getLogger("windlass.sqlite")
 
@@ -150,19 +158,28 @@ class SqliteStore:
         return await self._writer.run(enqueueing.enqueue, jobs, with_others=True) if jobs else []
 
     async def claim(self, request: ClaimRequest) -> Claim:
-        claiming = self._writer.run(_claim, request)
+        claiming = self._writer.run(_claim, request, lasting=request.lasting)
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
             # The writing thread goes on. What it grants to somebody who has left is free again at once.
-            claiming.add_done_callback(self._give_back)
+            claiming.add_done_callback(lambda done: self._give_back(_result_of(done, Claim(())).jobs))
             raise
 
-    def _give_back(self, claiming: asyncio.Future[Claim]) -> None:
-        if claiming.cancelled() or claiming.exception() is not None or self._open is None:
-            return
-        if leases := [job.lease for job in claiming.result().jobs]:
-            self._open[0].post(_settle, [Settlement(lease, Released()) for lease in leases])
+    async def grant(
+        self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
+    ) -> Claimed | None:
+        granting = self._writer.run(_grant, pulling.Grant(job_id, tenant, worker, lease_seconds))
+        try:
+            return await asyncio.shield(granting)
+        except asyncio.CancelledError:  # likewise
+            granting.add_done_callback(lambda done: self._give_back([_result_of(done, None)]))
+            raise
+
+    def _give_back(self, jobs: Sequence[Claimed | None]) -> None:
+        settlements = [Settlement(job.lease, Released()) for job in jobs if job is not None]
+        if settlements and self._open is not None:
+            self._open[0].post(_settle, settlements)
 
     async def start(self, leases: Sequence[Lease]) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
@@ -171,6 +188,10 @@ class SqliteStore:
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
         return await self._writer.run(_extend, (leases, lease_seconds)) if leases else []
+
+    async def touch(self, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        return await self._writer.run(_touch, (leases, lease_seconds)) if leases else []
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         check_batch("settlements", len(settlements), MAX_BATCH)
@@ -220,6 +241,14 @@ class SqliteStore:
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         return await self._writer.run(_delete, (job_ids, tenant)) if job_ids else []
+
+    async def kick(self, topic: str, limit: int, *, tenant: str | None = None) -> int:
+        check_batch("jobs", limit, MAX_BATCH)
+        return await self._writer.run(_kick, (topic, limit, tenant)) if limit > 0 else 0
+
+    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        return await self._writer.run(_kick_jobs, (job_ids, tenant)) if job_ids else []
 
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
         return await self._writer.run(_rescue, limit)
@@ -275,6 +304,23 @@ class SqliteStore:
         if self._open is None:
             raise NotOpen(f"the store {self.url} is not open")
         return await self._open[2].get(job_id, tenant)
+
+    async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
+        check_batch("numbers", len(numbers), MAX_BATCH)
+        return await self._reader.run(lambda connection: pulling.job_ids(connection, numbers, tenant))
+
+    async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
+        now = self._clock.now()
+        if await self._reader.run(lambda connection: is_due(connection, now)):
+            await self._writer.run(_tend, None)
+        return await self._reader.run(lambda connection: pulling.peek(connection, topic, head, tenant, now))
+
+    async def depths(
+        self, topics: Sequence[str] | None = None, *, tenant: str | None = None
+    ) -> list[TopicDepth]:
+        check_batch("topics", len(topics or ()), MAX_BATCH)
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: pulling.depths(connection, topics, tenant, now))
 
     async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
@@ -375,14 +421,24 @@ def _unregister_listener(transaction: Transaction, port: int) -> None:
     doorbell.unregister(transaction.connection, port)
 
 
+def _result_of(future: asyncio.Future[R], otherwise: R) -> R:
+    """What it came to, unless it came to nothing."""
+    return otherwise if future.cancelled() or future.exception() is not None else future.result()
+
+
 _claim = one_by_one(claiming.claim)
+_grant = one_by_one(pulling.grant)
 _start = one_by_one(settling.start)
 _extend = one_by_one(settling.extend)
+_touch = one_by_one(pulling.touch)
 _settle = one_by_one(settling.settle)
 _report = one_by_one(settling.report)
 _requeue = one_by_one(managing.requeue)
 _cancel = one_by_one(managing.cancel)
 _delete = one_by_one(managing.delete)
+_kick = one_by_one(pulling.kick)
+_kick_jobs = one_by_one(pulling.kick_jobs)
+_tend = one_by_one(pulling.tend)
 _rescue = one_by_one(rescuing.rescue)
 _prune = one_by_one(rescuing.prune)
 _pause = one_by_one(managing.pause)

@@ -59,6 +59,7 @@ class _Call:
     operation: Operation[Any, Any]
     argument: Any
     future: asyncio.Future[Any] | None  # None: nobody waits for the answer
+    lasting: bool = True
     answer: Any = None
     error: BaseException | None = None
 
@@ -86,13 +87,18 @@ class Writer:
         self._home = Home()
         self._closed = False
         self._connection = connect(location)
+        self._syncs = location.synchronous == "FULL"
         self.presence = Presence(location)
         self._checkpointer = Checkpointer(location, self._connection)
         self._thread = threading.Thread(target=self._run, name="windlass-sqlite-writer", daemon=True)
         self._thread.start()
 
-    def run(self, operation: Operation[A, R], argument: A, *, with_others: bool = False) -> asyncio.Future[R]:
+    def run(
+        self, operation: Operation[A, R], argument: A, *, with_others: bool = False, lasting: bool = True
+    ) -> asyncio.Future[R]:
         """Have ``operation`` done in the next transaction; the answer comes once that is durable.
+
+        Not ``lasting``: a power cut may undo it, as long as nothing came after it that is durable.
 
         ``with_others``: it may wait for the end of this turn of the event loop, to be handed over with what
         others say in it. Not for settlements: the next in this turn may be a handler that blocks the loop.
@@ -101,7 +107,7 @@ class Writer:
         if self._closed:
             raise StoreError("the store is closed")
         future: asyncio.Future[R] = self._loop.create_future()
-        call = _Call(operation, argument, future)
+        call = _Call(operation, argument, future, lasting)
         if with_others and self._gathered is not None:
             self._gathered.append(call)
         else:
@@ -240,6 +246,7 @@ class Writer:
         try:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")  # an earlier one failed; what it left is nobody's
+            self._choose_sync(connection, lasting=any(call.lasting for call in calls))
             transaction = self._begin(connection)
             try:
                 groups = [list(group) for _, group in groupby(calls, key=_operation_of)]
@@ -261,6 +268,12 @@ class Writer:
                 call.error = error
             return False
         return True
+
+    def _choose_sync(self, connection: sqlite3.Connection, *, lasting: bool) -> None:
+        """Whether the next commit is synced. One that is takes all before it along: they are in one log."""
+        if self._location.synchronous == "FULL" and lasting != self._syncs:
+            connection.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
+            self._syncs = lasting
 
     def _begin(self, connection: sqlite3.Connection) -> Transaction:
         """Take the write lock."""

@@ -17,8 +17,10 @@ from windlass.errors import WindlassError
 from windlass.model import (
     FOREVER,
     Claim,
+    Claimed,
     ClaimRequest,
     Enqueued,
+    Head,
     JobFilter,
     Lane,
     Lease,
@@ -171,6 +173,23 @@ class StoresAgree(RuleBasedStateMachine):
         leases = self.some_leases(data)
         self.same(lambda store, words: store.extend([words.lease(lease) for lease in leases], lease_seconds))
 
+    @rule(data=st.data(), lease_seconds=say.lease_lengths)
+    @precondition(lambda self: self.leases)
+    def touch(self, data: st.DataObject, lease_seconds: float) -> None:
+        leases = self.some_leases(data)
+        self.same(lambda store, words: store.touch([words.lease(lease) for lease in leases], lease_seconds))
+
+    @rule(data=st.data(), lease_seconds=say.lease_lengths, tenant=say.some_tenant)
+    @precondition(lambda self: self.job_ids)
+    def grant(self, data: st.DataObject, lease_seconds: float, tenant: str | None) -> None:
+        [job_id] = self.some_jobs(data, at_most=1)
+        claimed: Claimed | None = self.same(
+            lambda store, _: store.grant(job_id, worker="dora", lease_seconds=lease_seconds, tenant=tenant)
+        )
+        if claimed is not None:
+            self.leases.append(claimed.lease)
+            self.held.append(claimed.lease)
+
     @rule(data=st.data(), how=st.lists(st.tuples(say.outcomes, say.run_times), min_size=3, max_size=3))
     @precondition(lambda self: self.leases)
     def settle(self, data: st.DataObject, how: list[tuple[Outcome, float | None]]) -> None:
@@ -258,6 +277,16 @@ class StoresAgree(RuleBasedStateMachine):
         job_ids = self.some_jobs(data)
         self.same(lambda store, _: store.delete(job_ids, tenant=tenant))
 
+    @rule(topic=say.topics, limit=say.limits, tenant=say.some_tenant)
+    def kick(self, topic: str, limit: int, tenant: str | None) -> None:
+        self.same(lambda store, _: store.kick(topic, limit, tenant=tenant))
+
+    @rule(data=st.data(), tenant=say.some_tenant)
+    @precondition(lambda self: self.job_ids)
+    def kick_jobs(self, data: st.DataObject, tenant: str | None) -> None:
+        job_ids = self.some_jobs(data)
+        self.same(lambda store, _: store.kick_jobs(job_ids, tenant=tenant))
+
     @rule(limit=say.limits)
     def rescue(self, limit: int) -> None:
         self.same(lambda store, _: store.rescue(limit))
@@ -316,6 +345,18 @@ class StoresAgree(RuleBasedStateMachine):
     def states(self, data: st.DataObject, tenant: str | None) -> None:
         job_ids = self.some_jobs(data)
         self.same(lambda store, _: store.states(job_ids, tenant=tenant))
+
+    @rule(rank=st.integers(0, 30), tenant=say.some_tenant)
+    def find_by_number(self, rank: int, tenant: str | None) -> None:
+        self.same(lambda store, words: store.job_ids([words.number(rank), words.number(1)], tenant=tenant))
+
+    @rule(topic=say.topics, head=say.heads, tenant=say.some_tenant)
+    def peek(self, topic: str, head: Head, tenant: str | None) -> None:
+        self.same(lambda store, _: store.peek(topic, head, tenant=tenant))
+
+    @rule(topics=say.some_topics, tenant=say.some_tenant)
+    def depths(self, topics: list[str] | None, tenant: str | None) -> None:
+        self.same(lambda store, _: store.depths(topics, tenant=tenant))
 
     @rule(tenant=say.some_tenant)
     def topics(self, tenant: str | None) -> None:

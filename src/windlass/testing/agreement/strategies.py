@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from windlass.model import (
     BodyFormat,
     FailureOrigin,
+    Head,
     JobError,
     KeyLifetime,
     Lane,
@@ -29,7 +30,7 @@ topics = st.sampled_from(["a", "b", "c"])
 tasks = st.sampled_from(["", "", "x", "y", "a"])  # "a" is a topic, too: keys of both meet
 tenants = st.sampled_from(["root", "root", "other"])
 some_tenant = st.sampled_from([None, None, None, "root", "other", "nobody"])
-priorities = st.sampled_from([0, 0, 0, -1, 1, 5])
+priorities = st.sampled_from([0, 0, 0, -1, 1, 5, -2000])
 keys = st.sampled_from([None, None, None, "k", "m"])
 delays = st.sampled_from([0.0, 0.0, 0.0, 1.0, 30.0, 60.0, 3600.0])
 lease_lengths = st.sampled_from([5.0, 30.0, 60.0])
@@ -45,6 +46,8 @@ payloads = st.sampled_from(
 )
 texts = st.sampled_from(["hit", "é", "boom", "worker_lost", "job_canceled: ", "expired", "nowhere"])
 yes_or_no = st.booleans()
+heads = st.sampled_from(Head)
+some_topics = st.one_of(st.none(), st.lists(st.sampled_from(["a", "b", "c", "nowhere"]), max_size=3))
 windows = st.sampled_from([60.0, 3600.0, 72 * 3600.0])
 limits = st.sampled_from([1, 2, 1000])
 
@@ -93,7 +96,7 @@ outcomes = st.one_of(
     st.builds(Completed, st.sampled_from([None, b"null", b'"done"'])),
     st.builds(Retried, delays, errors),
     st.builds(Retried, st.just(0.0), errors),
-    st.builds(Failed, errors, st.sampled_from(FailureOrigin)),
+    st.builds(Failed, errors, st.sampled_from(FailureOrigin), st.sampled_from([None, None, -1])),
     st.builds(Released, delays, st.sampled_from([None, None, 3])),
     st.builds(Cancelled, errors),
 )

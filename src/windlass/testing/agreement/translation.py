@@ -58,6 +58,10 @@ class Translator:
         """A lease as this store gave it."""
         return Lease(common.job_id, self._fences.value(common.fence))
 
+    def number(self, rank: int) -> int:
+        """A number as this store gave it."""
+        return self._numbers.value(rank)
+
     def answer(self, answer: Any) -> Any:
         """An answer of this store, comparable with those of others."""
         match answer:

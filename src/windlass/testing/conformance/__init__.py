@@ -38,6 +38,7 @@ from windlass.testing.conformance.keys import *
 from windlass.testing.conformance.leases import *
 from windlass.testing.conformance.managing import *
 from windlass.testing.conformance.pruning import *
+from windlass.testing.conformance.pulling import *
 from windlass.testing.conformance.reading import *
 from windlass.testing.conformance.replacing import *
 from windlass.testing.conformance.rescuing import *

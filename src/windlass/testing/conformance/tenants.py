@@ -16,19 +16,23 @@ from windlass.ids import new_id
 from windlass.model import (
     ROOT_TENANT,
     Count,
+    Head,
     JobFilter,
     JobRecord,
     KeyLifetime,
+    Lease,
     OnDuplicate,
     Shown,
     State,
+    TopicDepth,
     TopicStats,
     Verdict,
 )
-from windlass.outcome import Completed
+from windlass.outcome import Completed, Failed, Released
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
 from windlass.testing.conformance.building import (
+    BOOM,
     ask,
     cancelled,
     claim_one,
@@ -118,6 +122,112 @@ async def test_jobs_that_were_claimed_together_stay_apart(store: Store) -> None:
         assert [record.id for record in await _listed(store, tenant=tenant)] == [job_id]
         assert await store.get(foreign, tenant=tenant) is None
         assert await store.cancel([foreign, job_id], tenant=tenant) == [Verdict.NOT_FOUND, Verdict.REQUESTED]
+
+
+async def test_nobody_pulls_another_tenants_job(store: Store) -> None:
+    """Neither by its id nor by its number; asked for by its own tenant it is there."""
+    mine, other, topic = _scene()
+    for options in ({}, {"delay": 60}):
+        [theirs] = await store.enqueue([job(topic, tenant=other, **options)])
+        for tenant in (mine, ROOT_TENANT):
+            assert await store.job_ids([theirs.number], tenant=tenant) == [None]
+            assert await store.kick_jobs([theirs.job_id], tenant=tenant) == [Verdict.NOT_FOUND]
+            assert await store.grant(theirs.job_id, worker="w", lease_seconds=60, tenant=tenant) is None
+        assert await store.job_ids([theirs.number], tenant=other) == [theirs.job_id]
+        granted = await store.grant(theirs.job_id, worker="w", lease_seconds=60, tenant=other)
+        assert granted is not None
+        assert await end(store, granted.lease, Released())
+        claimed = await claim_one(store, topic)
+        assert await store.job_ids([theirs.number], tenant=mine) == [None]
+        assert await store.job_ids([theirs.number], tenant=other) == [theirs.job_id]
+        await end(store, claimed.lease, Completed())
+        assert await store.job_ids([theirs.number], tenant=mine) == [None]
+        assert await store.job_ids([theirs.number], tenant=other) == [theirs.job_id]
+    dead = await failed(store, topic, tenant=other)
+    assert await store.kick_jobs([dead], tenant=mine) == [Verdict.NOT_FOUND]
+    assert await store.grant(dead, worker="w", lease_seconds=60, tenant=mine) is None
+    assert await store.kick_jobs([dead], tenant=other) == [Verdict.DONE]
+
+
+async def test_kicks_and_peeks_are_of_one_tenant(store: Store, clock: FrozenClock) -> None:
+    """In a topic that both use: the other's jobs come first there, and are not seen. Nor do they keep delayed
+    ones waiting.
+    """
+    for mine, other in (_scene()[:2], (ROOT_TENANT, _scene().other)):
+        topic = _scene().topic
+        await failed(store, topic, tenant=other)
+        for tenant, delay in ((other, 10), (mine, 20), (other, 5), (mine, 30)):
+            await put(store, topic, tenant=tenant, delay=delay)
+        await put(store, topic, tenant=other, priority=1)
+        for head in Head:
+            record = await store.peek(topic, head, tenant=mine)
+            assert record is None if head is not Head.DELAYED else record is not None
+            assert record is None or record.tenant == mine
+            record = await store.peek(topic, head, tenant=other)
+            assert record is not None
+            assert record.tenant == other
+        assert await store.kick(topic, 1, tenant=mine) == 1
+        record = await store.peek(topic, Head.READY, tenant=mine)
+        assert record is not None
+        assert record.tenant == mine
+        assert await store.kick(topic, 9, tenant=mine) == 1
+        assert await store.kick(topic, 9, tenant=mine) == 0
+        clock.advance(30)
+        assert await store.kick(topic, 9, tenant=other) == 1
+        for tenant in (other, mine):
+            dead = await failed(store, topic, tenant=tenant, priority=9)
+        record = await store.peek(topic, Head.FAILED, tenant=mine)
+        assert record is not None
+        assert record.id == dead, "behind the other's"
+        assert await store.kick(topic, 1, tenant=mine) == 1
+        assert await store.states([dead]) == [State.PENDING]
+        await store.delete([record.id for record in await _listed(store, topic=topic)])
+
+
+async def test_a_kick_is_not_kept_out_by_another_tenants_key(store: Store) -> None:
+    """Whoever else holds one of that name, or comes back with one."""
+    mine, other, topic = _scene()
+    held: dict[str, Any] = {"key": "k", "key_until": KeyLifetime.FINISHED}
+    for tenant, rival in ((mine, other), (other, mine)):
+        dead = [await failed(store, topic, tenant=one, **held) for one in (rival, tenant, tenant)]
+        assert await store.kick(topic, 9) == 2
+        assert await store.states(dead) == [State.PENDING, State.PENDING, State.FAILED]
+        await store.delete(dead)
+        first = await failed(store, topic, tenant=tenant, **held)
+        await put(store, topic, tenant=rival, **held)
+        granted = await store.grant(first, worker="w", lease_seconds=60)
+        assert granted is not None
+        assert await end(store, granted.lease, Failed(BOOM))
+        assert await store.kick(topic, 9, tenant=tenant) == 1
+        await ask(store, topic)
+        for record in await _listed(store, topic=topic):
+            await end(store, Lease(record.id, record.fence), Completed())
+
+
+async def test_depths_are_of_one_tenant(store: Store, clock: FrozenClock) -> None:
+    """Its own counts, its own urgent jobs; a pause of a topic without jobs of it is none of its business."""
+    for mine, other in (_scene()[:2], (ROOT_TENANT, _scene().other)):
+        topic = _scene().topic
+        elsewhere = f"{topic}-other"
+        for tenant in (other, mine, other):
+            await put(store, topic, tenant=tenant, delay=5)
+            await put(store, topic, tenant=tenant, delay=60)
+            await put(store, topic, tenant=tenant, priority=-5000)
+            await store.prune()  # adds up counters, where a store does that
+        await put(store, topic, tenant=other)
+        await put(store, elsewhere, tenant=other)
+        await store.pause(elsewhere, 2**60)
+        await store.pause(topic, 2**60)
+        clock.advance(5)
+        ours = TopicDepth(topic, ready=2, delayed=1, urgent=1, paused_until=2**60)
+        assert await store.depths([topic, elsewhere], tenant=mine) == [ours, TopicDepth(elsewhere)]
+        assert ours in await store.depths(tenant=mine)
+        assert [depth.topic for depth in await store.depths(tenant=other)] == [topic, elsewhere]
+        theirs = TopicDepth(topic, ready=5, delayed=2, urgent=3, paused_until=2**60)
+        assert await store.depths([topic], tenant=other) == [theirs]
+        for paused in (topic, elsewhere):
+            await store.pause(paused, None)
+        await store.delete([record.id for record in await _listed(store, topic=topic)])
 
 
 # -- lists and counts ---------------------------------------------------------------------------------------

@@ -72,6 +72,8 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_ready ON jobs (topic, task, (-priority), number) WHERE state = 1;
 -- A million delayed jobs cost a claim one look at the left end of this.
 CREATE INDEX jobs_waiting ON jobs (run_at) WHERE state = 0 AND blocked = 0;
+-- Those of one topic, for who pulls jobs by hand. The tenant is there to be passed over without a look at the row.
+CREATE INDEX jobs_delayed ON jobs (topic, run_at, number, tenant) WHERE state = 0 AND blocked = 0;
 CREATE INDEX jobs_blocked ON jobs (number) WHERE blocked > 0;
 CREATE INDEX jobs_leased ON jobs (leased_until) WHERE state = 2;
 CREATE INDEX jobs_expiring ON jobs (expires_at, number) WHERE expires_at IS NOT NULL AND state < 2 AND attempt = 0;
@@ -164,6 +166,8 @@ CREATE INDEX finished_number ON finished (number);
 CREATE INDEX finished_lane ON finished (topic, task, number);
 CREATE INDEX finished_tenant ON finished (tenant, number) WHERE tenant <> 'root';
 CREATE INDEX finished_badly ON finished (state, number) WHERE state > 3;
+-- In the order in which they are kicked.
+CREATE INDEX finished_failed ON finished (topic, finished_at, number, tenant) WHERE state = 4;
 CREATE INDEX finished_correlation ON finished (correlation_id, number) WHERE correlation_id IS NOT NULL;
 CREATE INDEX finished_key ON finished (key, number) WHERE key IS NOT NULL;
 
@@ -347,13 +351,15 @@ CREATE VIEW unpacked_jobs WITH (security_invoker = true) AS
 SELECT id, number, priority, run_at, created_at, NULL::bigint AS finished_at, NULL::bigint AS prune_at, fence,
        leased_until, claimed_at, started_at, expires_at, timeout_us, attempt, max_attempts, blocked, state,
        key_until, format, cancel_requested, suspect, body_apart, false AS buried, topic, task, tenant, worker,
-       key, correlation_id, user_id, service_id, retry, error_summary, payload, raw, NULL::text AS result
+       key, correlation_id, user_id, service_id, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
+       error_summary, payload, raw, NULL::text AS result
 FROM jobs
 UNION ALL
 SELECT id, number, priority, run_at, created_at, finished_at, prune_at, fence,
        NULL::bigint, claimed_at, started_at, NULL::bigint, timeout_us, attempt, max_attempts, 0, state,
        key_until, format, false, false, body_apart, buried, topic, task, tenant, worker,
-       key, correlation_id, user_id, service_id, retry, error_summary, payload, raw, result
+       key, correlation_id, user_id, service_id, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
+       error_summary, payload, raw, result
 FROM finished;
 
 -- Jobs that are packed. beside: the ids of the whole pack; to look for one there first saves unpacking all of them.
@@ -362,7 +368,8 @@ SELECT r.id, r.number, r.priority, r.run_at, r.created_at, NULL::bigint AS finis
        p.pack * 64 + r.ordinality AS fence, p.leased_until, p.claimed_at, NULL::bigint AS started_at, r.expires_at,
        r.timeout_us, r.attempt + 1 AS attempt, r.max_attempts, r.blocked, 2::smallint AS state, r.key_until, r.format,
        r.cancel_requested, r.suspect, r.body_apart, false AS buried, r.topic, r.task, r.tenant, p.worker, r.key,
-       r.correlation_id, r.user_id, r.service_id, r.retry, r.error_summary, r.payload, r.raw, NULL::text AS result,
+       r.correlation_id, r.user_id, r.service_id, r.retry, r.lease_us, r.reserves + 1 AS reserves, r.timeouts, r.releases,
+       r.buries, r.kicks, r.touches, r.error_summary, r.payload, r.raw, NULL::text AS result,
        p.ids AS beside
 FROM packs p, unnest(p.jobs) WITH ORDINALITY AS r
 WHERE p.pack > 0 -- all of them, through an index, where settings forbid to scan tables

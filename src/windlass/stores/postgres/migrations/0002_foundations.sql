@@ -48,9 +48,10 @@ END
 $$;
 
 -- End a job as failed (4) or cancelled (5), from wherever it is. Its row is locked by the caller, who may count it.
+-- p_timeouts: how many of its leases have ended by time with it; p_priority: for when it comes back (NULL: as before).
 CREATE FUNCTION finish(
     p_id uuid, p_state integer, p_now bigint, p_attempt integer, p_started_at bigint, p_summary text,
-    p_buried boolean, p_counted boolean DEFAULT false
+    p_buried boolean, p_counted boolean DEFAULT false, p_timeouts integer DEFAULT 0, p_priority bigint DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -68,10 +69,10 @@ BEGIN
         topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, trace,
         error_summary, payload, raw
     ) VALUES (
-        job.id, job.number, job.priority, job.run_at, job.created_at, p_now, v_prune_at, job.fence,
+        job.id, job.number, coalesce(p_priority, job.priority), job.run_at, job.created_at, p_now, v_prune_at, job.fence,
         job.claimed_at, coalesce(p_started_at, job.started_at),
         job.timeout_us, job.lease_us, job.retention_us, job.retention_failed_us, p_attempt, job.max_attempts,
-        job.reserves, job.timeouts, job.releases,
+        job.reserves, coalesce(job.timeouts + p_timeouts, nullif(p_timeouts, 0)), job.releases,
         CASE WHEN p_buried THEN coalesce(job.buries, 0) + 1 ELSE job.buries END, job.kicks, job.touches,
         p_state, job.key_until, job.format, p_buried, job.body_apart,
         job.topic, job.task, job.tenant, job.worker, job.retry, job.key, job.correlation_id, job.user_id,

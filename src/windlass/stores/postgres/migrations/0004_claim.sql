@@ -30,7 +30,7 @@ BEGIN
         v_attempt := v_job.attempt - (NOT v_counted)::integer;
         v_message := format(p_words[1], v_job.attempt);
         IF v_job.cancel_requested THEN
-            PERFORM finish(v_job.id, 5, v_now, v_attempt, NULL, p_words[3], false);
+            PERFORM finish(v_job.id, 5, v_now, v_attempt, NULL, p_words[3], false, p_timeouts => 1);
             cancelled := cancelled + 1;
             CONTINUE;
         END IF;
@@ -40,7 +40,8 @@ BEGIN
                 json_build_object('code', 'worker_lost', 'message', v_message)::text
             );
             IF v_attempt >= v_job.max_attempts THEN
-                PERFORM finish(v_job.id, 4, v_now, v_attempt, NULL, left('worker_lost: ' || v_message, 200), false);
+                PERFORM finish(v_job.id, 4, v_now, v_attempt, NULL, left('worker_lost: ' || v_message, 200), false,
+                               p_timeouts => 1);
                 failed := failed + 1;
                 CONTINUE;
             END IF;

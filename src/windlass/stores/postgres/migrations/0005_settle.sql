@@ -114,7 +114,8 @@ BEGIN
                                 v_job.error);
         END IF;
         IF v_job.kind < 3 THEN
-            PERFORM finish(v_job.id, 4, v_now, v_job.attempt, v_job.started_at, v_job.summary, v_job.kind = 2);
+            PERFORM finish(v_job.id, 4, v_now, v_job.attempt, v_job.started_at, v_job.summary, v_job.kind = 2,
+                           p_priority => v_job.new_priority);
         ELSIF v_job.kind = 3 THEN
             PERFORM finish(v_job.id, 5, v_now, v_job.attempt, v_job.started_at, v_job.summary, false);
         ELSIF v_job.cancel_requested THEN

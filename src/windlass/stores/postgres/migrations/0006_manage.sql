@@ -35,7 +35,10 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION requeue(p_now bigint, p_ids uuid[], p_tenant text)
+-- p_kicks: how many to count for each; p_failed_only: cancelled jobs stay.
+CREATE FUNCTION requeue(
+    p_now bigint, p_ids uuid[], p_tenant text, p_kicks integer DEFAULT 1, p_failed_only boolean DEFAULT false
+)
 RETURNS TABLE (o_position integer, o_verdict text, o_topic text)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -66,7 +69,7 @@ BEGIN
             RETURN NEXT;
             CONTINUE;
         END IF;
-        IF v_job.state = 3 THEN
+        IF v_job.state = 3 OR v_job.state = 5 AND p_failed_only THEN
             o_verdict := 'wrong_state';
             RETURN NEXT;
             CONTINUE;
@@ -91,7 +94,7 @@ BEGIN
         ) VALUES (
             v_id, v_job.number, v_job.priority, v_now, v_job.created_at, v_job.fence, v_job.timeout_us,
             v_job.lease_us, v_job.retention_us, v_job.retention_failed_us, 0, v_job.max_attempts, v_job.reserves,
-            v_job.timeouts, v_job.releases, v_job.buries, coalesce(v_job.kicks, 0) + 1, v_job.touches, 1,
+            v_job.timeouts, v_job.releases, v_job.buries, coalesce(v_job.kicks, 0) + p_kicks, v_job.touches, 1,
             v_job.key_until, v_job.format, v_job.body_apart, v_job.topic, v_job.task, v_job.tenant, v_job.retry,
             v_job.key, v_job.correlation_id, v_job.user_id, v_job.service_id, v_job.trace, v_job.error_summary,
             v_job.payload, v_job.raw

@@ -7,6 +7,8 @@ p.message, p.stage, p.updated_at
 
 -- name: get
 SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.raw), j.result, p.checkpoint, j.retry,
+       j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
+       coalesce(j.kicks, 0), coalesce(j.touches, 0),
        ARRAY(SELECT ROW(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
              FROM {schema}.attempts a WHERE a.id = j.id ORDER BY a.ordinal),
        ARRAY(SELECT ROW(s.name, s.output, s.attempt, s.worker, s.started_at, s.finished_at)
@@ -28,6 +30,21 @@ SELECT coalesce((SELECT j.state FROM {schema}.jobs j
                 ) THEN 2 END)
 FROM unnest($1::uuid[]) WITH ORDINALITY AS n(id, position)
 ORDER BY n.position
+
+-- name: job_ids
+-- Packs are opened only for numbers that are nowhere else.
+WITH found AS MATERIALIZED (
+    SELECT n.position, n.number,
+           coalesce((SELECT j.id FROM {schema}.jobs j WHERE j.number = n.number AND ($2::text IS NULL OR j.tenant = $2)),
+                    (SELECT f.id FROM {schema}.finished f
+                     WHERE f.number = n.number AND ($2::text IS NULL OR f.tenant = $2))) AS id
+    FROM unnest($1::bigint[]) WITH ORDINALITY AS n(number, position)
+), packed AS MATERIALIZED (
+    SELECT p.number, p.id FROM {schema}.packed_jobs p
+    WHERE EXISTS (SELECT FROM found WHERE id IS NULL) AND p.number = ANY (ARRAY(SELECT number FROM found WHERE id IS NULL))
+        AND ($2::text IS NULL OR p.tenant = $2)
+)
+SELECT coalesce(f.id, (SELECT p.id FROM packed p WHERE p.number = f.number)) FROM found f ORDER BY f.position
 
 -- name: pin
 -- The time everything else is told by. With the first statement of the transaction come its settings: whatever

@@ -55,6 +55,12 @@ SELECT * FROM {schema}.claim(
     $9::integer, $10::bigint, $11::bigint, $12::boolean, $13::boolean, $14::text[], $15::bigint, $16::integer
 )
 
+-- name: tend
+SELECT * FROM {schema}.tend($1::bigint, $2::bigint, $3::text[])
+
+-- name: grant
+SELECT * FROM {schema}.grant_job($1::bigint, $2::uuid, $3::text, $4::text, $5::bigint, $6::bigint)
+
 -- name: give_back
 SELECT {schema}.give_back($1::bigint, $2::text, $3::bigint, $4::bigint, $5::text)
 
@@ -74,6 +80,9 @@ SELECT * FROM {schema}.settled($1::uuid[], $2::bigint[], $3::smallint[], $4::tex
 
 -- name: extend
 SELECT * FROM {schema}.extend($1::bigint, $2::uuid[], $3::bigint[], $4::bigint)
+
+-- name: touch
+SELECT * FROM {schema}.touch($1::bigint, $2::uuid[], $3::bigint[], $4::bigint)
 
 -- name: start
 SELECT * FROM {schema}.start($1::bigint, $2::uuid[], $3::bigint[])
@@ -104,6 +113,21 @@ SELECT {schema}.now_us($1::bigint)
 
 -- name: requeue
 SELECT * FROM {schema}.requeue($1::bigint, $2::uuid[], $3::text)
+
+-- name: kick
+SELECT {schema}.kick($1::bigint, $2::text, $3::integer, $4::integer, $5::text)
+
+-- name: kick_jobs
+SELECT * FROM {schema}.kick_jobs($1::bigint, $2::uuid[], $3::text)
+
+-- name: head
+-- Part of a statement that shows the job.
+WITH head AS MATERIALIZED (
+    SELECT {schema}.head_of($3::bigint, $1::text, $4::text, $2::text, $5::integer, $6::integer) AS id
+)
+
+-- name: depths
+SELECT * FROM {schema}.depths($1::bigint, $2::text[], $3::text, $4::bigint, $5::integer, $6::integer)
 
 -- name: cancel
 SELECT * FROM {schema}.cancel($1::bigint, $2::uuid[], $3::text, $4::text)

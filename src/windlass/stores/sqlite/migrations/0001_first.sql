@@ -54,6 +54,8 @@ CREATE TABLE windlass_jobs (
 CREATE INDEX windlass_jobs_ready ON windlass_jobs (topic, task, priority DESC, number) WHERE state = 1;
 -- A million delayed jobs cost a claim one look at the left end of this.
 CREATE INDEX windlass_jobs_waiting ON windlass_jobs (run_at) WHERE state = 0 AND blocked = 0;
+-- Those of one topic, for who pulls jobs by hand. The tenant is there to be passed over without a look at the row.
+CREATE INDEX windlass_jobs_delayed ON windlass_jobs (topic, run_at, number, tenant) WHERE state = 0 AND blocked = 0;
 CREATE INDEX windlass_jobs_blocked ON windlass_jobs (number) WHERE blocked > 0;
 CREATE INDEX windlass_jobs_leased ON windlass_jobs (leased_until) WHERE state = 2;
 CREATE INDEX windlass_jobs_expiring ON windlass_jobs (expires_at)
@@ -65,6 +67,8 @@ CREATE INDEX windlass_jobs_completed ON windlass_jobs (number) WHERE state = 3;
 CREATE INDEX windlass_jobs_topic ON windlass_jobs (topic, number);
 -- With the lane, so that those of one are found without looking at the jobs of all others.
 CREATE INDEX windlass_jobs_ended_badly ON windlass_jobs (state, number, topic, task) WHERE state > 3;
+-- In the order in which they are kicked.
+CREATE INDEX windlass_jobs_failed ON windlass_jobs (topic, finished_at, number, tenant) WHERE state = 4;
 CREATE INDEX windlass_jobs_retrying ON windlass_jobs (number) WHERE attempt > 0 AND state < 2;
 CREATE INDEX windlass_jobs_correlation ON windlass_jobs (correlation_id, number)
     WHERE correlation_id IS NOT NULL;

@@ -2,8 +2,9 @@
 -- '<=': at its end a lease no longer holds, and its holder is refused from the same instant.
 SELECT id FROM windlass_jobs WHERE state = 2 AND leased_until <= ? ORDER BY leased_until LIMIT ?
 
--- name: set_attempt
-UPDATE windlass_jobs SET attempt = ? WHERE number = ?
+-- name: count_timeout
+-- Of a job that ends with its lease.
+UPDATE windlass_jobs SET attempt = ?, timeouts = timeouts + 1 WHERE number = ?
 
 -- name: put_back
 UPDATE windlass_jobs

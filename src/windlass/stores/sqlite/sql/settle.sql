@@ -1,7 +1,7 @@
 -- name: held
 -- The rows behind some leases. {ids} becomes as many parameters as there are leases. Fence, state and end are judged by the caller in the same transaction.
 SELECT id, number, state, fence, leased_until, topic, task, tenant, run_at, attempt, max_attempts, worker,
-       started_at, cancel_requested, key, key_until, granted_alone
+       started_at, cancel_requested, key, key_until, granted_alone, blocked
 FROM windlass_jobs WHERE id IN ({ids})
 
 -- name: complete
@@ -19,7 +19,8 @@ WHERE windlass_jobs.number = ends.column1 AND fence = ends.column2 AND state = 2
 UPDATE windlass_jobs
 SET state = 4, finished_at = :now, started_at = coalesce(:started_at, started_at), leased_until = NULL,
     prune_at = CASE WHEN :buried THEN NULL ELSE :now + retention_failed_us END, suspect = 0,
-    cancel_requested = 0, error_summary = :summary, buried = :buried, buries = buries + :buried
+    cancel_requested = 0, error_summary = :summary, buried = :buried, buries = buries + :buried,
+    priority = coalesce(:priority, priority)
 WHERE number = :number
 
 -- name: uncount

@@ -1,0 +1,106 @@
+"""A server on one socket, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Final
+
+from windlass.beanstalkd.connection import Connection
+from windlass.beanstalkd.shared import DEFAULT_MAX_JOB_SIZE, Shared
+from windlass.beanstalkd.statistics import BINLOG_FILE_BYTES
+from windlass.pulling.tidying import keep_tidy
+
+if TYPE_CHECKING:
+    import socket
+
+    from windlass.app import Windlass
+    from windlass.beanstalkd.session import Session
+
+DEFAULT_MAX_CONNECTIONS: Final = 10_000
+
+_log = logging.getLogger("windlass.beanstalkd")
+
+
+class Server:
+    """The connections of one app's queue. The app is open while it runs."""
+
+    def __init__(
+        self,
+        app: Windlass,
+        *,
+        max_job_size: int = DEFAULT_MAX_JOB_SIZE,
+        max_connections: int = DEFAULT_MAX_CONNECTIONS,
+        binlog_max_size: int = BINLOG_FILE_BYTES,
+    ) -> None:
+        self.shared = Shared(app, max_job_size=max_job_size, binlog_max_size=binlog_max_size)
+        self._max_connections = max_connections
+        self._connections: set[Connection] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+        self._full = False
+
+    async def run(self, listener: socket.socket) -> None:
+        """Serve until stopped; then hang up on everybody and give all reserved jobs back."""
+        loop = asyncio.get_running_loop()
+        tidying = loop.create_task(keep_tidy(self.shared.app), name="windlass-tidying")
+        tidying.add_done_callback(_tell_of_the_end)
+        listening = await loop.create_server(lambda: Connection(self), sock=listener)
+        try:
+            await self._stopping.wait()
+        finally:
+            listening.close()
+            tidying.cancel()
+            await self._hang_up()
+            with contextlib.suppress(asyncio.CancelledError):
+                await tidying
+
+    def stop(self) -> None:
+        """End ``run`` in order."""
+        self._stopping.set()
+
+    def drain(self) -> None:
+        """Take no new jobs from now on."""
+        if not self.shared.counters.draining:
+            self.shared.counters.draining = True
+            _log.info("draining: new jobs are refused, all else goes on")
+
+    def welcome(self, connection: Connection) -> bool:
+        """Whether there is room for one more."""
+        if len(self._connections) >= self._max_connections or self._stopping.is_set():
+            if not self._full:
+                self._full = True
+                _log.warning(
+                    "hung up on a client: there are %s connections, the limit is %s (--max-connections)",
+                    f"{len(self._connections):,}",
+                    f"{self._max_connections:,}",
+                )
+            return False
+        self._full = False
+        self._connections.add(connection)
+        return True
+
+    def farewell(self, connection: Connection, session: Session) -> None:
+        """A connection has ended: its jobs are anybody's."""
+        self._connections.discard(connection)
+        leaving = asyncio.get_running_loop().create_task(session.close())
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._left)
+
+    def _left(self, leaving: asyncio.Task[None]) -> None:
+        self._leaving.discard(leaving)
+        if not leaving.cancelled() and (error := leaving.exception()) is not None:
+            _log.error("a connection's jobs stay reserved until their time is over", exc_info=error)
+
+    async def _hang_up(self) -> None:
+        tasks = [task for connection in list(self._connections) if (task := connection.stop()) is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+        while self._leaving:
+            await asyncio.wait(self._leaving)
+
+
+def _tell_of_the_end(tidying: asyncio.Task[None]) -> None:
+    if not tidying.cancelled() and (error := tidying.exception()) is not None:
+        _log.error("jobs of dead clients and old jobs are not tidied up any more", exc_info=error)

@@ -1,0 +1,434 @@
+"""One client's state and the verbs it may use, without a socket: a command goes in, a reply comes out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from windlass.beanstalkd import replies, statistics
+from windlass.beanstalkd.shared import seconds
+from windlass.beanstalkd.tubes import DEFAULT_TUBE
+from windlass.errors import (
+    Backpressure,
+    JobNotFound,
+    LimitExceeded,
+    NotReserved,
+    ReserveTimeout,
+    StoreError,
+    StoreUnavailable,
+    WrongState,
+)
+from windlass.model import BodyFormat, State
+from windlass.pulling.queue import MAX_KICKED, MAX_TOPICS
+from windlass.pulling.statistics import QueueStats
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from windlass.beanstalkd.commands import Command
+    from windlass.beanstalkd.shared import Shared
+    from windlass.job import Job
+    from windlass.pulling.reserved import Reserved
+    from windlass.pulling.statistics import JobStats, TopicState
+
+SAFETY_MARGIN: Final = 1.0
+"""Seconds before the end of a reservation in which its holder is not made to wait."""
+MAX_WATCHED: Final = MAX_TOPICS
+"""Most tubes that one connection watches."""
+MAX_HELD: Final = 10_000
+"""Most jobs that one connection has reserved."""
+_GONE: Final = frozenset({State.COMPLETED, State.CANCELLED})
+"""States of jobs that are kept for their history, and that a client has no business with any more."""
+_TIMER_SLACK: Final = 0.005
+"""Seconds that a timer may come too early."""
+
+_log = logging.getLogger("windlass.beanstalkd")
+
+
+class Session:
+    """One connection. Its commands are answered one after the other."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._app = shared.app
+        self._queue = shared.queue
+        self._counters = shared.counters
+        self._tube = shared.tubes.use(DEFAULT_TUBE)
+        self._watched = [shared.tubes.watch(DEFAULT_TUBE)]
+        self._topics = frozenset({DEFAULT_TUBE})
+        self._held: dict[int, Reserved] = {}  # by number
+        self._soonest: float | None = None  # when the first of them ends; None is to be looked up
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: asyncio.Task[object] | None = None
+        self._hung_up = False
+        self._gone = False
+        self._producer = False
+        self._worker = False
+        shared.counters.connections += 1
+        shared.counters.total_connections += 1
+
+    async def answer(self, command: Command) -> bytes:
+        """What to tell the client. Every command but ``quit``, which is its connection's."""
+        name = command.name
+        if name:
+            self._counters.commands[name] += 1
+        try:
+            if command.error:
+                return self._refuse(command)
+            return await _VERBS[name](self, command)
+        except (JobNotFound, NotReserved, WrongState):
+            return replies.NOT_FOUND
+        except (LimitExceeded, Backpressure) as error:
+            _log.info("%s was refused: %s", name, error)
+            return replies.OUT_OF_MEMORY
+        except StoreUnavailable as error:
+            self._shared.failed(error)
+            return replies.OUT_OF_MEMORY
+        except Exception:
+            _log.exception("%s failed", name)
+            return replies.INTERNAL_ERROR
+
+    def hang_up(self, *, gone: bool = False) -> None:
+        """The client sends nothing more: it is not made to wait any longer. ``gone``: nor does it read."""
+        self._gone = self._gone or gone
+        if self._waiting is not None and not self._hung_up:
+            self._waiting.cancel()
+        self._hung_up = True
+
+    async def close(self) -> None:
+        """The connection is gone: its jobs are given back."""
+        shared = self._shared
+        if self._timer is not None:
+            self._timer.cancel()
+        shared.tubes.leave(self._tube)
+        for tube in self._watched:
+            shared.tubes.ignore(tube)
+        shared.counters.connections -= 1
+        shared.counters.producers -= self._producer
+        shared.counters.workers -= self._worker
+        held, self._held = self._held, {}
+        if held:
+            await asyncio.gather(*map(self._give_back, held.values()))
+
+    async def _give_back(self, reserved: Reserved) -> None:
+        try:
+            await reserved.release()
+        except NotReserved:
+            pass  # its time was over already, so it is anybody's as it should be
+        except StoreError as error:
+            _log.warning("job %d stays reserved until its time to run is over: %s", reserved.number, error)
+
+    # -- producers ----------------------------------------------------------------------------------------
+
+    def _refuse(self, command: Command) -> bytes:
+        if command.error == replies.EXPECTED_CRLF:
+            self._be_producer()  # as in beanstalkd: its line was a good one
+        return command.error
+
+    def _be_producer(self) -> None:
+        if not self._producer:
+            self._producer = True
+            self._counters.producers += 1
+
+    async def _put(self, command: Command) -> bytes:
+        self._be_producer()
+        if self._counters.draining:
+            return replies.DRAINING
+        tube = self._tube
+        template = self._shared.template(tube.name, command.priority, command.delay, command.ttr)
+        job = await self._queue.put_made(template.job(command.body, BodyFormat.BYTES))
+        self._counters.total_jobs += 1
+        tube.total_jobs += 1
+        self._shared.worked()
+        return replies.inserted(job.number)
+
+    async def _use(self, command: Command) -> bytes:
+        tubes = self._shared.tubes
+        before, self._tube = self._tube, tubes.use(command.tube)
+        tubes.leave(before)
+        return replies.using(command.tube)
+
+    # -- workers ------------------------------------------------------------------------------------------
+
+    async def _reserve(self, command: Command) -> bytes:
+        self._be_worker()
+        if len(self._held) >= MAX_HELD:
+            return replies.OUT_OF_MEMORY
+        wait: float | None = 0.0 if self._hung_up else command.timeout
+        until_deadline = self._until_deadline()
+        if until_deadline is not None:
+            wait = max(0.0, until_deadline if wait is None else min(wait, until_deadline))
+        try:
+            return await self._wait_for_job(wait)
+        except asyncio.CancelledError:
+            if not self._hung_up or (task := asyncio.current_task()) is None:
+                raise
+            task.uncancel()  # it was our own way to end the wait
+        # A client that closed its side alone still gets a job that is there, as if it had asked for no more.
+        return replies.TIMED_OUT if self._gone else await self._wait_for_job(0.0)
+
+    async def _wait_for_job(self, timeout: float | None) -> bytes:
+        self._wait(asyncio.current_task())
+        try:
+            reserved = await self._queue.reserve(self._topics, timeout)
+        except ReserveTimeout:
+            until_deadline = self._until_deadline()
+            soon = until_deadline is not None and until_deadline <= _TIMER_SLACK
+            return replies.DEADLINE_SOON if soon else replies.TIMED_OUT
+        finally:
+            self._wait(None)
+        return self._hold(reserved)
+
+    def _until_deadline(self) -> float | None:
+        """Seconds until a job of this client comes into its last second; None when it has none."""
+        if not self._held:
+            return None
+        now = self._app.clock.monotonic()
+        if self._soonest is None:
+            self._soonest = now + min(reserved.time_left for reserved in self._held.values())
+        return self._soonest - SAFETY_MARGIN - now
+
+    def _wait(self, task: asyncio.Task[object] | None) -> None:
+        self._waiting = task
+        step = -1 if task is None else 1
+        self._counters.waiting += step
+        for tube in self._watched:
+            tube.waiting += step
+
+    def _be_worker(self) -> None:
+        if not self._worker:
+            self._worker = True
+            self._counters.workers += 1
+
+    def _hold(self, reserved: Reserved) -> bytes:
+        self._held[reserved.number] = reserved
+        self._shared.worked()
+        left = reserved.time_left
+        if self._soonest is not None or len(self._held) == 1:
+            ends = self._app.clock.monotonic() + left
+            self._soonest = ends if len(self._held) == 1 else min(ends, self._soonest or ends)
+        self._look_after(left)
+        return replies.reserved(reserved.number, reserved.raw)
+
+    def _look_after(self, delay: float) -> None:
+        """See that the ends of reservations are noticed. A timer that comes too early sets the next one."""
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._timer.when() <= loop.time() + delay:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(delay, self._forget_ended)
+
+    def _forget_ended(self) -> None:
+        self._timer = None
+        ended = [number for number, reserved in self._held.items() if reserved.time_left <= 0]
+        for number in ended:
+            self._forget(number)
+        if ended:
+            self._counters.timeouts += len(ended)
+            self._shared.rescue_soon()
+        if self._held:
+            self._look_after(min(reserved.time_left for reserved in self._held.values()))
+
+    def _forget(self, number: int) -> None:
+        self._held.pop(number, None)
+        self._soonest = None
+
+    async def _reserve_job(self, command: Command) -> bytes:
+        if len(self._held) >= MAX_HELD:
+            return replies.OUT_OF_MEMORY
+        reserved = await self._queue.reserve_job(await self._id_of(command.number))
+        self._be_worker()
+        return self._hold(reserved)
+
+    async def _delete(self, command: Command) -> bytes:
+        number = command.number
+        reserved = self._held.get(number)
+        if reserved is not None:
+            topic = reserved.topic
+            try:
+                await reserved.delete()
+            except NotReserved:
+                reserved = None  # its time is over: it may be ready again, and then anybody may delete it
+            self._forget(number)
+        if reserved is None:
+            stats = await self._stats_of(number)
+            if stats.state == "reserved":
+                return replies.NOT_FOUND
+            topic = stats.topic
+            await self._queue.delete(stats.id)
+        self._shared.tubes.make(topic).deletes += 1
+        self._shared.worked()
+        return replies.DELETED
+
+    async def _release(self, command: Command) -> bytes:
+        return await self._end(
+            command.number,
+            lambda reserved: reserved.release(priority=-command.priority, delay=seconds(command.delay)),
+            replies.RELEASED,
+        )
+
+    async def _bury(self, command: Command) -> bytes:
+        return await self._end(
+            command.number, lambda reserved: reserved.bury(priority=-command.priority), replies.BURIED
+        )
+
+    async def _end(self, number: int, verb: Callable[[Reserved], Awaitable[None]], done: bytes) -> bytes:
+        reserved = self._held.get(number)
+        if reserved is None:
+            return replies.NOT_FOUND
+        try:
+            await verb(reserved)
+        except NotReserved:
+            self._forget(number)
+            raise
+        self._forget(number)
+        return done
+
+    async def _touch(self, command: Command) -> bytes:
+        reserved = self._held.get(command.number)
+        if reserved is None:
+            return replies.NOT_FOUND
+        await reserved.touch()
+        self._soonest = None
+        return replies.TOUCHED
+
+    async def _watch(self, command: Command) -> bytes:
+        name = command.tube
+        if name not in self._topics:
+            if len(self._watched) >= MAX_WATCHED:
+                return replies.OUT_OF_MEMORY
+            self._watched.append(self._shared.tubes.watch(name))
+            self._topics |= {name}
+        return replies.watching(len(self._watched))
+
+    async def _ignore(self, command: Command) -> bytes:
+        watched = self._watched
+        if command.tube in self._topics:
+            if len(watched) == 1:
+                return replies.NOT_IGNORED
+            place = next(place for place, tube in enumerate(watched) if tube.name == command.tube)
+            self._shared.tubes.ignore(watched[place])
+            watched[place] = watched[-1]  # as beanstalkd fills the gap, and so lists them
+            watched.pop()
+            self._topics -= {command.tube}
+        return replies.watching(len(watched))
+
+    # -- looking and kicking ------------------------------------------------------------------------------
+
+    async def _peek(self, command: Command) -> bytes:
+        job = await self._queue.peek(await self._id_of(command.number))
+        return replies.NOT_FOUND if job.record.state in _GONE else _shown(job)
+
+    async def _peek_ready(self, _: Command) -> bytes:
+        return _shown(await self._queue.peek_ready(self._tube.name))
+
+    async def _peek_delayed(self, _: Command) -> bytes:
+        return _shown(await self._queue.peek_delayed(self._tube.name))
+
+    async def _peek_buried(self, _: Command) -> bytes:
+        return _shown(await self._queue.peek_buried(self._tube.name))
+
+    async def _kick(self, command: Command) -> bytes:
+        return replies.kicked(await self._queue.kick(self._tube.name, min(command.bound, MAX_KICKED)))
+
+    async def _kick_job(self, command: Command) -> bytes:
+        await self._queue.kick_job(await self._id_of(command.number))
+        return replies.KICKED_ONE
+
+    async def _stats_job(self, command: Command) -> bytes:
+        stats = await self._stats_of(command.number)
+        return replies.chunk(statistics.of_job(stats, self._app.settings.lease))
+
+    async def _stats_tube(self, command: Command) -> bytes:
+        topic = await self._topic(command.tube)
+        if topic is None:
+            return replies.NOT_FOUND
+        return replies.chunk(statistics.of_tube(command.tube, topic, self._shared.tubes.get(command.tube)))
+
+    async def _stats(self, _: Command) -> bytes:
+        depths = await self._queue.depths()
+        tubes = self._shared.tubes.existing(depth.topic for depth in depths)
+        return replies.chunk(statistics.of_server(self._counters, QueueStats.of(depths, 0), len(tubes)))
+
+    async def _list_tubes(self, _: Command) -> bytes:
+        depths = await self._queue.depths()
+        return replies.listed(self._shared.tubes.existing(depth.topic for depth in depths))
+
+    async def _list_tube_used(self, _: Command) -> bytes:
+        return replies.using(self._tube.name)
+
+    async def _list_tubes_watched(self, _: Command) -> bytes:
+        return replies.listed(tube.name for tube in self._watched)
+
+    async def _pause_tube(self, command: Command) -> bytes:
+        name, length = command.tube, seconds(command.delay)
+        if await self._topic(name) is None:
+            return replies.NOT_FOUND
+        if length:
+            await self._queue.pause(name, length)
+        else:
+            await self._app.resume(name)
+        tube = self._shared.tubes.make(name)
+        tube.pauses += 1
+        tube.paused_for = length
+        return replies.PAUSED
+
+    async def _topic(self, name: str) -> TopicState | None:
+        """A tube's jobs; None when there is no such tube."""
+        topic = await self._queue.stats_topic(name)
+        has_jobs = bool(topic.ready or topic.delayed or topic.reserved or topic.buried)
+        return topic if self._shared.tubes.exists(name, has_jobs=has_jobs) else None
+
+    async def _stats_of(self, number: int) -> JobStats:
+        """A job that is not finished, or ``JobNotFound``."""
+        job_id = await self._id_of(number)
+        stats = await self._queue.stats_job(job_id)
+        if stats.state == "reserved" and stats.time_left <= 0:
+            await self._queue.rescue()  # its time is over, and nobody has looked since
+            stats = await self._queue.stats_job(job_id)
+        if stats.state in {"deleted", "cancelled"}:
+            raise JobNotFound(f"job {number} is {stats.state}")
+        return stats
+
+    async def _id_of(self, number: int) -> UUID:
+        job_id = await self._queue.job_id(number)
+        if job_id is None:
+            raise JobNotFound(f"there is no job {number}")
+        return job_id
+
+
+def _shown(job: Job[object] | None) -> bytes:
+    if job is None:
+        return replies.NOT_FOUND
+    return replies.found(job.number, job.record.payload or b"")
+
+
+_VERBS: Final[dict[str, Callable[[Session, Command], Awaitable[bytes]]]] = {
+    "put": Session._put,
+    "use": Session._use,
+    "reserve": Session._reserve,
+    "reserve-with-timeout": Session._reserve,
+    "reserve-job": Session._reserve_job,
+    "delete": Session._delete,
+    "release": Session._release,
+    "bury": Session._bury,
+    "touch": Session._touch,
+    "watch": Session._watch,
+    "ignore": Session._ignore,
+    "peek": Session._peek,
+    "peek-ready": Session._peek_ready,
+    "peek-delayed": Session._peek_delayed,
+    "peek-buried": Session._peek_buried,
+    "kick": Session._kick,
+    "kick-job": Session._kick_job,
+    "stats": Session._stats,
+    "stats-job": Session._stats_job,
+    "stats-tube": Session._stats_tube,
+    "list-tubes": Session._list_tubes,
+    "list-tube-used": Session._list_tube_used,
+    "list-tubes-watched": Session._list_tubes_watched,
+    "pause-tube": Session._pause_tube,
+}

@@ -1,0 +1,91 @@
+"""What the sessions of one server have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from windlass.beanstalkd.statistics import BINLOG_FILE_BYTES, Counters
+from windlass.beanstalkd.tubes import Tubes
+from windlass.errors import StoreError
+from windlass.names import check_wire_topic
+from windlass.pulling.limits import NO_LIMITS
+from windlass.settings import LONGEST
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.options import Template
+
+DEFAULT_MAX_JOB_SIZE: Final = 2**16 - 1
+LARGEST_MAX_JOB_SIZE: Final = 2**30
+"""As in beanstalkd: what a body may have without -z, and what -z may say."""
+_TEMPLATES_KEPT: Final = 1000
+_RESCUE_AFTER: Final = (0.005, 0.02, 0.08)
+"""Seconds. Time to run is counted from when a job was asked for; for the store it began a moment later."""
+
+_log = logging.getLogger("windlass.beanstalkd")
+
+
+class Shared:
+    """One server's queue, its tubes, and what it counts."""
+
+    def __init__(
+        self,
+        app: Windlass,
+        *,
+        max_job_size: int = DEFAULT_MAX_JOB_SIZE,
+        binlog_max_size: int = BINLOG_FILE_BYTES,
+    ) -> None:
+        self.app = app
+        self.queue = app.queue.under(touch_limits=NO_LIMITS, check_put_topic=check_wire_topic)
+        self.tubes = Tubes()
+        self.counters = Counters(app.clock, max_job_size, binlog_max_size)
+        self._templates: dict[tuple[str, int, int, int], Template] = {}
+        self._rescuing: asyncio.Task[None] | None = None
+        self._trouble = False
+
+    def template(self, tube: str, priority: int, delay: int, ttr: int) -> Template:
+        """What jobs have in common that are put like this. Most clients put all of theirs alike."""
+        wanted = (tube, priority, delay, ttr)
+        template = self._templates.get(wanted)
+        if template is None:
+            if len(self._templates) >= _TEMPLATES_KEPT:
+                self._templates.clear()
+            template = self._templates[wanted] = self.queue.template(
+                tube, seconds(ttr), {"priority": -priority, "delay": seconds(delay)}
+            )
+        return template
+
+    def rescue_soon(self) -> None:
+        """A job's time to run is over: let others have it."""
+        if self._rescuing is None:
+            self._rescuing = asyncio.get_running_loop().create_task(self._rescue())
+
+    async def _rescue(self) -> None:
+        try:
+            for pause in _RESCUE_AFTER:
+                await asyncio.sleep(pause)
+                if await self.queue.rescue():
+                    return
+        except StoreError as error:
+            self.failed(error)  # whoever claims or tidies next does it
+        finally:
+            self._rescuing = None
+
+    def failed(self, error: StoreError) -> None:
+        """The store did not do what a client wanted. Said once, not for each of its commands."""
+        if not self._trouble:
+            self._trouble = True
+            _log.warning("clients are told OUT_OF_MEMORY, because the store cannot be used: %s", error)
+
+    def worked(self) -> None:
+        """The store did what a client wanted."""
+        if self._trouble:
+            self._trouble = False
+            _log.warning("the store can be used again")
+
+
+def seconds(wanted: int) -> int:
+    """As many as a job can be kept waiting for: the wire allows 136 years."""
+    return min(wanted, int(LONGEST))

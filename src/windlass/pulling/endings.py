@@ -1,0 +1,79 @@
+"""How jobs end that were pulled by hand: many callers, one write.
+
+Whoever ends a job waits for the write to be durable. What comes in while one batch is being written is the
+next one, so a hundred clients who end a job each share a handful of commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from windlass.errors import StoreError, StoreUnavailable
+from windlass.model import Settlement
+from windlass.pulling.rounds import Rounds
+from windlass.stores.protocol import MAX_BATCH, Store
+
+_Waiting = tuple[Settlement, "asyncio.Future[bool]"]
+
+
+class Endings:
+    """Settlements on their way to the store. Lives on one event loop, next to its store."""
+
+    def __init__(self, store: Store, rounds: Rounds) -> None:
+        self._store = store
+        self._rounds = rounds
+        self._waiting: deque[_Waiting] = deque()
+        self._writing: asyncio.Task[None] | None = None
+
+    async def settle(self, settlement: Settlement) -> bool:
+        """End this lease; False when it is no longer held. The write goes on when the caller is cancelled."""
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((settlement, answer))
+        self._rounds.called()
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write(), name="windlass-endings")
+        return await answer
+
+    async def written(self) -> None:
+        """When all that was handed in so far is, well or badly."""
+        if self._waiting:
+            await asyncio.wait((self._waiting[-1][1],))
+
+    async def close(self) -> None:
+        """Wait until everything that was handed in is written."""
+        if self._writing is not None:
+            await asyncio.wait((self._writing,))
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting:
+                await self._rounds.gather()
+                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
+                await self._write_together(batch)
+                self._rounds.answered(len(batch))
+        finally:
+            self._writing = None
+            while self._waiting:  # only when this was cancelled: the event loop ends
+                self._waiting.popleft()[1].cancel()
+
+    async def _write_together(self, batch: list[_Waiting]) -> None:
+        try:
+            answers = await self._store.settle([settlement for settlement, _ in batch])
+        except asyncio.CancelledError:
+            for _, answer in batch:
+                answer.cancel()
+            raise
+        except Exception as error:
+            if len(batch) > 1 and isinstance(error, StoreError) and not isinstance(error, StoreUnavailable):
+                # Something the store will not take: its neighbours must not suffer for it.
+                for one in batch:
+                    await self._write_together([one])
+                return
+            for _, answer in batch:
+                if not answer.done():
+                    answer.set_exception(error)
+        else:
+            for (_, answer), held in zip(batch, answers, strict=True):
+                if not answer.done():
+                    answer.set_result(held)

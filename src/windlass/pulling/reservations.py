@@ -1,0 +1,333 @@
+"""Those who wait for a job, and the one loop that claims for all of them.
+
+A thousand blocked reservers cost one subscription to hints and one claim a second. A job goes to whoever has
+waited longest among those who asked for its topic; nothing is claimed that nobody waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import socket
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from windlass.clock import Clock
+from windlass.errors import NotOpen, StoreError, StoreUnavailable, TooManyWaiters
+from windlass.model import Claimed, ClaimRequest, Lane, Lease, Settlement
+from windlass.outcome import Released
+from windlass.pulling.endings import Endings
+from windlass.pulling.listing import Listing
+from windlass.pulling.rounds import Rounds
+from windlass.settings import Settings
+from windlass.stores.protocol import MAX_BATCH, Store, Wakeups
+
+_FEW_WISHES: Final = 8
+"""So many different sets of topics are claimed for one after the other; more than that, a job at a time."""
+_MANY_TOPICS: Final = 1000
+"""With more topics than this it is not worth telling the store whose hints are wanted."""
+_SHORTEST_REST: Final = 0.02
+"""Seconds between two looks at least, unless a hint comes: the next moment may be somebody else's job's."""
+_LAST_LOOK_SECONDS: Final = 0.2
+"""How long somebody whose time is over may be kept by a store that does not answer."""
+_LINGER_SECONDS: Final = 5.0
+"""How long the loop stays subscribed when nobody waits: most come back at once."""
+
+_log = logging.getLogger("windlass.pulling")
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """A job just claimed. ``granted_at`` is when it was asked for, monotonic: its lease began no earlier."""
+
+    job: Claimed
+    granted_at: float
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    topics: frozenset[str]
+    patient: bool  # False: one look, and no more
+    future: asyncio.Future[Pulled | None]
+    timed_out: bool = False  # it was patient, and this is its last look
+
+
+class Reservations:
+    """The waiters of one event loop, next to its store."""
+
+    def __init__(self, store: Store, settings: Settings, clock: Clock) -> None:
+        self.worker: Final = f"pull:{socket.gethostname()[:150]}:{os.getpid()}:{secrets.token_hex(2)}"
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._waiters: dict[_Waiter, None] = {}  # in order of arrival
+        self._topics: frozenset[str] = frozenset()  # all that anybody has asked for while the loop runs
+        self._arrived = asyncio.Event()
+        self._hints: Wakeups | None = None
+        self._loop: asyncio.Task[None] | None = None
+        self._giving_back: set[asyncio.Task[None]] = set()
+        # One at a time: after a lost reply a store gives back what was granted to this name and is not known.
+        self._asking = asyncio.Lock()
+        self.rounds = Rounds()
+        self._endings = Endings(store, self.rounds)
+        self._listing = Listing(
+            self.worker, store, clock, topics=lambda: self._topics, waiting=lambda: len(self._waiters)
+        )
+
+    @property
+    def waiting(self) -> int:
+        """How many wait now."""
+        return len(self._waiters)
+
+    async def reserve(self, topics: Collection[str], timeout: float | None) -> Pulled | None:
+        """The next job of these topics; None when there was none within ``timeout`` seconds."""
+        limit = self._settings.max_waiters
+        if limit is not None and len(self._waiters) >= limit:
+            raise TooManyWaiters(
+                f"{len(self._waiters):,} callers wait for a job; the limit is {limit:,} (max_waiters)"
+            )
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(frozenset(topics), timeout is None or timeout > 0, loop.create_future())
+        self._add(waiter)
+        timer = None if not timeout else loop.call_later(timeout, self._look_last, waiter)
+        try:
+            return await waiter.future
+        except asyncio.CancelledError:
+            # Handed over in the same turn in which the caller was cancelled: nobody has seen it.
+            future = waiter.future
+            if future.done() and not future.cancelled() and future.exception() is None:
+                pulled = future.result()
+                if pulled is not None:
+                    self._give_back(pulled)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._waiters.pop(waiter, None)
+
+    def _look_last(self, waiter: _Waiter) -> None:
+        """Its time is over: a job that became due in the last moment is still its."""
+        waiter.patient, waiter.timed_out = False, True
+        self._arrived.set()
+        if self._hints is not None:
+            self._hints.nudge()
+        asyncio.get_running_loop().call_later(_LAST_LOOK_SECONDS, _give_up, waiter.future)
+
+    def waiting_for(self, topic: str) -> int:
+        """How many of them for jobs of this topic."""
+        return sum(topic in waiter.topics for waiter in self._waiters)
+
+    async def grant(self, job_id: UUID) -> Pulled | None:
+        """Just this job, for a caller who does not wait."""
+        granting = asyncio.ensure_future(self._grant(job_id))
+        try:
+            pulled = await asyncio.shield(granting)
+        except asyncio.CancelledError:
+            granting.add_done_callback(self._give_back_granted)
+            raise
+        if pulled is not None:
+            self._listing.holds(pulled.job.lease, pulled.granted_at + pulled.job.lease_seconds)
+        return pulled
+
+    async def _grant(self, job_id: UUID) -> Pulled | None:
+        async with self._asking:
+            sent = self._clock.monotonic()
+            job = await self._store.grant(job_id, worker=self.worker, lease_seconds=self._settings.lease)
+        return None if job is None else Pulled(job, sent)
+
+    async def end(self, settlement: Settlement) -> bool:
+        """End a reservation as told; False when it is over already."""
+        held = await self._endings.settle(settlement)
+        self._listing.let_go(settlement.lease, held=held)
+        return held
+
+    async def touch(self, lease: Lease, lease_seconds: float) -> float | None:
+        """Start its time anew; how many seconds, None when it is over already."""
+        sent = self._clock.monotonic()
+        (seconds,) = await self._store.touch([lease], lease_seconds)
+        if seconds is not None:
+            self._listing.holds(lease, sent + seconds)
+        return seconds
+
+    async def close(self) -> None:
+        """Let go. Those who still wait are told that the app was closed."""
+        task, self._loop = self._loop, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait((task,))
+        self._end_all(NotOpen("the app was closed while a job was waited for"))
+        await self._endings.close()
+        await self._listing.close()
+        if self._giving_back:
+            await asyncio.wait(self._giving_back)
+
+    # -- the loop -----------------------------------------------------------------------------------------
+
+    def _add(self, waiter: _Waiter) -> None:
+        self._waiters[waiter] = None
+        self.rounds.called()
+        self._listing.waits()
+        self._arrived.set()
+        if not waiter.topics <= self._topics:
+            self._topics |= waiter.topics
+        if self._loop is None:
+            self._loop = asyncio.create_task(self._run(), name="windlass-reservations")
+        elif self._hints is not None:
+            self._hints.nudge()
+
+    async def _run(self) -> None:
+        try:
+            while self._waiters:
+                topics = self._topics if len(self._topics) <= _MANY_TOPICS else None
+                async with self._store.wakeups(topics=topics) as hints:
+                    self._hints = hints
+                    while topics is None or self._topics is topics:
+                        await self._serve(hints)
+                        if not self._waiters and not await self._somebody_comes():
+                            return
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            if not isinstance(error, StoreError):
+                _log.exception("jobs cannot be claimed for those who wait")
+            self._end_all(error)
+        finally:
+            self._hints = None
+            if self._loop is asyncio.current_task():
+                self._loop = None
+                self._topics = frozenset()
+                if self._waiters:  # who came between the last look and now
+                    self._add(next(iter(self._waiters)))
+
+    async def _somebody_comes(self) -> bool:
+        self._arrived.clear()
+        try:
+            async with asyncio.timeout(_LINGER_SECONDS):
+                await self._arrived.wait()
+        except TimeoutError:
+            return bool(self._waiters)
+        return True
+
+    async def _serve(self, hints: Wakeups) -> None:
+        """Claim for everybody who waits; then rest until there may be more."""
+        self._arrived.clear()
+        rest = self._settings.poll_interval * random.uniform(0.75, 1.25)  # noqa: S311 - not all in step
+        try:
+            next_due_in = await self._claim_for_all()
+        except StoreUnavailable as error:
+            # Those with time left wait on: the database comes back more often than not.
+            _log.warning("jobs cannot be claimed for %d who wait, trying again: %s", self.waiting, error)
+            self._end_all(error, impatient_only=True)
+            next_due_in = None
+            rest = min(rest, 1.0)
+        if not self._waiters or self._arrived.is_set() or next_due_in == 0.0:
+            return
+        if next_due_in is not None:
+            rest = min(rest, max(next_due_in + 0.001, _SHORTEST_REST))
+        await hints.wait(rest)
+
+    async def _claim_for_all(self) -> float | None:
+        """In as few claims as can be, and nothing that nobody waits for. When it is worth asking again."""
+        await self.rounds.gather()
+        # Who ends a job mostly wants the next one. A claim that waits for them serves all at once, and on
+        # SQLite it needs no sync of its own. Ten clients took a quarter more jobs so.
+        await self._endings.written()
+        await self.rounds.gather()
+        wishes = list(dict.fromkeys(waiter.topics for waiter in self._waiters))
+        if len(wishes) > 1 and all(len(topics) == 1 for topics in wishes):
+            waiters = list(self._waiters)[:MAX_BATCH]
+            rooms = Counter(topic for waiter in waiters for topic in waiter.topics)
+            return await self._claim(waiters, rooms, topic_limits=rooms)
+        if len(wishes) <= _FEW_WISHES:
+            # Waiters are looked up when their turn comes: some have left or been served by then.
+            moments = [
+                await self._claim(waiters, wish)
+                for wish in wishes
+                if (waiters := [waiter for waiter in self._waiters if waiter.topics == wish][:MAX_BATCH])
+            ]
+            return min((moment for moment in moments if moment is not None), default=None)
+        # Who is served depends on the topic of the job that is found, and what is left to ask for on that.
+        moment: float | None = 0.0
+        while moment == 0.0 and self._waiters:
+            waiters = list(self._waiters)
+            moment = await self._claim(waiters, frozenset().union(*(one.topics for one in waiters)), limit=1)
+        return moment
+
+    async def _claim(
+        self,
+        waiters: list[_Waiter],
+        topics: Iterable[str],
+        *,
+        limit: int | None = None,
+        topic_limits: Mapping[str, int] | None = None,
+    ) -> float | None:
+        """One claim on behalf of these. When it is worth asking again: 0.0, there may be more."""
+        request = ClaimRequest(
+            worker=self.worker,
+            lanes=tuple(Lane(topic) for topic in topics),
+            limit=len(waiters) if limit is None else limit,
+            lease_seconds=self._settings.lease,
+            topic_limits=topic_limits or {},
+            lasting=False,  # whoever holds the job is in this process
+        )
+        async with self._asking:
+            sent = self._clock.monotonic()
+            impatient = [waiter for waiter in waiters if not waiter.patient]  # now: those of later look again
+            claim = await self._store.claim(request)
+        self.rounds.answered(len(claim.jobs))
+        for job in claim.jobs:
+            self._hand_over(Pulled(job, sent))
+        if claim.next_due_in != 0.0:  # all there is has been seen
+            for waiter in impatient:
+                self._answer(waiter, None)
+        return claim.next_due_in
+
+    def _hand_over(self, pulled: Pulled) -> None:
+        for waiter in self._waiters:
+            if pulled.job.topic in waiter.topics and not waiter.future.done():
+                self._answer(waiter, pulled)
+                self._listing.holds(pulled.job.lease, pulled.granted_at + pulled.job.lease_seconds)
+                return
+        self._give_back(pulled)  # who it was claimed for has left meanwhile
+
+    def _answer(self, waiter: _Waiter, pulled: Pulled | None) -> None:
+        if not waiter.future.done():
+            waiter.future.set_result(pulled)
+        self._waiters.pop(waiter, None)
+
+    def _give_back(self, pulled: Pulled) -> None:
+        self._listing.let_go(pulled.job.lease, held=True)
+        task = asyncio.get_running_loop().create_task(self._release(pulled.job))
+        self._giving_back.add(task)
+        task.add_done_callback(self._giving_back.discard)
+
+    def _give_back_granted(self, granting: asyncio.Future[Pulled | None]) -> None:
+        if not granting.cancelled() and granting.exception() is None and (pulled := granting.result()):
+            self._give_back(pulled)
+
+    async def _release(self, job: Claimed) -> None:
+        try:
+            await self._store.settle([Settlement(job.lease, Released())])
+        except StoreError as error:
+            _log.warning("job %s stays reserved until its lease ends: %s", job.lease.job_id, error)
+
+    def _end_all(self, error: Exception, *, impatient_only: bool = False) -> None:
+        for waiter in list(self._waiters):
+            if impatient_only and waiter.patient:
+                continue
+            if not waiter.future.done() and waiter.timed_out:
+                waiter.future.set_result(None)
+            elif not waiter.future.done():
+                waiter.future.set_exception(error)
+            self._waiters.pop(waiter, None)
+
+
+def _give_up(future: asyncio.Future[Pulled | None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,169 @@
+"""A job in the hands of a program that pulled it, and the verbs that end its reservation."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from windlass import payload
+from windlass.blocking import Twin
+from windlass.errors import InvalidInput, NotReserved, TouchLimitExceeded
+from windlass.model import BodyFormat, FailureOrigin, JobError, Settlement
+from windlass.names import check_text
+from windlass.options import MAX_PRIORITY, check_integer, check_seconds
+from windlass.outcome import Completed, Failed, Outcome, Released
+from windlass.pulling.reservations import Pulled
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.connections import Connections
+    from windlass.pulling.blocking_twins import BlockingReserved
+    from windlass.pulling.limits import TouchLimits
+
+BURIED: Final = JobError("buried", "put away by hand; kick brings it back", retryable=False)
+"""What is kept of a job that was buried without a reason."""
+
+
+class Reserved:
+    """A job that is yours until its time to run is over. One verb ends that: delete, release or bury.
+
+    Each of them raises ``NotReserved`` when the time was over already, and then changes nothing.
+    """
+
+    def __init__(self, app: Windlass, connections: Connections, pulled: Pulled, limits: TouchLimits) -> None:
+        self._app = app
+        self._connections = connections
+        self._job = pulled.job
+        self._granted_at = pulled.granted_at
+        self._ends_at = pulled.granted_at + pulled.job.lease_seconds
+        self._limits = limits
+        self._touched_at = pulled.granted_at
+        self._touches = 0
+
+    def __repr__(self) -> str:
+        return f"<Reserved {self.id} of {self.topic}>"
+
+    @property
+    def id(self) -> UUID:
+        """The job's id."""
+        return self._job.lease.job_id
+
+    @property
+    def number(self) -> int:
+        """Store-wide, in enqueue order; the job's id on the beanstalkd wire."""
+        return self._job.number
+
+    @property
+    def topic(self) -> str:
+        """The lane it waited in."""
+        return self._job.topic
+
+    @property
+    def task(self) -> str:
+        """The name of its task; empty when it was put by hand."""
+        return self._job.task
+
+    @property
+    def tenant(self) -> str:
+        """Whom it belongs to."""
+        return self._job.tenant
+
+    @property
+    def priority(self) -> int:
+        """Higher comes first."""
+        return self._job.priority
+
+    @property
+    def attempt(self) -> int:
+        """How many runs have been counted, this one included."""
+        return self._job.attempt
+
+    @property
+    def ttr(self) -> float:
+        """Seconds it is yours for, from the reservation or the last touch."""
+        return self._job.lease_seconds
+
+    @property
+    def time_left(self) -> float:
+        """Seconds until it is anybody's again; 0 when it is already."""
+        return max(0.0, self._ends_at - self._app.clock.monotonic())
+
+    @property
+    def raw(self) -> bytes:
+        """The body as it is stored."""
+        return self._job.payload
+
+    @property
+    def body(self) -> Any:
+        """The body: bytes as they were put, anything else as JSON tells it."""
+        return self.raw if self._job.format is BodyFormat.BYTES else payload.decode(self.raw)
+
+    async def delete(self) -> None:
+        """It is done. The job ends as completed."""
+        await self._end(Completed(), "deleted")
+
+    async def release(self, *, priority: int | None = None, delay: float | timedelta = 0) -> None:
+        """Give it back, to be reserved again: now or after ``delay`` seconds, by anybody."""
+        seconds = check_seconds("delay", delay, 0)
+        await self._end(Released(seconds, _check_priority(priority)), "released")
+
+    async def bury(self, *, priority: int | None = None, reason: str | None = None) -> None:
+        """Put it away until somebody kicks it. The job ends as failed, and is kept without a limit."""
+        error = BURIED
+        if reason is not None:
+            error = JobError("buried", check_text("reason", reason, 1000), retryable=False)
+        await self._end(Failed(error, FailureOrigin.BURIED, _check_priority(priority)), "buried")
+
+    async def touch(self) -> float:
+        """Start its time to run anew; how many seconds that is. ``TouchLimitExceeded`` when it is too soon
+        or too often, see ``max_touches``.
+        """
+        now = self._app.clock.monotonic()
+        problem = self._limits.problem(
+            touches=self._touches, since_last=now - self._touched_at, added=now - self._granted_at
+        )
+        if problem is not None:
+            raise TouchLimitExceeded(problem)
+        seconds = await self._connections.reservations().touch(self._job.lease, self.ttr)
+        if seconds is None:
+            raise self._lost("touched")
+        self._touches += 1
+        self._touched_at = now
+        self._ends_at = now + seconds
+        return seconds
+
+    async def _end(self, outcome: Outcome, done: str) -> None:
+        ran = self._app.clock.monotonic() - self._granted_at
+        held = await self._connections.reservations().end(Settlement(self._job.lease, outcome, ran))
+        self._ends_at = 0.0
+        if not held:
+            raise self._lost(done)
+
+    def _lost(self, done: str) -> NotReserved:
+        return NotReserved(
+            f"job {self.id} cannot be {done}: it is not reserved by you any more, because its {self.ttr:g} s "
+            "(ttr) were over or it was ended before; put it with a longer ttr, or touch it in time"
+        )
+
+    @property
+    def sync(self) -> BlockingReserved:
+        """The same with blocking calls."""
+        from windlass.pulling.blocking_twins import BlockingReserved
+
+        return BlockingReserved(self, self._app.portal)
+
+
+def _check_priority(value: int | None) -> int | None:
+    return None if value is None else check_integer("priority", value, -MAX_PRIORITY, MAX_PRIORITY)
+
+
+def check_reserved(value: Any) -> Reserved:
+    """What ``reserve`` gave out, or its blocking twin."""
+    reserved = value.inner if isinstance(value, Twin) else value
+    if not isinstance(reserved, Reserved):
+        raise InvalidInput(
+            f"this was given a {type(value).__name__}; it takes what reserve() answered, because only who "
+            "has reserved a job may do this to it"
+        )
+    return reserved

@@ -1,0 +1,308 @@
+"""The server on a real socket: order, portions, limits, hanging up, stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from windlass import ConfigurationError, Windlass
+from windlass.beanstalkd.connection import MAX_UNREAD, MAX_UNSENT
+from windlass.beanstalkd.listening import Address, bound_address, listen, read_address, remove_path
+from windlass.beanstalkd.server import Server
+
+
+class Client:
+    """Bytes out, lines in."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def say(self, data: bytes, lines: int = 1) -> bytes:
+        self.writer.write(data)
+        await self.writer.drain()
+        return b"".join([await self.reader.readline() for _ in range(lines)])
+
+    async def end(self) -> bytes:
+        """What comes until the server hangs up."""
+        try:
+            return await self.reader.read()
+        except ConnectionResetError:
+            return b""
+
+
+class Serving:
+    """A server and its clients."""
+
+    def __init__(self, app: Windlass, server: Server, port: int) -> None:
+        self.app = app
+        self.server = server
+        self.port = port
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def client(self) -> Client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=2**22)
+        self._writers.append(writer)
+        return Client(reader, writer)
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+
+@asynccontextmanager
+async def serving(max_connections: int = 100, max_job_size: int = 65_535) -> AsyncIterator[Serving]:
+    async with Windlass("memory://") as app:
+        server = Server(app, max_connections=max_connections, max_job_size=max_job_size)
+        listener = listen(Address(port=0))
+        running = asyncio.create_task(server.run(listener))
+        there = Serving(app, server, bound_address(listener, Address()).port)
+        try:
+            async with asyncio.timeout(60):
+                yield there
+        finally:
+            server.stop()
+            await running
+            there.close()
+
+
+async def test_commands_that_come_together_are_answered_in_their_order() -> None:
+    """However they are cut up, and with some that wait for the store between others that do not."""
+    talk = (
+        b"use a\r\nput 0 0 60 5\r\nhello\r\nwatch a\r\nreserve\r\nnonsense\r\n"
+        b"list-tube-used\r\nput 0 0 60 1\r\nxy\r\ndelete 1\r\n"
+    )
+    expected = (
+        b"USING a\r\nINSERTED 1\r\nWATCHING 2\r\nRESERVED 1 5\r\nhello\r\nUNKNOWN_COMMAND\r\n"
+        b"USING a\r\nEXPECTED_CRLF\r\n"
+    )
+    async with serving() as there:
+        whole = await there.client()
+        assert await whole.say(talk[:-10], 8) == expected
+        assert await whole.say(b"delete 1\r\n") == b"UNKNOWN_COMMAND\r\n"  # the y was no end of the body
+        assert await whole.say(b"delete 1\r\n") == b"DELETED\r\n"
+        single = await there.client()
+        for byte in b"put 0 0 60 5\r\nhello\r":
+            single.writer.write(bytes([byte]))
+            await single.writer.drain()
+        assert await single.say(b"\n") == b"INSERTED 2\r\n"
+
+
+async def test_a_thousand_pipelined_puts_are_all_answered() -> None:
+    """In order, and with one id each."""
+    async with serving() as there:
+        client = await there.client()
+        replies = await client.say(b"put 0 0 60 3\r\nabc\r\n" * 1000, 1000)
+        assert replies == b"".join(b"INSERTED %d\r\n" % number for number in range(1, 1001))
+
+
+async def test_quit_hangs_up_and_what_follows_is_not_done() -> None:
+    """Replies to what came before are sent."""
+    async with serving() as there:
+        client = await there.client()
+        client.writer.write(b"use a\r\nquit\r\nput 0 0 60 1\r\nx\r\n")
+        assert await client.end() == b"USING a\r\n"
+        assert (await there.app.queue.stats()).ready == 0
+
+
+async def test_a_client_that_closed_its_side_gets_all_its_replies() -> None:
+    """``printf … | nc -N`` works, and who waits is told TIMED_OUT."""
+    async with serving() as there:
+        client = await there.client()
+        client.writer.write(b"put 0 0 60 1\r\nx\r\nreserve\r\nreserve\r\nstats-tube nowhere\r\n")
+        client.writer.write_eof()
+        assert await client.end() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nTIMED_OUT\r\nNOT_FOUND\r\n"
+        other = await there.client()
+        assert await other.say(b"reserve\r\n", 2) == b"RESERVED 1 1\r\nx\r\n"
+
+
+async def test_a_client_that_waits_and_vanishes_gets_no_job() -> None:
+    """The next job goes to somebody who is there."""
+    async with serving() as there:
+        vanishing, other = await there.client(), await there.client()
+        vanishing.writer.write(b"reserve\r\n")
+        while not there.server.shared.counters.waiting:
+            await asyncio.sleep(0)
+        vanishing.writer.transport.abort()
+        while there.server.shared.counters.connections > 1:
+            await asyncio.sleep(0)
+        assert await other.say(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 1\r\n"
+        assert await other.say(b"reserve-with-timeout 0\r\n", 2) == b"RESERVED 1 1\r\nx\r\n"
+
+
+async def test_who_waits_is_told_when_its_last_second_begins() -> None:
+    """A job with a second to run is in its last one from the start."""
+    async with serving() as there:
+        client = await there.client()
+        await client.say(b"put 0 0 2 1\r\nx\r\n")
+        await client.say(b"reserve\r\n", 2)
+        assert await client.say(b"reserve\r\n") == b"DEADLINE_SOON\r\n"
+        assert await client.say(b"delete 1\r\n") == b"DELETED\r\n"
+
+
+async def test_a_job_whose_time_is_over_goes_to_who_waits() -> None:
+    """The server notices by itself, and counts it."""
+    async with serving() as there:
+        holder, waiter = await there.client(), await there.client()
+        await holder.say(b"put 0 0 1 1\r\nx\r\n")
+        await holder.say(b"reserve\r\n", 2)
+        assert await waiter.say(b"reserve-with-timeout 30\r\n", 2) == b"RESERVED 1 1\r\nx\r\n"
+        assert await holder.say(b"delete 1\r\n") == b"NOT_FOUND\r\n"
+        assert there.server.shared.counters.timeouts == 1
+
+
+async def test_http_is_hung_up_on_at_once() -> None:
+    """Nothing of a request is read as a command."""
+    async with serving() as there:
+        client = await there.client()
+        client.writer.write(b"POST / HTTP/1.1\r\nHost: here\r\n\r\nput 0 0 60 1\r\nx\r\n")
+        assert await client.end() == b""
+        assert (await there.app.queue.stats()).ready == 0
+
+
+async def test_clients_beyond_the_limit_are_hung_up_on() -> None:
+    """And there is room again when somebody leaves."""
+    async with serving(max_connections=2) as there:
+        first, second = await there.client(), await there.client()
+        assert await first.say(b"use a\r\n") == b"USING a\r\n"
+        assert await second.say(b"use a\r\n") == b"USING a\r\n"
+        third = await there.client()
+        assert await third.end() == b""
+        first.writer.write(b"quit\r\n")
+        assert await first.end() == b""
+        fourth = await there.client()
+        assert await fourth.say(b"use a\r\n") == b"USING a\r\n"
+
+
+async def test_a_client_that_does_not_read_is_not_answered_without_end() -> None:
+    """What is kept for it has a limit, and nothing is lost when it reads after all."""
+    async with serving() as there:
+        client = await there.client()
+        body = b"z" * 60_000
+        await client.say(b"put 0 0 60 60000\r\n" + body + b"\r\n")
+        there.server.shared.counters.commands.clear()
+        client.writer.write(b"peek 1\r\n" * 1000)  # 60 MB of replies
+        done, steady = 0, 0
+        while steady < 1000:
+            await asyncio.sleep(0)
+            steady = steady + 1 if there.server.shared.counters.commands["peek"] == done else 0
+            done = there.server.shared.counters.commands["peek"]
+        assert 0 < done < 500  # the sockets' own buffers take some of it, too
+        reply = b"FOUND 1 60000\r\n" + body + b"\r\n"
+        for _ in range(1000):
+            assert await client.reader.readexactly(len(reply)) == reply
+
+
+async def test_commands_behind_one_that_waits_are_not_kept_without_end() -> None:
+    """The client is not listened to for as long; the network makes it wait."""
+    async with serving() as there:
+        client, other = await there.client(), await there.client()
+        client.writer.write(b"reserve\r\n")
+        sent = 0
+        block = b"use a\r\n" * 10_000
+        while True:
+            client.writer.write(block)
+            sent += len(block)
+            try:
+                async with asyncio.timeout(0.2):
+                    await client.writer.drain()
+            except TimeoutError:
+                break
+            assert sent < 100 * (MAX_UNREAD + MAX_UNSENT)  # the sockets' own buffers take a few megabytes
+        await other.say(b"put 0 0 60 1\r\nx\r\n")
+        assert await client.reader.readline() == b"RESERVED 1 1\r\n"
+        assert await client.reader.readline() == b"x\r\n"
+        for _ in range(sent // 7):
+            assert await client.reader.readline() == b"USING a\r\n"
+
+
+async def test_a_body_may_be_as_big_as_the_server_was_told() -> None:
+    """And no bigger; what is too big is swallowed."""
+    async with serving(max_job_size=1_000_000) as there:
+        client = await there.client()
+        body = b"y" * 1_000_000
+        assert await client.say(b"put 0 0 60 1000000\r\n" + body + b"\r\n") == b"INSERTED 1\r\n"
+        assert await client.say(b"put 0 0 60 1000001\r\ny" + body + b"\r\n") == b"JOB_TOO_BIG\r\n"
+        assert await client.say(b"peek 1\r\n", 2) == b"FOUND 1 1000000\r\n" + body + b"\r\n"
+
+
+async def test_a_stopped_server_gives_all_reserved_jobs_back() -> None:
+    """They are ready for the next server at once."""
+    async with serving() as there:
+        clients = [await there.client() for _ in range(3)]
+        for client in clients:
+            await client.say(b"put 0 0 600 1\r\nx\r\n")
+        for client in clients:
+            await client.say(b"reserve\r\n", 2)
+        waiting = await there.client()
+        waiting.writer.write(b"reserve\r\n")
+        assert (await there.app.queue.stats()).reserved == 3
+        there.server.stop()
+        for client in (*clients, waiting):
+            assert await client.end() == b""
+        while (await there.app.queue.stats()).reserved:
+            await asyncio.sleep(0)
+        assert (await there.app.queue.stats()).ready == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("", Address("127.0.0.1", 11300)),
+        ("0.0.0.0", Address("0.0.0.0", 11300)),  # noqa: S104 - read, not listened on
+        ("localhost:5000", Address("localhost", 5000)),
+        (":5000", Address("127.0.0.1", 5000)),
+        ("[::1]:5000", Address("::1", 5000)),
+        ("[::1]", Address("::1", 11300)),
+        ("::1", Address("::1", 11300)),
+        ("unix:/run/queue.sock", Address(path="/run/queue.sock")),
+    ],
+)
+def test_addresses_are_read(text: str, address: Address) -> None:
+    """As beanstalkd and other programs write them; what is shown is read as the same again."""
+    assert read_address(text) == address
+    if not address.path:
+        assert read_address(str(address)) == address
+
+
+@pytest.mark.parametrize("text", ["host:", "host:99999", "host:x", "[::1", "[::1]5000", "unix:"])
+def test_addresses_that_cannot_be_read_are_refused(text: str) -> None:
+    """With what is possible."""
+    with pytest.raises(ConfigurationError, match="unix:"):
+        read_address(text)
+
+
+def test_only_loopback_and_paths_are_local() -> None:
+    """Anything else is warned about."""
+    assert all(read_address(text).local for text in ("", "127.9.9.9", "localhost", "[::1]:1", "unix:/a"))
+    assert not any(read_address(text).local for text in ("10.0.0.1", "::", "10.0.0.1:11300", "example.org"))
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no such sockets")
+def test_a_socket_left_behind_is_replaced_and_one_in_use_is_not(tmp_path: Path) -> None:
+    """A killed server leaves its path; nothing else at a path is ever removed."""
+    address = Address(path=str(tmp_path / "queue.sock"))
+    first = listen(address)
+    with pytest.raises(ConfigurationError, match="another server listens"):
+        listen(address)
+    first.close()
+    listen(address).close()
+    remove_path(address)
+    assert not Path(address.path).exists()
+    Path(address.path).write_text("somebody's file")
+    with pytest.raises(ConfigurationError, match="no socket"):
+        listen(address)
+    assert Path(address.path).read_text() == "somebody's file"
+
+
+def test_a_port_in_use_is_told() -> None:
+    """With where, and what to do."""
+    with listen(Address(port=0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{port}.*--listen"):
+            listen(Address(port=port))

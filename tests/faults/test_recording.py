@@ -1,0 +1,45 @@
+"""What is pulled by hand is written down like everything else, so that the checker can judge it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from windlass.model import Settlement
+from windlass.outcome import Completed
+from windlass.stores import create_store
+from windlass.stores.protocol import Store
+from windlass.testing.clock import FrozenClock
+from windlass.testing.conformance.building import claim, put
+from windlass.verification.checker import check
+from windlass.verification.history import Event, ListRecorder
+from windlass.verification.lives import Book
+from windlass.verification.recording import RecordingStore
+
+
+async def test_a_granted_and_touched_job_leaves_a_history_that_can_be_true() -> None:
+    """A grant is a claim, a touch an extension by the length the store tells; without either the settlement
+    would be one of a lease that nobody was given, or that had ended.
+    """
+    clock = FrozenClock()
+    events: list[Event] = []
+    recorder = ListRecorder(events, "hand", lambda: clock.now() / 1e6)
+    inner = create_store("memory://", clock=clock)
+    await inner.open()
+    store = cast("Store", RecordingStore(inner, recorder))
+    job_id = await put(store, lease_seconds=30)
+    granted = await store.grant(job_id, worker="hand", lease_seconds=5)
+    assert granted is not None
+    assert await store.grant(job_id, worker="hand", lease_seconds=5) is None
+    clock.advance(20)
+    assert await store.touch([granted.lease], 5) == [30]
+    [[_, lease]] = Book(events).leases
+    assert (lease.granted.lease, [one.seconds for one in lease.extensions]) == (30, [30])
+    clock.advance(20)
+    assert await claim(store) == [], "its lease holds: nobody is told otherwise"
+    assert await store.settle([Settlement(granted.lease, Completed(), 1.0)]) == [True]
+    report = check(events)
+    # Nobody wrote down what is there in the end.
+    assert [one.rule for one in report.violations] == ["acknowledged"]
+    assert (report.counts["grants"], report.counts["extensions"]) == (1, 1)
+    assert "events without a grant" not in report.counts
+    await inner.close()

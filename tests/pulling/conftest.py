@@ -1,0 +1,16 @@
+"""An app on each store whose time stands still, and its queue."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.app.conftest import app, clock, url
+from windlass import Windlass
+from windlass.pulling.queue import Queue
+
+__all__ = ["app", "clock", "queue", "url"]
+
+
+@pytest.fixture
+def queue(app: Windlass) -> Queue:
+    return app.queue

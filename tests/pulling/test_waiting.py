@@ -1,0 +1,270 @@
+"""Waiting for a job: who gets it, what it costs, and what becomes of it when nobody is there any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import pytest
+
+from windlass import NotOpen, ReserveTimeout, StoreUnavailable, TooManyWaiters, Windlass
+from windlass.model import Claim, ClaimRequest
+from windlass.pulling import listing
+from windlass.pulling.queue import Queue
+from windlass.pulling.reserved import Reserved
+from windlass.testing.clock import FrozenClock
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+async def app(url: str) -> AsyncIterator[Windlass]:
+    """An open app whose time goes by, and that hardly polls."""
+    async with Windlass(url, poll_interval=60) as app:
+        yield app
+
+
+class Claims:
+    """Every claim that reaches the store from now on; one that was held back waits to be let through."""
+
+    def __init__(self, app: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.requests: list[ClaimRequest] = []
+        self.granted = 0
+        self.through = asyncio.Event()
+        self.through.set()
+        self.sent = asyncio.Event()
+        store = app.store
+        original = store.claim
+
+        async def claim(request: ClaimRequest) -> Claim:
+            self.requests.append(request)
+            self.sent.set()
+            await self.through.wait()
+            answer = await original(request)
+            self.granted += len(answer.jobs)
+            return answer
+
+        monkeypatch.setattr(store, "claim", claim)
+
+
+@pytest.fixture
+def claims(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> Claims:
+    return Claims(app, monkeypatch)
+
+
+async def waiting(app: Windlass, queue: Queue, wishes: Iterable[Any]) -> list[asyncio.Task[Reserved]]:
+    """Callers that wait, in this order."""
+    tasks = []
+    for wish in wishes:
+        tasks.append(asyncio.create_task(queue.reserve(wish, timeout=PATIENCE)))
+        await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE):
+        while app._connections.reservations().waiting < len(tasks):
+            await asyncio.sleep(0.001)
+    return tasks
+
+
+async def test_a_job_wakes_who_waits_for_it(app: Windlass, queue: Queue) -> None:
+    """Long before the next poll, which is a minute away here."""
+    [task] = await waiting(app, queue, ["mail"])
+    job = await queue.put("mail")
+    assert (await task).id == job.id
+
+
+async def test_jobs_go_to_those_who_have_waited_longest(app: Windlass, queue: Queue) -> None:
+    """Among those who want their topic."""
+    first, second, third = await waiting(app, queue, [["a"], ["a", "b"], ["b"]])
+    jobs = [await queue.put(topic) for topic in ("b", "b", "a")]
+    assert (await second).id == jobs[0].id
+    assert (await third).id == jobs[1].id
+    assert (await first).id == jobs[2].id
+
+
+async def test_nothing_is_claimed_that_nobody_waits_for(app: Windlass, queue: Queue, claims: Claims) -> None:
+    """However their wishes overlap: a claimed job that is given back was away for nothing."""
+    for topic in ("a", "b", "c"):
+        for _ in range(20):
+            await queue.put(topic)
+    wishes = [["a"], ["a", "b"], ["b", "c"], ["c"], ["a", "c"], ["a", "b", "c"], ["b"], ["a"], ["b"], ["c"]]
+    more = [["a", f"x{number}"] for number in range(10)]
+    jobs = await asyncio.gather(*(queue.reserve(wish, timeout=PATIENCE) for wish in wishes + more))
+    assert len({job.id for job in jobs}) == 20
+    assert all(job.topic in wish for job, wish in zip(jobs, wishes + more, strict=True))
+    assert claims.granted == 20
+
+
+async def test_a_thousand_who_wait_are_one_claim_at_a_time(
+    app: Windlass, queue: Queue, claims: Claims
+) -> None:
+    """Each for a topic of its own, or all for the same."""
+    tasks = await waiting(app, queue, [f"topic-{number % 500}" for number in range(1000)])
+    await asyncio.sleep(0.1)
+    before = len(claims.requests)
+    job = await queue.put("topic-7")
+    assert (await tasks[7]).id == job.id
+    assert len(claims.requests) - before <= 3
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert app._connections.reservations().waiting == 0
+
+
+async def test_one_look_sees_what_was_put_before(app: Windlass, queue: Queue, claims: Claims) -> None:
+    """Also while a claim is under way that began earlier, and cannot know."""
+    claims.through.clear()
+    [patient] = await waiting(app, queue, ["other"])
+    await claims.sent.wait()
+    job = await queue.put("mail")
+    look = asyncio.create_task(queue.reserve("mail", timeout=0))
+    await asyncio.sleep(0)
+    claims.through.set()
+    assert (await look).id == job.id
+    patient.cancel()
+    await asyncio.wait([patient])
+
+
+async def test_a_caller_who_leaves_takes_no_job_along(app: Windlass, queue: Queue, claims: Claims) -> None:
+    """What was claimed on its behalf is anybody's again at once."""
+    await queue.put("mail", ttr=3600)
+    claims.through.clear()
+    [leaving] = await waiting(app, queue, ["mail"])
+    await claims.sent.wait()
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    claims.through.set()
+    reserved = await queue.reserve("mail", timeout=PATIENCE)
+    assert reserved.attempt == 1
+
+
+async def test_time_to_wait_ends_without_a_job(app: Windlass, queue: Queue) -> None:
+    """And the next one is not for who has gone."""
+    with pytest.raises(ReserveTimeout, match=r"within 0\.05 s"):
+        await queue.reserve("mail", timeout=0.05)
+    job = await queue.put("mail")
+    assert (await queue.reserve("mail", timeout=0)).id == job.id
+    assert app._connections.reservations().waiting == 0
+
+
+async def test_a_delayed_job_comes_when_it_is_due(queue: Queue) -> None:
+    """Nobody gives a hint then; the wait knows the moment."""
+    job = await queue.put("mail", delay=0.2)
+    assert (await queue.reserve("mail", timeout=PATIENCE)).id == job.id
+
+
+async def test_a_reservation_that_runs_out_wakes_who_waits(queue: Queue) -> None:
+    """Nobody polls for it."""
+    job = await queue.put("mail", ttr=1)
+    await queue.reserve("mail", timeout=0)
+    assert (await queue.reserve("mail", timeout=PATIENCE)).id == job.id
+
+
+async def test_there_is_a_limit_of_those_who_wait(url: str) -> None:
+    """Said at once, and nobody else suffers."""
+    async with Windlass(url, max_waiters=2) as app:
+        tasks = await waiting(app, app.queue, ["a", "a"])
+        with pytest.raises(TooManyWaiters, match=r"2 callers wait for a job; the limit is 2 \(max_waiters\)"):
+            await app.queue.reserve("a")
+        await app.queue.put("a")
+        await tasks[0]
+        tasks[1].cancel()
+
+
+async def test_who_waits_outlasts_an_outage_and_one_look_says_so(
+    app: Windlass, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database comes back more often than not."""
+    store = app.store
+    original = store.claim
+    failures = 0
+
+    async def claim(request: ClaimRequest) -> Claim:
+        nonlocal failures
+        if failures < 2:
+            failures += 1
+            raise StoreUnavailable("the database is away")
+        return await original(request)
+
+    monkeypatch.setattr(store, "claim", claim)
+    with pytest.raises(StoreUnavailable):
+        await queue.reserve("mail", timeout=0)
+    job = await queue.put("mail")
+    assert (await queue.reserve("mail", timeout=PATIENCE)).id == job.id
+
+
+async def test_an_app_that_closes_tells_those_who_wait(url: str) -> None:
+    """They are not left waiting."""
+    async with Windlass(url) as app:
+        [task] = await waiting(app, app.queue, ["mail"])
+    with pytest.raises(NotOpen, match="closed while a job was waited for"):
+        await task
+
+
+async def test_many_who_end_jobs_share_a_write(
+    app: Windlass, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is answered for its own."""
+    store = app.store
+    original = store.settle
+    batches: list[int] = []
+
+    async def settle(settlements: Any) -> list[bool]:
+        batches.append(len(settlements))
+        return await original(settlements)
+
+    monkeypatch.setattr(store, "settle", settle)
+    for _ in range(50):
+        await queue.put("mail")
+    jobs = [await queue.reserve("mail", timeout=0) for _ in range(50)]
+    await jobs[7].delete()
+    batches.clear()
+    answers = await asyncio.gather(*(job.delete() for job in jobs), return_exceptions=True)
+    assert [answer is None for answer in answers] == [number != 7 for number in range(50)]
+    assert sum(batches) == 50
+    assert len(batches) <= 3
+
+
+async def test_who_pulls_is_on_the_list_of_workers(
+    app: Windlass, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its topics and what it has; nobody wonders who takes these jobs."""
+    monkeypatch.setattr(listing, "FIRST_BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(listing, "BEAT_SECONDS", 0.01)
+    await queue.put("mail")
+    reserved = await queue.reserve("mail", timeout=0)
+    [task] = await waiting(app, queue, [["mail", "news"]])
+    async with asyncio.timeout(PATIENCE):
+        while not (told := await app.workers()) or told[0].topics != ("mail", "news"):
+            await asyncio.sleep(0.01)
+    assert (told[0].name, told[0].running, told[0].concurrency) == (
+        app._connections.reservations().worker,
+        1,
+        2,
+    )
+    await reserved.delete()
+    task.cancel()
+    async with asyncio.timeout(PATIENCE):
+        while await app.workers():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_job_that_is_due_when_the_time_is_over_is_still_given_out(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits a second for a job that is due in a second gets it: there is a last look."""
+    clock = FrozenClock()
+    async with Windlass(url, clock=clock, poll_interval=3600) as app:
+        job = await app.queue.put("mail", b"x", delay=1000)
+        looked = asyncio.Event()
+        original = app.store.claim
+
+        async def claim(request: ClaimRequest) -> Claim:
+            answer = await original(request)
+            looked.set()
+            return answer
+
+        monkeypatch.setattr(app.store, "claim", claim)
+        waiting = asyncio.create_task(app.queue.reserve("mail", timeout=0.3))
+        await looked.wait()
+        clock.advance(1000)  # nobody is told
+        assert (await waiting).id == job.id

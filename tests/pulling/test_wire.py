@@ -1,0 +1,50 @@
+"""What a door for others needs of ``app.queue`` beyond its verbs, on every store."""
+
+from __future__ import annotations
+
+from windlass import Windlass
+from windlass.model import BodyFormat
+from windlass.pulling.queue import Queue
+from windlass.testing.clock import FrozenClock
+
+
+async def test_a_job_is_found_by_its_number(queue: Queue) -> None:
+    """Whatever the number is."""
+    job = await queue.put("mail", b"x")
+    assert await queue.job_id(job.number) == job.id
+    for number in (0, job.number + 1, 2**63, 2**64 - 1):
+        assert await queue.job_id(number) is None
+
+
+async def test_depths_tell_of_topics_with_unfinished_or_buried_jobs_only(app: Windlass, queue: Queue) -> None:
+    """Those that have a history, or are paused, are there for others."""
+    await queue.put("ready", b"x")
+    await queue.put("delayed", b"x", delay=9)
+    for topic in ("buried", "done", "held"):
+        await queue.put(topic, b"x")
+    await (await queue.reserve("buried")).bury()
+    await (await queue.reserve("done")).delete()
+    await queue.reserve("held")
+    await app.pause("paused")
+    depths = {depth.topic: depth for depth in await queue.depths()}
+    assert list(depths) == ["buried", "delayed", "held", "ready"]
+    counts = [(depths[topic].ready, depths[topic].failed) for topic in ("ready", "buried")]
+    assert counts == [(1, 0), (0, 1)]
+
+
+async def test_jobs_whose_time_is_over_can_be_brought_back_at_once(queue: Queue, clock: FrozenClock) -> None:
+    """Without anybody asking for one."""
+    job = await queue.put("mail", b"x", ttr=5)
+    await queue.reserve("mail")
+    assert await queue.rescue() == 0
+    clock.advance(5)
+    assert await queue.rescue() == 1
+    assert (await queue.stats_job(job.id)).state == "ready"
+
+
+async def test_jobs_are_made_from_a_template(queue: Queue) -> None:
+    """Checked once, put many times."""
+    template = queue.template("mail", 7, {"priority": -5})
+    jobs = [await queue.put_made(template.job(body, BodyFormat.BYTES)) for body in (b"a", b"b")]
+    assert [(await queue.reserve("mail")).body for _ in jobs] == [b"a", b"b"]
+    assert (await queue.stats_job(jobs[0].id)).ttr == 7.0
