@@ -98,7 +98,7 @@ def test_an_unknown_command_is_a_usage_error_with_a_suggestion(run: Run) -> None
     assert answer.code == 2
     assert answer.errors.startswith("error: there is no command 'job'")
     assert "did you mean jobs?" in answer.errors
-    assert "demo, worker, serve, enqueue" in run("frobnicate").errors
+    assert "demo, worker, serve, beanstalkd, enqueue" in run("frobnicate").errors
 
 
 def test_an_unknown_option_is_one_line_and_a_hint(run: Run) -> None:

@@ -179,6 +179,7 @@ def test_every_error_of_ours_that_a_request_can_cause_has_a_problem(caplog: pyte
     inside = {
         "WindlassError", "JobFailed", "JobCancelled", "ResultTimeout", "LeaseLost", "TransactionTimeout",
         "ConfigurationError", "WorkerStuck", "StoreError", "SchemaTooNew", "UsedAfterFork",
+        "NotReserved", "ReserveTimeout",
     }  # fmt: skip
     for name, kind in vars(errors).items():
         if isinstance(kind, type) and issubclass(kind, errors.WindlassError) and name not in inside:

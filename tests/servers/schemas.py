@@ -23,6 +23,14 @@ DECLARE
     name regclass;
 BEGIN
     SET LOCAL lock_timeout = '200ms';
+    -- All of them first: what is still written there, by a store that has just been closed, is waited for.
+    FOR name IN
+        SELECT oid FROM pg_class
+        WHERE relnamespace = '{schema}'::regnamespace AND relkind = 'r' AND relname <> 'schema_versions'
+        ORDER BY relname
+    LOOP
+        EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', name);
+    END LOOP;
     FOR name IN
         SELECT oid FROM pg_class
         WHERE relnamespace = '{schema}'::regnamespace AND relkind = 'r' AND relname <> 'schema_versions'
