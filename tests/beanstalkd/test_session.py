@@ -11,7 +11,7 @@ from tests.app.conftest import app, clock, url
 from windlass import StoreUnavailable, Windlass
 from windlass.beanstalkd.commands import Command
 from windlass.beanstalkd.parser import Parser
-from windlass.beanstalkd.session import MAX_WATCHED, Session
+from windlass.beanstalkd.session import MAX_WATCHED, Later, Session
 from windlass.beanstalkd.shared import Shared
 from windlass.testing.clock import FrozenClock
 
@@ -32,7 +32,11 @@ class Talk:
         return command
 
     async def say(self, line: str, body: bytes | None = None) -> str:
-        return (await self.session.answer(self.command(line, body))).decode().removesuffix("\r\n")
+        answer = self.session.answer(self.command(line, body))
+        while isinstance(answer, Later):
+            await asyncio.wait((answer.future,))
+            answer = self.session.finish(answer)
+        return answer.decode().removesuffix("\r\n")
 
     async def put(self, body: bytes = b"x", *, priority: int = 0, delay: int = 0, ttr: int = 60) -> int:
         reply = await self.say(f"put {priority} {delay} {ttr} {len(body)}", body)

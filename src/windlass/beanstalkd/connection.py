@@ -1,4 +1,7 @@
-"""One client's socket: bytes in, commands answered in their order, bytes out."""
+"""One client's socket: bytes in, commands answered in their order, bytes out.
+
+There is no task for it: a command is answered where its bytes arrive, or where what it waited for is told.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from windlass.beanstalkd.parser import NotBeanstalkd, Parser
-from windlass.beanstalkd.session import Session
+from windlass.beanstalkd.session import Later, Session
 
 if TYPE_CHECKING:
     from windlass.beanstalkd.server import Server
@@ -19,25 +22,29 @@ MAX_UNSENT: Final = 256 * 1024
 
 _WRITTEN_TOGETHER: Final = 64 * 1024
 """Bytes of replies to commands that came together, before they are sent."""
+_ANSWERED_TOGETHER: Final = 100
+"""Commands of one client that are answered before others have their turn."""
 _BLOCKING: Final = frozenset({"reserve", "reserve-with-timeout"})
 
 _log = logging.getLogger("windlass.beanstalkd")
 
 
 class Connection(asyncio.Protocol):
-    """A task of its own reads what the parser has, command by command."""
+    """What is to be done next is always in ``_go_on``; everything else only says that there may be more."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._parser = Parser(server.shared.counters.max_job_size)
         self._transport: asyncio.Transport | None = None
-        self._session: Session | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._more: asyncio.Future[None] | None = None  # while the task waits to be fed
-        self._room: asyncio.Future[None] | None = None  # while the client does not read
+        self._session: Session | None = None  # None before it is welcome, and after it was closed
+        self._later: Later | None = None  # a command that is being answered
+        self._turn_ends = False  # others have their turn, and then it goes on
+        self._unread = False  # the client does not read its replies
         self._replies: list[bytes] = []
+        self._unsent = 0
         self._ended = False  # nothing more comes in
-        self._reading = True
+        self._stopped = False  # nothing more is answered
+        self._listening = True
 
     # -- what asyncio calls -------------------------------------------------------------------------------
 
@@ -45,101 +52,130 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream's
         self._transport = transport
         transport.set_write_buffer_limits(high=MAX_UNSENT)
-        if not self._server.welcome(self):
+        if self._server.welcome(self):
+            self._session = Session(self._server.shared)
+        else:
             transport.abort()
-            return
-        self._session = Session(self._server.shared)
-        self._task = asyncio.get_running_loop().create_task(self._serve(self._session, transport))
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed(data)
-        if self._more is not None:
-            self._feed()
-        elif self._reading and self._parser.buffered > MAX_UNREAD and self._transport is not None:
-            self._reading = False
+        if not self._busy:
+            self._go_on()
+        elif self._listening and self._parser.buffered > MAX_UNREAD and self._transport is not None:
+            self._listening = False
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
         self._end(gone=False)
-        return True  # what is still to be answered is sent; then the task closes
+        return True  # what is still to be answered is sent before it is closed
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
+        self._unread = False
         self._end(gone=True)
-        self.resume_writing()
 
     def pause_writing(self) -> None:
-        if self._room is None:
-            self._room = asyncio.get_running_loop().create_future()
+        self._unread = True
 
     def resume_writing(self) -> None:
-        room, self._room = self._room, None
-        if room is not None and not room.done():
-            room.set_result(None)
+        self._unread = False
+        self._go_on()
 
     # -- serving ------------------------------------------------------------------------------------------
 
-    def stop(self) -> asyncio.Task[None] | None:
-        """End it; what to wait for."""
-        if self._task is not None:
-            self._task.cancel()
-        return self._task
+    def stop(self) -> None:
+        """End it, whatever it is doing."""
+        self._stopped = True
+        if self._session is not None:
+            self._session.hang_up(gone=True)
+        if self._later is not None:
+            # Unless it is done already: then it may have got a job, which is to be given back.
+            self._later.future.cancel()
+        self._go_on()
 
-    def _feed(self) -> None:
-        more, self._more = self._more, None
-        if more is not None and not more.done():
-            more.set_result(None)
+    @property
+    def _busy(self) -> bool:
+        """Whether what comes in has to wait."""
+        return self._later is not None or self._unread or self._turn_ends
 
     def _end(self, *, gone: bool) -> None:
         self._ended = True
         if self._session is not None:
             self._session.hang_up(gone=gone)
-        self._feed()
+        self._go_on()
 
-    async def _serve(self, session: Session, transport: asyncio.Transport) -> None:
+    def _go_on(self) -> None:
+        """Answer what has come in, until something has to be waited for."""
+        session = self._session
+        if session is None or self._later is not None:
+            return
+        if self._stopped:
+            self._close()
+        if self._stopped or self._busy:
+            return
         try:
-            await self._answer_all(session, transport)
-            self._flush(transport)
+            self._answer_all(session)
         except NotBeanstalkd as error:
             _log.warning("hung up on a client that speaks HTTP: %s", error)
+            self._close()
         except Exception:
             _log.exception("a connection was closed because of an error")
-        finally:
-            transport.close()
-            self._server.farewell(self, session)
+            self._close()
 
-    async def _answer_all(self, session: Session, transport: asyncio.Transport) -> None:
-        parser, out, unsent = self._parser, self._replies, 0
-        while True:
+    def _answer_all(self, session: Session) -> None:
+        parser = self._parser
+        for _ in range(_ANSWERED_TOGETHER):
             command = parser.next()
             if command is None:
-                self._flush(transport)
+                self._flush()
                 if self._ended:
-                    return
-                await self._wait_for_more(transport)
-            elif command.name == "quit":
+                    self._close()
+                elif not self._listening and self._transport is not None:
+                    self._listening = True
+                    self._transport.resume_reading()
                 return
-            else:
-                if out and command.name in _BLOCKING:
-                    self._flush(transport)
-                reply = await session.answer(command)
-                out.append(reply)
-                unsent += len(reply)
-                if unsent > _WRITTEN_TOGETHER:
-                    self._flush(transport)
-                    unsent = 0
-                if self._room is not None:
-                    await self._room
+            if command.name == "quit":
+                self._flush()
+                self._close()
+                return
+            if self._replies and command.name in _BLOCKING:
+                self._flush()
+            self._take(session.answer(command))
+            if self._later is not None or self._unread:
+                return
+        self._turn_ends = True
+        asyncio.get_running_loop().call_soon(self._have_a_turn)
 
-    async def _wait_for_more(self, transport: asyncio.Transport) -> None:
-        if not self._reading:
-            self._reading = True
-            transport.resume_reading()
-        self._more = asyncio.get_running_loop().create_future()
-        await self._more
+    def _have_a_turn(self) -> None:
+        self._turn_ends = False
+        self._go_on()
 
-    def _flush(self, transport: asyncio.Transport) -> None:
+    def _take(self, answer: bytes | Later) -> None:
+        if isinstance(answer, Later):
+            self._later = answer
+            answer.future.add_done_callback(self._answered)
+            return
+        self._replies.append(answer)
+        self._unsent += len(answer)
+        if self._unsent > _WRITTEN_TOGETHER:
+            self._flush()
+
+    def _answered(self, future: asyncio.Future[object]) -> None:
+        later, self._later = self._later, None
+        if later is not None and self._session is not None and not future.cancelled():
+            self._take(self._session.finish(later))
+        self._go_on()
+
+    def _flush(self) -> None:
         if self._replies:
-            if not transport.is_closing():
-                transport.write(b"".join(self._replies))
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.write(b"".join(self._replies) if len(self._replies) > 1 else self._replies[0])
             self._replies.clear()
+            self._unsent = 0
+
+    def _close(self) -> None:
+        session, self._session = self._session, None
+        if self._transport is not None:
+            self._transport.close()
+        if session is not None:
+            self._server.farewell(self, session)

@@ -38,6 +38,7 @@ class Server:
         self._max_connections = max_connections
         self._connections: set[Connection] = set()
         self._leaving: set[asyncio.Task[None]] = set()
+        self._somebody_left = asyncio.Event()
         self._stopping = asyncio.Event()
         self._full = False
 
@@ -90,15 +91,16 @@ class Server:
 
     def _left(self, leaving: asyncio.Task[None]) -> None:
         self._leaving.discard(leaving)
+        self._somebody_left.set()
         if not leaving.cancelled() and (error := leaving.exception()) is not None:
             _log.error("a connection's jobs stay reserved until their time is over", exc_info=error)
 
     async def _hang_up(self) -> None:
-        tasks = [task for connection in list(self._connections) if (task := connection.stop()) is not None]
-        if tasks:
-            await asyncio.wait(tasks)
-        while self._leaving:
-            await asyncio.wait(self._leaving)
+        for connection in list(self._connections):
+            connection.stop()
+        while self._connections or self._leaving:
+            self._somebody_left.clear()
+            await self._somebody_left.wait()
 
 
 def _tell_of_the_end(tidying: asyncio.Task[None]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from windlass.beanstalkd import replies, statistics
 from windlass.beanstalkd.shared import seconds
@@ -15,7 +16,6 @@ from windlass.errors import (
     JobNotFound,
     LimitExceeded,
     NotReserved,
-    ReserveTimeout,
     StoreError,
     StoreUnavailable,
     WrongState,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from windlass.beanstalkd.commands import Command
     from windlass.beanstalkd.shared import Shared
     from windlass.job import Job
+    from windlass.pulling.reservations import Pulled, Waiter
     from windlass.pulling.reserved import Reserved
     from windlass.pulling.statistics import JobStats, TopicState
 
@@ -47,6 +48,14 @@ _TIMER_SLACK: Final = 0.005
 _log = logging.getLogger("windlass.beanstalkd")
 
 
+class Later(NamedTuple):
+    """An answer that has to be waited for."""
+
+    future: asyncio.Future[Any]
+    then: Callable[[Any], bytes | Later]  # from its result to what the client is told
+    name: str  # the command's
+
+
 class Session:
     """One connection. Its commands are answered one after the other."""
 
@@ -61,41 +70,62 @@ class Session:
         self._held: dict[int, Reserved] = {}  # by number
         self._soonest: float | None = None  # when the first of them ends; None is to be looked up
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: asyncio.Task[object] | None = None
+        self._waiter: Waiter | None = None
         self._hung_up = False
-        self._gone = False
         self._producer = False
         self._worker = False
         shared.counters.connections += 1
         shared.counters.total_connections += 1
 
-    async def answer(self, command: Command) -> bytes:
-        """What to tell the client. Every command but ``quit``, which is its connection's."""
+    def answer(self, command: Command) -> bytes | Later:
+        """What to tell the client, or what that waits for. Every command but ``quit``, which is its
+        connection's.
+        """
         name = command.name
         if name:
             self._counters.commands[name] += 1
+        if command.error:
+            return self._refuse(command)
         try:
-            if command.error:
-                return self._refuse(command)
-            return await _VERBS[name](self, command)
-        except (JobNotFound, NotReserved, WrongState):
-            return replies.NOT_FOUND
-        except (LimitExceeded, Backpressure) as error:
-            _log.info("%s was refused: %s", name, error)
-            return replies.OUT_OF_MEMORY
-        except StoreUnavailable as error:
-            self._shared.failed(error)
-            return replies.OUT_OF_MEMORY
-        except Exception:
-            _log.exception("%s failed", name)
-            return replies.INTERNAL_ERROR
+            answer = _VERBS[name](self, command)
+        except Exception as error:
+            return self._failed(name, error)
+        if isinstance(answer, bytes | Later):
+            return answer
+        return Later(asyncio.get_running_loop().create_task(answer), _as_it_is, name)
+
+    def finish(self, later: Later) -> bytes | Later:
+        """What to tell the client now that it is there."""
+        if self._waiter is not None:
+            self._wait(None)
+        try:
+            return later.then(later.future.result())
+        except Exception as error:
+            return self._failed(later.name, error)
+
+    def _failed(self, name: str, error: Exception) -> bytes:
+        match error:
+            case JobNotFound() | NotReserved() | WrongState():
+                return replies.NOT_FOUND
+            case LimitExceeded() | Backpressure():
+                _log.info("%s was refused: %s", name, error)
+                return replies.OUT_OF_MEMORY
+            case StoreUnavailable():
+                self._shared.failed(error)
+                return replies.OUT_OF_MEMORY
+            case _:
+                _log.error("%s failed", name, exc_info=error)
+                return replies.INTERNAL_ERROR
 
     def hang_up(self, *, gone: bool = False) -> None:
         """The client sends nothing more: it is not made to wait any longer. ``gone``: nor does it read."""
-        self._gone = self._gone or gone
-        if self._waiting is not None and not self._hung_up:
-            self._waiting.cancel()
         self._hung_up = True
+        if self._waiter is not None:
+            # A client that closed its side alone still gets a job that is there, as if it asked for no more.
+            if gone:
+                self._queue.withdraw(self._waiter)
+            else:
+                self._queue.hurry(self._waiter)
 
     async def close(self) -> None:
         """The connection is gone: its jobs are given back."""
@@ -144,7 +174,7 @@ class Session:
         self._shared.worked()
         return replies.inserted(job.number)
 
-    async def _use(self, command: Command) -> bytes:
+    def _use(self, command: Command) -> bytes:
         tubes = self._shared.tubes
         before, self._tube = self._tube, tubes.use(command.tube)
         tubes.leave(before)
@@ -152,7 +182,7 @@ class Session:
 
     # -- workers ------------------------------------------------------------------------------------------
 
-    async def _reserve(self, command: Command) -> bytes:
+    def _reserve(self, command: Command) -> bytes | Later:
         self._be_worker()
         if len(self._held) >= MAX_HELD:
             return replies.OUT_OF_MEMORY
@@ -160,26 +190,16 @@ class Session:
         until_deadline = self._until_deadline()
         if until_deadline is not None:
             wait = max(0.0, until_deadline if wait is None else min(wait, until_deadline))
-        try:
-            return await self._wait_for_job(wait)
-        except asyncio.CancelledError:
-            if not self._hung_up or (task := asyncio.current_task()) is None:
-                raise
-            task.uncancel()  # it was our own way to end the wait
-        # A client that closed its side alone still gets a job that is there, as if it had asked for no more.
-        return replies.TIMED_OUT if self._gone else await self._wait_for_job(0.0)
+        waiter = self._queue.ask(self._topics, wait)
+        self._wait(waiter)
+        return Later(waiter.future, self._got, command.name)
 
-    async def _wait_for_job(self, timeout: float | None) -> bytes:
-        self._wait(asyncio.current_task())
-        try:
-            reserved = await self._queue.reserve(self._topics, timeout)
-        except ReserveTimeout:
-            until_deadline = self._until_deadline()
-            soon = until_deadline is not None and until_deadline <= _TIMER_SLACK
-            return replies.DEADLINE_SOON if soon else replies.TIMED_OUT
-        finally:
-            self._wait(None)
-        return self._hold(reserved)
+    def _got(self, pulled: Pulled | None) -> bytes:
+        if pulled is not None:
+            return self._hold(self._queue.taken(pulled))
+        until_deadline = self._until_deadline()
+        soon = until_deadline is not None and until_deadline <= _TIMER_SLACK
+        return replies.DEADLINE_SOON if soon else replies.TIMED_OUT
 
     def _until_deadline(self) -> float | None:
         """Seconds until a job of this client comes into its last second; None when it has none."""
@@ -190,9 +210,9 @@ class Session:
             self._soonest = now + min(reserved.time_left for reserved in self._held.values())
         return self._soonest - SAFETY_MARGIN - now
 
-    def _wait(self, task: asyncio.Task[object] | None) -> None:
-        self._waiting = task
-        step = -1 if task is None else 1
+    def _wait(self, waiter: Waiter | None) -> None:
+        self._waiter = waiter
+        step = -1 if waiter is None else 1
         self._counters.waiting += step
         for tube in self._watched:
             tube.waiting += step
@@ -243,22 +263,28 @@ class Session:
         self._be_worker()
         return self._hold(reserved)
 
-    async def _delete(self, command: Command) -> bytes:
-        number = command.number
-        reserved = self._held.get(number)
-        if reserved is not None:
-            topic = reserved.topic
-            try:
-                await reserved.delete()
-            except NotReserved:
-                reserved = None  # its time is over: it may be ready again, and then anybody may delete it
-            self._forget(number)
+    def _delete(self, command: Command) -> Later | Coroutine[Any, Any, bytes]:
+        reserved = self._held.get(command.number)
         if reserved is None:
-            stats = await self._stats_of(number)
-            if stats.state == "reserved":
-                return replies.NOT_FOUND
-            topic = stats.topic
-            await self._queue.delete(stats.id)
+            return self._delete_free(command.number)
+        return Later(reserved.deleting(), functools.partial(self._deleted, reserved), command.name)
+
+    def _deleted(self, reserved: Reserved, held: bool) -> bytes | Later:
+        self._forget(reserved.number)
+        if not held:
+            # Its time is over: it may be ready again, and then anybody may delete it.
+            task = asyncio.get_running_loop().create_task(self._delete_free(reserved.number))
+            return Later(task, _as_it_is, "delete")
+        return self._counted(reserved.topic)
+
+    async def _delete_free(self, number: int) -> bytes:
+        stats = await self._stats_of(number)
+        if stats.state == "reserved":
+            return replies.NOT_FOUND
+        await self._queue.delete(stats.id)
+        return self._counted(stats.topic)
+
+    def _counted(self, topic: str) -> bytes:
         self._shared.tubes.make(topic).deletes += 1
         self._shared.worked()
         return replies.DELETED
@@ -295,7 +321,7 @@ class Session:
         self._soonest = None
         return replies.TOUCHED
 
-    async def _watch(self, command: Command) -> bytes:
+    def _watch(self, command: Command) -> bytes:
         name = command.tube
         if name not in self._topics:
             if len(self._watched) >= MAX_WATCHED:
@@ -304,7 +330,7 @@ class Session:
             self._topics |= {name}
         return replies.watching(len(self._watched))
 
-    async def _ignore(self, command: Command) -> bytes:
+    def _ignore(self, command: Command) -> bytes:
         watched = self._watched
         if command.tube in self._topics:
             if len(watched) == 1:
@@ -357,10 +383,10 @@ class Session:
         depths = await self._queue.depths()
         return replies.listed(self._shared.tubes.existing(depth.topic for depth in depths))
 
-    async def _list_tube_used(self, _: Command) -> bytes:
+    def _list_tube_used(self, _: Command) -> bytes:
         return replies.using(self._tube.name)
 
-    async def _list_tubes_watched(self, _: Command) -> bytes:
+    def _list_tubes_watched(self, _: Command) -> bytes:
         return replies.listed(tube.name for tube in self._watched)
 
     async def _pause_tube(self, command: Command) -> bytes:
@@ -406,7 +432,11 @@ def _shown(job: Job[object] | None) -> bytes:
     return replies.found(job.number, job.record.payload or b"")
 
 
-_VERBS: Final[dict[str, Callable[[Session, Command], Awaitable[bytes]]]] = {
+def _as_it_is(reply: bytes) -> bytes:
+    return reply
+
+
+_VERBS: Final[dict[str, Callable[[Session, Command], bytes | Later | Coroutine[Any, Any, bytes]]]] = {
     "put": Session._put,
     "use": Session._use,
     "reserve": Session._reserve,

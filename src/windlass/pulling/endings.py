@@ -11,6 +11,7 @@ from collections import deque
 
 from windlass.errors import StoreError, StoreUnavailable
 from windlass.model import Settlement
+from windlass.pulling.listing import Listing
 from windlass.pulling.rounds import Rounds
 from windlass.stores.protocol import MAX_BATCH, Store
 
@@ -20,20 +21,21 @@ _Waiting = tuple[Settlement, "asyncio.Future[bool]"]
 class Endings:
     """Settlements on their way to the store. Lives on one event loop, next to its store."""
 
-    def __init__(self, store: Store, rounds: Rounds) -> None:
+    def __init__(self, store: Store, rounds: Rounds, listing: Listing) -> None:
         self._store = store
         self._rounds = rounds
+        self._listing = listing
         self._waiting: deque[_Waiting] = deque()
         self._writing: asyncio.Task[None] | None = None
 
-    async def settle(self, settlement: Settlement) -> bool:
-        """End this lease; False when it is no longer held. The write goes on when the caller is cancelled."""
+    def settle(self, settlement: Settlement) -> asyncio.Future[bool]:
+        """End this lease; False when it is no longer held. The write goes on when nobody waits for it."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((settlement, answer))
         self._rounds.called()
         if self._writing is None:
             self._writing = asyncio.create_task(self._write(), name="windlass-endings")
-        return await answer
+        return answer
 
     async def written(self) -> None:
         """When all that was handed in so far is, well or badly."""
@@ -74,6 +76,7 @@ class Endings:
                 if not answer.done():
                     answer.set_exception(error)
         else:
-            for (_, answer), held in zip(batch, answers, strict=True):
+            for (settlement, answer), held in zip(batch, answers, strict=True):
+                self._listing.let_go(settlement.lease, held=held)
                 if not answer.done():
                     answer.set_result(held)

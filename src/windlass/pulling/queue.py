@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from windlass.app import Windlass
     from windlass.connections import Connections
     from windlass.pulling.blocking_twins import BlockingReserved
+    from windlass.pulling.reservations import Pulled, Waiter
     from windlass.stores.protocol import Store
 
 DEFAULT_TTR: Final = 60.0
@@ -122,6 +123,22 @@ class Queue:
         pulled = await self._connections.reservations().reserve(wanted, seconds)
         if pulled is None:
             raise ReserveTimeout(f"no job of {_listed(wanted)} was ready within {seconds or 0:g} s")
+        return self.taken(pulled)
+
+    def ask(self, topics: frozenset[str], timeout: float | None) -> Waiter:
+        """The same for a server, which has checked these already and is called back. See ``taken``."""
+        return self._connections.reservations().ask(topics, timeout)
+
+    def hurry(self, waiter: Waiter) -> None:
+        """It gets a job that is ready now, or none."""
+        self._connections.reservations().hurry(waiter)
+
+    def withdraw(self, waiter: Waiter) -> None:
+        """It gets none, unless it has one."""
+        self._connections.reservations().withdraw(waiter)
+
+    def taken(self, pulled: Pulled) -> Reserved:
+        """What a waiter got."""
         return Reserved(self._app, self._connections, pulled, self._limits)
 
     async def reserve_job(self, job_id: UUID | str) -> Reserved:
@@ -139,7 +156,7 @@ class Queue:
                 f"job {wanted} is {record.shown_state(await store.now())} and cannot be reserved; "
                 "that is possible for jobs that are ready, delayed or buried, and whose key nobody else holds"
             )
-        return Reserved(self._app, self._connections, pulled, self._limits)
+        return self.taken(pulled)
 
     # -- ending -------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import random
 import secrets
 import socket
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -51,10 +51,13 @@ class Pulled:
 
 
 @dataclass(slots=True, eq=False)
-class _Waiter:
+class Waiter:
+    """Somebody who asked for a job. ``future`` is None in the end when there was none in time."""
+
     topics: frozenset[str]
     patient: bool  # False: one look, and no more
     future: asyncio.Future[Pulled | None]
+    timer: asyncio.TimerHandle | None = None
     timed_out: bool = False  # it was patient, and this is its last look
 
 
@@ -66,7 +69,7 @@ class Reservations:
         self._store = store
         self._settings = settings
         self._clock = clock
-        self._waiters: dict[_Waiter, None] = {}  # in order of arrival
+        self._waiters: dict[Waiter, None] = {}  # in order of arrival
         self._topics: frozenset[str] = frozenset()  # all that anybody has asked for while the loop runs
         self._arrived = asyncio.Event()
         self._hints: Wakeups | None = None
@@ -75,49 +78,57 @@ class Reservations:
         # One at a time: after a lost reply a store gives back what was granted to this name and is not known.
         self._asking = asyncio.Lock()
         self.rounds = Rounds()
-        self._endings = Endings(store, self.rounds)
         self._listing = Listing(
             self.worker, store, clock, topics=lambda: self._topics, waiting=lambda: len(self._waiters)
         )
+        self._endings = Endings(store, self.rounds, self._listing)
 
     @property
     def waiting(self) -> int:
         """How many wait now."""
         return len(self._waiters)
 
-    async def reserve(self, topics: Collection[str], timeout: float | None) -> Pulled | None:
+    async def reserve(self, topics: frozenset[str], timeout: float | None) -> Pulled | None:
         """The next job of these topics; None when there was none within ``timeout`` seconds."""
-        limit = self._settings.max_waiters
-        if limit is not None and len(self._waiters) >= limit:
-            raise TooManyWaiters(
-                f"{len(self._waiters):,} callers wait for a job; the limit is {limit:,} (max_waiters)"
-            )
-        loop = asyncio.get_running_loop()
-        waiter = _Waiter(frozenset(topics), timeout is None or timeout > 0, loop.create_future())
-        self._add(waiter)
-        timer = None if not timeout else loop.call_later(timeout, self._look_last, waiter)
+        waiter = self.ask(topics, timeout)
+        future = waiter.future
         try:
-            return await waiter.future
+            return await future
         except asyncio.CancelledError:
             # Handed over in the same turn in which the caller was cancelled: nobody has seen it.
-            future = waiter.future
             if future.done() and not future.cancelled() and future.exception() is None:
                 pulled = future.result()
                 if pulled is not None:
                     self._give_back(pulled)
             raise
         finally:
-            if timer is not None:
-                timer.cancel()
-            self._waiters.pop(waiter, None)
+            self.withdraw(waiter)
 
-    def _look_last(self, waiter: _Waiter) -> None:
+    def ask(self, topics: frozenset[str], timeout: float | None) -> Waiter:
+        """The same for who does not wait for it here. Whoever loses interest has to ``withdraw``."""
+        limit = self._settings.max_waiters
+        if limit is not None and len(self._waiters) >= limit:
+            raise TooManyWaiters(
+                f"{len(self._waiters):,} callers wait for a job; the limit is {limit:,} (max_waiters)"
+            )
+        loop = asyncio.get_running_loop()
+        waiter = Waiter(topics, timeout is None or timeout > 0, loop.create_future())
+        if timeout:
+            waiter.timer = loop.call_later(timeout, self.hurry, waiter)
+        self._add(waiter)
+        return waiter
+
+    def hurry(self, waiter: Waiter) -> None:
         """Its time is over: a job that became due in the last moment is still its."""
         waiter.patient, waiter.timed_out = False, True
         self._arrived.set()
         if self._hints is not None:
             self._hints.nudge()
-        asyncio.get_running_loop().call_later(_LAST_LOOK_SECONDS, _give_up, waiter.future)
+        asyncio.get_running_loop().call_later(_LAST_LOOK_SECONDS, self.withdraw, waiter)
+
+    def withdraw(self, waiter: Waiter) -> None:
+        """It wants no job any more, if it did not get one yet."""
+        self._answer(waiter, None)
 
     def waiting_for(self, topic: str) -> int:
         """How many of them for jobs of this topic."""
@@ -141,11 +152,9 @@ class Reservations:
             job = await self._store.grant(job_id, worker=self.worker, lease_seconds=self._settings.lease)
         return None if job is None else Pulled(job, sent)
 
-    async def end(self, settlement: Settlement) -> bool:
-        """End a reservation as told; False when it is over already."""
-        held = await self._endings.settle(settlement)
-        self._listing.let_go(settlement.lease, held=held)
-        return held
+    def end(self, settlement: Settlement) -> asyncio.Future[bool]:
+        """End a reservation as told; False when it is over already. It goes on when nobody waits for it."""
+        return self._endings.settle(settlement)
 
     async def touch(self, lease: Lease, lease_seconds: float) -> float | None:
         """Start its time anew; how many seconds, None when it is over already."""
@@ -169,7 +178,7 @@ class Reservations:
 
     # -- the loop -----------------------------------------------------------------------------------------
 
-    def _add(self, waiter: _Waiter) -> None:
+    def _add(self, waiter: Waiter) -> None:
         self._waiters[waiter] = None
         self.rounds.called()
         self._listing.waits()
@@ -261,7 +270,7 @@ class Reservations:
 
     async def _claim(
         self,
-        waiters: list[_Waiter],
+        waiters: list[Waiter],
         topics: Iterable[str],
         *,
         limit: int | None = None,
@@ -296,9 +305,14 @@ class Reservations:
                 return
         self._give_back(pulled)  # who it was claimed for has left meanwhile
 
-    def _answer(self, waiter: _Waiter, pulled: Pulled | None) -> None:
+    def _answer(self, waiter: Waiter, pulled: Pulled | None) -> None:
         if not waiter.future.done():
             waiter.future.set_result(pulled)
+        self._forget(waiter)
+
+    def _forget(self, waiter: Waiter) -> None:
+        if waiter.timer is not None:
+            waiter.timer.cancel()
         self._waiters.pop(waiter, None)
 
     def _give_back(self, pulled: Pulled) -> None:
@@ -325,9 +339,4 @@ class Reservations:
                 waiter.future.set_result(None)
             elif not waiter.future.done():
                 waiter.future.set_exception(error)
-            self._waiters.pop(waiter, None)
-
-
-def _give_up(future: asyncio.Future[Pulled | None]) -> None:
-    if not future.done():
-        future.set_result(None)
+            self._forget(waiter)

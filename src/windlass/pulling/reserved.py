@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -103,6 +104,10 @@ class Reserved:
         """It is done. The job ends as completed."""
         await self._end(Completed(), "deleted")
 
+    def deleting(self) -> asyncio.Future[bool]:
+        """The same for who does not wait for it here; False when it was not yours any more."""
+        return self._ending(Completed())
+
     async def release(self, *, priority: int | None = None, delay: float | timedelta = 0) -> None:
         """Give it back, to be reserved again: now or after ``delay`` seconds, by anybody."""
         seconds = check_seconds("delay", delay, 0)
@@ -134,11 +139,14 @@ class Reserved:
         return seconds
 
     async def _end(self, outcome: Outcome, done: str) -> None:
-        ran = self._app.clock.monotonic() - self._granted_at
-        held = await self._connections.reservations().end(Settlement(self._job.lease, outcome, ran))
+        held = await self._ending(outcome)
         self._ends_at = 0.0
         if not held:
             raise self._lost(done)
+
+    def _ending(self, outcome: Outcome) -> asyncio.Future[bool]:
+        ran = self._app.clock.monotonic() - self._granted_at
+        return self._connections.reservations().end(Settlement(self._job.lease, outcome, ran))
 
     def _lost(self, done: str) -> NotReserved:
         return NotReserved(
