@@ -32,7 +32,7 @@ TOPIC_NONE = Compare(Field.TOPIC, Comparison.EQUAL, "none")
     [
         ("claim", "ready_of_lane", "windlass_jobs_ready"),
         ("claim", "promote", "windlass_jobs_waiting"),
-        ("claim", "next_task_of_topic", "windlass_jobs_ready"),
+        ("claim", "tasks_of_topic", "windlass_jobs_ready"),
         ("claim", "lane_has_ready", "windlass_jobs_ready"),
         ("claim", "what_is_due", "windlass_jobs_waiting"),
         ("claim", "what_is_due", "windlass_jobs_leased"),
@@ -91,7 +91,7 @@ def _plan(connection: sqlite3.Connection, statement: str, tenant: str | None, in
     if "{tenant}" in statement:
         parts = {"columns": "*", "urgent": "0", "index": index}
         return [row[3] for row in find(connection, explained, tenant, parameters, **parts)]
-    return [row[3] for row in connection.execute(explained, parameters)]
+    return [row[3] for row in connection.execute(explained, parameters or {"topic": ""})]
 
 
 async def test_the_first_job_of_each_lane_is_looked_up_in_the_index(store: SqliteStore, path: Path) -> None:

@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
                 return
             if self._replies and command.name in _BLOCKING:
                 self._flush()
-            self._take(session.answer(command))
+            self._take(session, session.answer(command))
             if self._later is not None or self._unread:
                 return
         self._turn_ends = True
@@ -150,11 +150,13 @@ class Connection(asyncio.Protocol):
         self._turn_ends = False
         self._go_on()
 
-    def _take(self, answer: bytes | Later) -> None:
-        if isinstance(answer, Later):
-            self._later = answer
-            answer.future.add_done_callback(self._answered)
-            return
+    def _take(self, session: Session, answer: bytes | Later) -> None:
+        while isinstance(answer, Later):
+            if not answer.future.done():
+                self._later = answer
+                answer.future.add_done_callback(self._answered)
+                return
+            answer = session.finish(answer)
         self._replies.append(answer)
         self._unsent += len(answer)
         if self._unsent > _WRITTEN_TOGETHER:
@@ -162,8 +164,9 @@ class Connection(asyncio.Protocol):
 
     def _answered(self, future: asyncio.Future[object]) -> None:
         later, self._later = self._later, None
-        if later is not None and self._session is not None and not future.cancelled():
-            self._take(self._session.finish(later))
+        session = self._session
+        if later is not None and session is not None and not future.cancelled():
+            self._take(session, session.finish(later))
         self._go_on()
 
     def _flush(self) -> None:

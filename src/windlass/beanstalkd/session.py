@@ -21,6 +21,7 @@ from windlass.errors import (
     WrongState,
 )
 from windlass.model import BodyFormat, State
+from windlass.pulling.ahead import MOMENT
 from windlass.pulling.queue import MAX_KICKED, MAX_TOPICS
 from windlass.pulling.statistics import QueueStats
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from windlass.beanstalkd.commands import Command
     from windlass.beanstalkd.shared import Shared
     from windlass.job import Job
-    from windlass.pulling.reservations import Pulled, Waiter
+    from windlass.pulling.pulled import Pulled
+    from windlass.pulling.reservations import Waiter
     from windlass.pulling.reserved import Reserved
     from windlass.pulling.statistics import JobStats, TopicState
 
@@ -42,6 +44,8 @@ MAX_HELD: Final = 10_000
 """Most jobs that one connection has reserved."""
 _GONE: Final = frozenset({State.COMPLETED, State.CANCELLED})
 """States of jobs that are kept for their history, and that a client has no business with any more."""
+_SEE_NO_OTHERS: Final = frozenset({"put", "touch"})
+"""Commands that take a while and whose answers do not depend on which jobs are ready."""
 _TIMER_SLACK: Final = 0.005
 """Seconds that a timer may come too early."""
 
@@ -71,6 +75,9 @@ class Session:
         self._soonest: float | None = None  # when the first of them ends; None is to be looked up
         self._timer: asyncio.TimerHandle | None = None
         self._waiter: Waiter | None = None
+        self._last = ""  # command
+        self._deleted_at = 0.0
+        self._asks_again = False  # the last time, a delete was followed by a reserve at once
         self._hung_up = False
         self._producer = False
         self._worker = False
@@ -90,9 +97,18 @@ class Session:
             answer = _VERBS[name](self, command)
         except Exception as error:
             return self._failed(name, error)
-        if isinstance(answer, bytes | Later):
-            return answer
+        self._last = name
+        return answer if isinstance(answer, bytes | Later) else self._begin(name, answer)
+
+    def _begin(self, name: str, answer: Coroutine[Any, Any, bytes]) -> Later:
+        if name not in _SEE_NO_OTHERS and self._queue.anything_ahead:
+            answer = self._alone(answer)
         return Later(asyncio.get_running_loop().create_task(answer), _as_it_is, name)
+
+    async def _alone(self, answer: Coroutine[Any, Any, bytes]) -> bytes:
+        """What a command sees must not depend on who is expected to ask for a job in a moment."""
+        await self._queue.let_go()
+        return await answer
 
     def finish(self, later: Later) -> bytes | Later:
         """What to tell the client now that it is there."""
@@ -184,6 +200,7 @@ class Session:
 
     def _reserve(self, command: Command) -> bytes | Later:
         self._be_worker()
+        self._asks_again = self._last == "delete" and self._app.clock.monotonic() < self._deleted_at + MOMENT
         if len(self._held) >= MAX_HELD:
             return replies.OUT_OF_MEMORY
         wait: float | None = 0.0 if self._hung_up else command.timeout
@@ -267,14 +284,15 @@ class Session:
         reserved = self._held.get(command.number)
         if reserved is None:
             return self._delete_free(command.number)
-        return Later(reserved.deleting(), functools.partial(self._deleted, reserved), command.name)
+        deleting = reserved.deleting(then=self._topics if self._asks_again else None)
+        return Later(deleting, functools.partial(self._deleted, reserved), command.name)
 
     def _deleted(self, reserved: Reserved, held: bool) -> bytes | Later:
         self._forget(reserved.number)
         if not held:
             # Its time is over: it may be ready again, and then anybody may delete it.
-            task = asyncio.get_running_loop().create_task(self._delete_free(reserved.number))
-            return Later(task, _as_it_is, "delete")
+            return self._begin("delete", self._delete_free(reserved.number))
+        self._deleted_at = self._app.clock.monotonic()
         return self._counted(reserved.topic)
 
     async def _delete_free(self, number: int) -> bytes:

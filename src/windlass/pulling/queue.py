@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from windlass.app import Windlass
     from windlass.connections import Connections
     from windlass.pulling.blocking_twins import BlockingReserved
-    from windlass.pulling.reservations import Pulled, Waiter
+    from windlass.pulling.pulled import Pulled
+    from windlass.pulling.reservations import Waiter
     from windlass.stores.protocol import Store
 
 DEFAULT_TTR: Final = 60.0
@@ -81,7 +82,9 @@ class Queue:
 
     async def put_made(self, job: NewJob) -> Job[Any]:
         """The same for a job that was made from a template. Those who put at a time share a commit."""
-        rounds = self._connections.reservations().rounds
+        reservations = self._connections.reservations()
+        reservations.overtaken(job.topic, job.priority)
+        rounds = reservations.rounds
         rounds.called()
         await rounds.gather()
         try:
@@ -136,6 +139,15 @@ class Queue:
     def withdraw(self, waiter: Waiter) -> None:
         """It gets none, unless it has one."""
         self._connections.reservations().withdraw(waiter)
+
+    @property
+    def anything_ahead(self) -> bool:
+        """Whether jobs are away from the others for somebody who has not asked yet."""
+        return self._connections.reservations().anything_ahead
+
+    async def let_go(self) -> None:
+        """Of those, because somebody is about to look."""
+        await self._connections.reservations().let_go()
 
     def taken(self, pulled: Pulled) -> Reserved:
         """What a waiter got."""

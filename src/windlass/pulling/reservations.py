@@ -20,10 +20,12 @@ from uuid import UUID
 
 from windlass.clock import Clock
 from windlass.errors import NotOpen, StoreError, StoreUnavailable, TooManyWaiters
-from windlass.model import Claimed, ClaimRequest, Lane, Lease, Settlement
+from windlass.model import ClaimRequest, Lane, Lease, Settlement
 from windlass.outcome import Released
+from windlass.pulling.ahead import Ahead
 from windlass.pulling.endings import Endings
 from windlass.pulling.listing import Listing
+from windlass.pulling.pulled import Pulled
 from windlass.pulling.rounds import Rounds
 from windlass.settings import Settings
 from windlass.stores.protocol import MAX_BATCH, Store, Wakeups
@@ -40,14 +42,6 @@ _LINGER_SECONDS: Final = 5.0
 """How long the loop stays subscribed when nobody waits: most come back at once."""
 
 _log = logging.getLogger("windlass.pulling")
-
-
-@dataclass(frozen=True, slots=True)
-class Pulled:
-    """A job just claimed. ``granted_at`` is when it was asked for, monotonic: its lease began no earlier."""
-
-    job: Claimed
-    granted_at: float
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +75,8 @@ class Reservations:
         self._listing = Listing(
             self.worker, store, clock, topics=lambda: self._topics, waiting=lambda: len(self._waiters)
         )
-        self._endings = Endings(store, self.rounds, self._listing)
+        self._ahead = Ahead(self._give_back)
+        self._endings = Endings(store, self.rounds, self._listing, self._claim_ahead)
 
     @property
     def waiting(self) -> int:
@@ -99,7 +94,7 @@ class Reservations:
             if future.done() and not future.cancelled() and future.exception() is None:
                 pulled = future.result()
                 if pulled is not None:
-                    self._give_back(pulled)
+                    self._give_back([pulled])
             raise
         finally:
             self.withdraw(waiter)
@@ -113,6 +108,12 @@ class Reservations:
             )
         loop = asyncio.get_running_loop()
         waiter = Waiter(topics, timeout is None or timeout > 0, loop.create_future())
+        pulled = self._ahead.take(topics)
+        if pulled is not None:
+            self.rounds.called()
+            self.rounds.answered(1)
+            self._answer(waiter, pulled)
+            return waiter
         if timeout:
             waiter.timer = loop.call_later(timeout, self.hurry, waiter)
         self._add(waiter)
@@ -152,9 +153,28 @@ class Reservations:
             job = await self._store.grant(job_id, worker=self.worker, lease_seconds=self._settings.lease)
         return None if job is None else Pulled(job, sent)
 
-    def end(self, settlement: Settlement) -> asyncio.Future[bool]:
-        """End a reservation as told; False when it is over already. It goes on when nobody waits for it."""
-        return self._endings.settle(settlement)
+    def end(self, settlement: Settlement, *, then: frozenset[str] | None = None) -> asyncio.Future[bool]:
+        """End a reservation as told; False when it is over already. It goes on when nobody waits for it.
+
+        ``then``: its holder will ask for a job of these topics at once, as it did before. See ``ahead``.
+        """
+        return self._endings.settle(settlement, then)
+
+    def overtaken(self, topic: str, priority: int) -> None:
+        """A job that comes before others is about to be put."""
+        if self._ahead:
+            self._ahead.overtaken(topic, priority)
+
+    async def let_go(self) -> None:
+        """Of jobs that nobody has asked for yet: somebody is about to look."""
+        self._ahead.let_go()
+        if self._giving_back:
+            await asyncio.wait(self._giving_back)
+
+    @property
+    def anything_ahead(self) -> bool:
+        """Whether there is something to let go of."""
+        return bool(self._ahead or self._giving_back)
 
     async def touch(self, lease: Lease, lease_seconds: float) -> float | None:
         """Start its time anew; how many seconds, None when it is over already."""
@@ -171,6 +191,7 @@ class Reservations:
             task.cancel()
             await asyncio.wait((task,))
         self._end_all(NotOpen("the app was closed while a job was waited for"))
+        self._ahead.let_go()
         await self._endings.close()
         await self._listing.close()
         if self._giving_back:
@@ -248,6 +269,10 @@ class Reservations:
         # SQLite it needs no sync of its own. Ten clients took a quarter more jobs so.
         await self._endings.written()
         await self.rounds.gather()
+        async with self._asking:
+            return await self._claim_for_waiters()
+
+    async def _claim_for_waiters(self) -> float | None:
         wishes = list(dict.fromkeys(waiter.topics for waiter in self._waiters))
         if len(wishes) > 1 and all(len(topics) == 1 for topics in wishes):
             waiters = list(self._waiters)[:MAX_BATCH]
@@ -277,37 +302,58 @@ class Reservations:
         topic_limits: Mapping[str, int] | None = None,
     ) -> float | None:
         """One claim on behalf of these. When it is worth asking again: 0.0, there may be more."""
-        request = ClaimRequest(
-            worker=self.worker,
-            lanes=tuple(Lane(topic) for topic in topics),
-            limit=len(waiters) if limit is None else limit,
-            lease_seconds=self._settings.lease,
-            topic_limits=topic_limits or {},
-            lasting=False,  # whoever holds the job is in this process
-        )
-        async with self._asking:
-            sent = self._clock.monotonic()
-            impatient = [waiter for waiter in waiters if not waiter.patient]  # now: those of later look again
-            claim = await self._store.claim(request)
+        request = self._request(topics, len(waiters) if limit is None else limit, topic_limits or {})
+        sent = self._clock.monotonic()
+        impatient = [waiter for waiter in waiters if not waiter.patient]  # now: those of later look again
+        claim = await self._store.claim(request)
         self.rounds.answered(len(claim.jobs))
-        for job in claim.jobs:
-            self._hand_over(Pulled(job, sent))
+        pulled = [Pulled(job, sent) for job in claim.jobs]
+        left = [one for one in pulled if not self._hand_over(one)]
+        if left:  # who they were claimed for have left meanwhile
+            self._give_back(left)
         if claim.next_due_in != 0.0:  # all there is has been seen
             for waiter in impatient:
                 self._answer(waiter, None)
         return claim.next_due_in
 
-    def _hand_over(self, pulled: Pulled) -> None:
+    def _request(self, topics: Iterable[str], limit: int, topic_limits: Mapping[str, int]) -> ClaimRequest:
+        return ClaimRequest(
+            worker=self.worker,
+            lanes=tuple(Lane(topic) for topic in topics),
+            limit=limit,
+            lease_seconds=self._settings.lease,
+            topic_limits=topic_limits,
+            lasting=False,  # whoever holds the job is in this process
+        )
+
+    async def _claim_ahead(self, topics: frozenset[str], callers: int) -> None:
+        """For callers who end their jobs now, and will ask for others of these topics."""
+        missing = callers - self._ahead.number(topics)
+        if missing <= 0 or self._asking.locked():
+            return
+        async with self._asking:
+            sent = self._clock.monotonic()
+            try:
+                claim = await self._store.claim(self._request(topics, missing, {}))
+            except StoreError as error:
+                _log.debug("nothing was claimed ahead: %s", error)  # who asks will be told
+                return
+        pulled = [Pulled(job, sent) for job in claim.jobs]
+        self._ahead.keep(topics, [one for one in pulled if not self._hand_over(one)])
+
+    def _hand_over(self, pulled: Pulled) -> bool:
+        """To whoever has waited longest; False when nobody waits for such a job."""
         for waiter in self._waiters:
             if pulled.job.topic in waiter.topics and not waiter.future.done():
                 self._answer(waiter, pulled)
-                self._listing.holds(pulled.job.lease, pulled.granted_at + pulled.job.lease_seconds)
-                return
-        self._give_back(pulled)  # who it was claimed for has left meanwhile
+                return True
+        return False
 
     def _answer(self, waiter: Waiter, pulled: Pulled | None) -> None:
         if not waiter.future.done():
             waiter.future.set_result(pulled)
+            if pulled is not None:
+                self._listing.holds(pulled.job.lease, pulled.granted_at + pulled.job.lease_seconds)
         self._forget(waiter)
 
     def _forget(self, waiter: Waiter) -> None:
@@ -315,21 +361,22 @@ class Reservations:
             waiter.timer.cancel()
         self._waiters.pop(waiter, None)
 
-    def _give_back(self, pulled: Pulled) -> None:
-        self._listing.let_go(pulled.job.lease, held=True)
-        task = asyncio.get_running_loop().create_task(self._release(pulled.job))
+    def _give_back(self, jobs: list[Pulled]) -> None:
+        task = asyncio.get_running_loop().create_task(self._release([pulled.job.lease for pulled in jobs]))
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)
 
     def _give_back_granted(self, granting: asyncio.Future[Pulled | None]) -> None:
         if not granting.cancelled() and granting.exception() is None and (pulled := granting.result()):
-            self._give_back(pulled)
+            self._give_back([pulled])
 
-    async def _release(self, job: Claimed) -> None:
+    async def _release(self, leases: list[Lease]) -> None:
         try:
-            await self._store.settle([Settlement(job.lease, Released())])
+            for start in range(0, len(leases), MAX_BATCH):
+                batch = leases[start : start + MAX_BATCH]
+                await self._store.settle([Settlement(lease, Released()) for lease in batch])
         except StoreError as error:
-            _log.warning("job %s stays reserved until its lease ends: %s", job.lease.job_id, error)
+            _log.warning("%d jobs stay reserved until their leases end: %s", len(leases), error)
 
     def _end_all(self, error: Exception, *, impatient_only: bool = False) -> None:
         for waiter in list(self._waiters):

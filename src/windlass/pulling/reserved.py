@@ -14,7 +14,7 @@ from windlass.model import BodyFormat, FailureOrigin, JobError, Settlement
 from windlass.names import check_text
 from windlass.options import MAX_PRIORITY, check_integer, check_seconds
 from windlass.outcome import Completed, Failed, Outcome, Released
-from windlass.pulling.reservations import Pulled
+from windlass.pulling.pulled import Pulled
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -104,9 +104,12 @@ class Reserved:
         """It is done. The job ends as completed."""
         await self._end(Completed(), "deleted")
 
-    def deleting(self) -> asyncio.Future[bool]:
-        """The same for who does not wait for it here; False when it was not yours any more."""
-        return self._ending(Completed())
+    def deleting(self, *, then: frozenset[str] | None) -> asyncio.Future[bool]:
+        """The same for who does not wait for it here; False when it was not yours any more.
+
+        ``then``: you are going to ask for a job of these topics at once, as you did before.
+        """
+        return self._ending(Completed(), then)
 
     async def release(self, *, priority: int | None = None, delay: float | timedelta = 0) -> None:
         """Give it back, to be reserved again: now or after ``delay`` seconds, by anybody."""
@@ -144,9 +147,9 @@ class Reserved:
         if not held:
             raise self._lost(done)
 
-    def _ending(self, outcome: Outcome) -> asyncio.Future[bool]:
+    def _ending(self, outcome: Outcome, then: frozenset[str] | None = None) -> asyncio.Future[bool]:
         ran = self._app.clock.monotonic() - self._granted_at
-        return self._connections.reservations().end(Settlement(self._job.lease, outcome, ran))
+        return self._connections.reservations().end(Settlement(self._job.lease, outcome, ran), then=then)
 
     def _lost(self, done: str) -> NotReserved:
         return NotReserved(

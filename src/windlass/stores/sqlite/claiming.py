@@ -65,6 +65,7 @@ class _Chosen(msgspec.Struct, array_like=True, gc=False):
 
 
 _read_found = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
+_read_tasks = msgspec.json.Decoder(list[str]).decode
 _read_chosen = msgspec.json.Decoder(list[_Chosen]).decode
 _lane_of = operator.attrgetter("tenant", "topic", "task")
 
@@ -151,14 +152,8 @@ def _lanes(transaction: Transaction, request: ClaimRequest) -> list[tuple[str, s
 
 def _lanes_of(connection: sqlite3.Connection, topic: str) -> list[tuple[str, str]]:
     """Those of a topic that have ready jobs."""
-    lanes = []
-    if connection.execute(_sql["has_empty_task"], (topic,)).fetchone()[0]:
-        lanes.append((topic, ""))
-    task = ""
-    while row := connection.execute(_sql["next_task_of_topic"], (topic, task)).fetchone():
-        task = row[0]
-        lanes.append((topic, task))
-    return lanes
+    (found,) = connection.execute(_sql["tasks_of_topic"], {"topic": topic}).fetchone()
+    return [(topic, task) for task in _read_tasks(found)]
 
 
 def is_due(connection: sqlite3.Connection, now: int) -> bool:

@@ -19,7 +19,7 @@ from windlass.stores.queries import Queries
 from windlass.stores.sqlite.enqueueing import UNTIL_FINISHED
 from windlass.stores.sqlite.rows import blob, write_rows
 from windlass.stores.sqlite.scoping import by_key
-from windlass.stores.sqlite.transaction import Code, Metric, Transaction
+from windlass.stores.sqlite.transaction import Code, Metric, NotAsHoped, Transaction
 
 _sql = Queries("windlass.stores.sqlite.sql", "settle.sql")
 
@@ -141,8 +141,12 @@ def _write_ends(transaction: Transaction, ends: list[int | None]) -> bool:
     number = len(ends) // 3
     size = next(size for size in COMPLETED_TOGETHER if size >= number)
     missing = [0] * (3 * (size - number))  # numbers start at 1
-    connection.execute("SAVEPOINT windlass_complete")
     values = (now, now, *ends, *missing, now)
+    if transaction.hopeful:
+        if connection.execute(_complete_statement(size), values).rowcount != number:
+            raise NotAsHoped
+        return True
+    connection.execute("SAVEPOINT windlass_complete")
     all_held = connection.execute(_complete_statement(size), values).rowcount == number
     if not all_held:
         connection.execute("ROLLBACK TO windlass_complete")

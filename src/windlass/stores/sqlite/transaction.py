@@ -157,14 +157,23 @@ class Grants:
         return job if job is not None and (job.lease is lease or job.lease == lease) else None
 
 
+class NotAsHoped(Exception):
+    """A transaction that took a short cut cannot go on: it is undone and tried again, with care."""
+
+
 @dataclass(slots=True)
 class Transaction:
-    """Handed to every writing operation. ``now`` is read after the write lock was taken."""
+    """Handed to every writing operation. ``now`` is read after the write lock was taken.
+
+    ``hopeful``: all of it can be undone and done again, so a part of it need not be made undoable by itself.
+    Whoever finds then that it should have been raises ``NotAsHoped``.
+    """
 
     connection: sqlite3.Connection
     now: int
     limits: StoreLimits
     grants: Grants
+    hopeful: bool = False
     tally: Tally = field(default_factory=Tally)
     ready_topics: set[str] = field(default_factory=set)
     finished: bool = False

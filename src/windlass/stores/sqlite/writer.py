@@ -35,7 +35,7 @@ from windlass.stores.sqlite.home import Home
 from windlass.stores.sqlite.lending import LentTransaction
 from windlass.stores.sqlite.location import Location
 from windlass.stores.sqlite.presence import Presence
-from windlass.stores.sqlite.transaction import Grants, Transaction
+from windlass.stores.sqlite.transaction import Grants, NotAsHoped, Transaction, savepoint
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -247,17 +247,14 @@ class Writer:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")  # an earlier one failed; what it left is nobody's
             self._choose_sync(connection, lasting=any(call.lasting for call in calls))
-            transaction = self._begin(connection)
             try:
-                groups = [list(group) for _, group in groupby(calls, key=_operation_of)]
-                for group in groups:
-                    self._run_group(transaction, group, guard=len(groups) > 1)
-                self._commit(transaction)
-            except BaseException:
-                # After some errors (a full disk) SQLite has rolled back by itself.
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+                self._write_all(connection, calls, hopeful=True)
+            except sqlite3.OperationalError:
+                raise  # the database, not a caller: the whole transaction fails
+            except Exception as error:
+                if len(calls) == 1 and not isinstance(error, NotAsHoped):
+                    raise  # there are no neighbours to protect
+                self._write_all(connection, calls, hopeful=False)
         except (sqlite3.Error, *UNREADABLE) as error:
             failure = translate(error, self._location)
             for call in calls:
@@ -269,19 +266,32 @@ class Writer:
             return False
         return True
 
+    def _write_all(self, connection: sqlite3.Connection, calls: list[_Call], *, hopeful: bool) -> None:
+        """``hopeful``: nobody is protected from a neighbour's error, because there hardly ever is one."""
+        transaction = self._begin(connection, hopeful=hopeful)
+        try:
+            for _, group in groupby(calls, key=_operation_of):
+                if hopeful:
+                    _run_operation(transaction, list(group))
+                else:
+                    self._run_guarded(transaction, list(group))
+            self._commit(transaction)
+        except BaseException:
+            # After some errors (a full disk) SQLite has rolled back by itself.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
     def _choose_sync(self, connection: sqlite3.Connection, *, lasting: bool) -> None:
         """Whether the next commit is synced. One that is takes all before it along: they are in one log."""
         if self._location.synchronous == "FULL" and lasting != self._syncs:
             connection.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
             self._syncs = lasting
 
-    def _begin(self, connection: sqlite3.Connection) -> Transaction:
+    def _begin(self, connection: sqlite3.Connection, *, hopeful: bool = False) -> Transaction:
         """Take the write lock."""
         begin_immediate(connection, self._location, self._make_heard)
-        return self._transaction(connection)
-
-    def _transaction(self, connection: sqlite3.Connection) -> Transaction:
-        return Transaction(connection, self._clock.now(), self._limits, self._grants)
+        return Transaction(connection, self._clock.now(), self._limits, self._grants, hopeful)
 
     def _commit(self, transaction: Transaction) -> None:
         """What happened meanwhile is counted and made known; then it is durable."""
@@ -329,53 +339,35 @@ class Writer:
         except Exception as error:
             self._checkpointer.failed(error)  # likewise
 
-    def _run_group(self, transaction: Transaction, group: list[_Call], *, guard: bool) -> None:
-        """Run one operation for several callers; if it raises, find out whose fault it was.
-
-        ``guard``: there are others in this transaction, whose work must not be undone with it.
-        """
+    def _run_guarded(self, transaction: Transaction, group: list[_Call]) -> None:
+        """Run one operation for several callers; if it raises, find out whose fault it was."""
+        connection = transaction.connection
+        part = transaction.part()
         try:
-            self._run_guarded(transaction, group, guard=guard)
+            with savepoint(connection, "windlass_group"):
+                _run_operation(part, group)
         except sqlite3.OperationalError:
             raise  # the database, not a caller: the whole transaction fails
         except Exception as error:
-            if not transaction.connection.in_transaction:
+            if not connection.in_transaction:
                 raise  # SQLite rolled everything back by itself: there is nothing left to save
             if len(group) == 1:
-                if not guard:
-                    raise  # the only call of this transaction: there are no neighbours to protect
-                group[0].error = (
-                    translate(error, self._location)
-                    if isinstance(error, (sqlite3.Error, *UNREADABLE))
-                    else error
-                )
+                damage = isinstance(error, (sqlite3.Error, *UNREADABLE))
+                group[0].error = translate(error, self._location) if damage else error
                 return
-            if not guard:  # this is all there is, so it can begin anew
-                transaction.connection.execute("ROLLBACK")
-                begin_immediate(transaction.connection, self._location, self._make_heard)
             for call in group:
-                self._run_group(transaction, [call], guard=True)
+                self._run_guarded(transaction, [call])
+        else:
+            transaction.take_in(part)
 
-    def _run_guarded(self, transaction: Transaction, group: list[_Call], *, guard: bool) -> None:
-        connection = transaction.connection
-        part = self._transaction(connection)
-        if guard:
-            connection.execute("SAVEPOINT windlass_group")
-        try:
-            answers = group[0].operation(part, [call.argument for call in group])
-        except BaseException:
-            if guard and connection.in_transaction:
-                connection.execute("ROLLBACK TO windlass_group")
-                connection.execute("RELEASE windlass_group")
-            raise
-        if guard:
-            connection.execute("RELEASE windlass_group")
-        transaction.take_in(part)
-        for call, answer in zip(group, answers, strict=True):
-            if isinstance(answer, WindlassError):
-                call.error = answer
-            else:
-                call.answer = answer
+
+def _run_operation(transaction: Transaction, group: list[_Call]) -> None:
+    answers = group[0].operation(transaction, [call.argument for call in group])
+    for call, answer in zip(group, answers, strict=True):
+        if isinstance(answer, WindlassError):
+            call.error = answer
+        else:
+            call.answer = answer
 
 
 def one_by_one(function: Callable[[Transaction, A], R]) -> Operation[A, R]:

@@ -42,12 +42,15 @@ CROSS JOIN windlass_bodies b ON b.number = j.number
 -- name: large_bodies
 SELECT number, payload FROM windlass_bodies WHERE number IN (SELECT value FROM json_each(?))
 
--- name: next_task_of_topic
--- Skips from one task of a topic to the next without reading the jobs between.
-SELECT task FROM windlass_jobs WHERE state = 1 AND topic = ? AND task > ? ORDER BY task LIMIT 1
-
--- name: has_empty_task
-SELECT EXISTS (SELECT 1 FROM windlass_jobs WHERE state = 1 AND topic = ? AND task = '')
+-- name: tasks_of_topic
+-- Skips from one task of a topic to the next without reading the jobs between. The last row is the end, a NULL.
+WITH RECURSIVE tasks (task) AS (
+    SELECT (SELECT task FROM windlass_jobs WHERE state = 1 AND topic = :topic ORDER BY task LIMIT 1)
+    UNION ALL
+    SELECT (SELECT task FROM windlass_jobs WHERE state = 1 AND topic = :topic AND task > tasks.task ORDER BY task LIMIT 1)
+    FROM tasks WHERE tasks.task IS NOT NULL
+)
+SELECT json_group_array(task) FROM tasks WHERE task IS NOT NULL
 
 -- name: lane_has_ready
 SELECT EXISTS (SELECT 1 FROM windlass_jobs WHERE state = 1 AND topic = ? AND task = ?)
