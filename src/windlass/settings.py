@@ -222,7 +222,7 @@ class Settings:
     min_touch_interval: float | None = _setting(
         Kind.SECONDS,
         5.0,
-        "How long to wait from a reservation, or a touch, to the next touch.",
+        "How long to wait from one touch of a reservation to the next.",
         0,
         LONGEST,
         none_means="not at all",

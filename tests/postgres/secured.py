@@ -164,10 +164,12 @@ class TwoRoles(PostgresStore):
             return await super().stats(window_seconds=window_seconds)
         return await self.api.stats(window_seconds=window_seconds, tenant=tenant)
 
-    async def kick(self, topic: str, limit: int, *, tenant: str | None = None) -> int:
+    async def kick(
+        self, topic: str, limit: int, *, tenant: str | None = None, failed_only: bool = False
+    ) -> int:
         if tenant is None:
-            return await super().kick(topic, limit)
-        return await self.api.kick(topic, limit, tenant=tenant)
+            return await super().kick(topic, limit, failed_only=failed_only)
+        return await self.api.kick(topic, limit, tenant=tenant, failed_only=failed_only)
 
     async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         tenant = await self._tenant_of(job_ids) if tenant is None else tenant

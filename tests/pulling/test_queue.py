@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,8 @@ from windlass import (
     WrongState,
     acting_as,
 )
+from windlass.conditions import Compare, Comparison, Field
+from windlass.pulling import queue as queue_module
 from windlass.pulling.queue import Queue
 from windlass.pulling.statistics import Recovery
 from windlass.testing.clock import FrozenClock
@@ -74,7 +77,7 @@ async def test_a_late_verb_is_refused_and_changes_nothing(queue: Queue, clock: F
     clock.advance(2.5)
     again = await queue.reserve("mail", timeout=0)
     assert late.time_left == 0
-    for verb in (late.delete, late.release, late.bury):
+    for verb in (late.delete, late.release, late.bury, late.touch):
         with pytest.raises(NotReserved):
             await verb()
     assert (await queue.stats_job(job.id)).state == "reserved"
@@ -125,6 +128,23 @@ async def test_delayed_jobs_are_kicked_where_none_is_buried(queue: Queue) -> Non
     assert await queue.kick("mail", 1000) == 0
 
 
+async def test_a_kick_of_many_stops_after_the_last_buried_job(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they fill batches to the last place: delayed ones are kicked only where none is buried."""
+    monkeypatch.setattr(queue_module, "MAX_BATCH", 2)
+    for number in range(4):
+        await queue.put("mail", number)
+    for _ in range(4):
+        await (await queue.reserve("mail", timeout=0)).bury()
+    for number in range(5):
+        await queue.put("mail", number, delay=60)
+    assert await queue.kick("mail", 100) == 4
+    assert (await queue.stats_topic("mail")).delayed == 5
+    assert await queue.kick("mail", 3) == 3
+    assert await queue.kick("mail", 100) == 2
+
+
 async def test_a_single_job_is_kicked_or_it_is_said_why_not(queue: Queue) -> None:
     """Buried and delayed ones can be."""
     job = await queue.put("mail", delay=10)
@@ -150,16 +170,18 @@ async def test_a_job_can_be_reserved_by_its_id(queue: Queue) -> None:
 
 
 async def test_touching_starts_the_time_anew_within_limits(queue: Queue, clock: FrozenClock) -> None:
-    """Too soon, too often and too long are told apart."""
+    """Too soon and too often are told apart. The first touch may come at once."""
     job = await queue.put("mail", ttr=30)
     reserved = await queue.reserve("mail", timeout=0)
-    with pytest.raises(TouchLimitExceeded, match="min_touch_interval"):
-        await reserved.touch()
     for _ in range(10):
-        clock.advance(20)
         assert await reserved.touch() == 30.0
         assert reserved.time_left == 30.0
-    clock.advance(20)
+        clock.advance(4.5)
+        with pytest.raises(
+            TouchLimitExceeded, match=r"4\.5 s ago; 5 s .* \(min_touch_interval\)|max_touches"
+        ):
+            await reserved.touch()
+        clock.advance(15.5)
     with pytest.raises(TouchLimitExceeded, match="max_touches"):
         await reserved.touch()
     assert (await queue.stats_job(job.id)).touches == 10
@@ -167,6 +189,41 @@ async def test_touching_starts_the_time_anew_within_limits(queue: Queue, clock: 
     clock.advance(10)
     with pytest.raises(TouchLimitExceeded):
         await reserved.touch()
+
+
+async def test_touches_together_make_a_reservation_only_so_much_longer(
+    queue: Queue, clock: FrozenClock
+) -> None:
+    """Ten minutes, however few touches that took."""
+    await queue.put("mail", ttr=3600)
+    reserved = await queue.reserve("mail", timeout=0)
+    clock.advance(600)
+    assert await reserved.touch() == 3600.0
+    clock.advance(5)
+    with pytest.raises(TouchLimitExceeded, match=r"605 s longer .* 600 s \(max_touch_duration\)"):
+        await reserved.touch()
+
+
+async def test_each_reservation_may_be_touched_anew(queue: Queue, clock: FrozenClock) -> None:
+    """What one holder did is not held against the next; the job's count goes on."""
+    job = await queue.put("mail", ttr=30)
+    for _ in range(2):
+        reserved = await queue.reserve("mail", timeout=0)
+        for _ in range(10):
+            await reserved.touch()
+            clock.advance(5)
+        await reserved.release()
+    assert (await queue.stats_job(job.id)).touches == 20
+
+
+async def test_limits_of_touches_can_be_lifted(url: str) -> None:
+    """Each by None."""
+    lifted: dict[str, Any] = {"max_touches": None, "max_touch_duration": None, "min_touch_interval": None}
+    async with Windlass(url, clock=FrozenClock(), **lifted) as app:
+        await app.queue.put("mail")
+        reserved = await app.queue.reserve("mail", timeout=0)
+        for _ in range(12):
+            await reserved.touch()
 
 
 async def test_what_was_put_can_be_deleted_without_reserving_it(app: Windlass, queue: Queue) -> None:
@@ -226,13 +283,63 @@ async def test_bad_input_is_refused_and_puts_nothing(app: Windlass, queue: Queue
         await queue.put("mail", ttr=0.5)
     with pytest.raises(LimitExceeded, match="max_payload_bytes"):
         await queue.put("mail", b"x" * 70_000)
-    with pytest.raises(InvalidInput, match="give a topic"):
-        await queue.reserve([])
+    for nothing in ([], "", iter(()), None, [["mail"]]):
+        with pytest.raises(InvalidInput, match="topic"):
+            await queue.reserve(nothing, timeout=0)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="1,001 topics are given; the limit is 1,000"):
+        await queue.reserve(map(str, range(1001)), timeout=0)
+    with pytest.raises(InvalidInput, match="number is '1'"):
+        await queue.job_id("1")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="timeout is -1"):
         await queue.reserve("mail", timeout=-1)
     with pytest.raises(InvalidInput, match="takes what reserve"):
         await queue.release((await queue.put("other")).id)  # type: ignore[arg-type]
     assert (await app.count(topic="mail")).total == 0
+
+
+async def test_topics_and_their_jobs_are_limited_when_told_so(url: str) -> None:
+    """Nothing is put then; what ends makes room. Without being told there is no limit."""
+    async with Windlass(url, max_topics=2, max_jobs_per_topic=1) as app:
+        await app.queue.put("a")
+        with pytest.raises(LimitExceeded, match="max_jobs_per_topic"):
+            await app.queue.put("a", delay=60)
+        await app.queue.put("b")
+        with pytest.raises(LimitExceeded, match="max_topics"):
+            await app.queue.put("c")
+        await (await app.queue.reserve("a", timeout=0)).delete()
+        await app.queue.put("a")
+        assert await app.queue.list_topics() == ["a", "b"]
+
+
+async def test_jobs_of_others_are_not_there_for_a_tenant(queue: Queue) -> None:
+    """Whichever verb names one, and whoever reserves must be nobody's."""
+    ours = await queue.put("mail", delay=60)
+    with acting_as(SecurityContext("acme")):
+        for verb in (queue.peek, queue.kick_job, queue.stats_job, queue.delete):
+            with pytest.raises(JobNotFound):
+                await verb(ours.id)
+        assert await queue.job_id(ours.number) is None
+        assert (await queue.stats()).delayed == 0
+        for refused in (queue.reserve_job(ours.id), queue.rescue(), queue.pause("mail")):
+            with pytest.raises(NotPermitted):
+                await refused
+    assert (await queue.stats_job(ours.id)).kicks == 0
+
+
+async def test_who_sees_some_jobs_of_a_topic_is_not_told_about_all(queue: Queue) -> None:
+    """Under a row filter: counts, heads and kicks would be about what it cannot see."""
+    job = await queue.put("mail", delay=60)
+    with acting_as(SecurityContext("root", only=Compare(Field.TASK, Comparison.EQUAL, "other"))):
+        for refused in (
+            queue.kick("mail"),
+            queue.peek_delayed("mail"),
+            queue.stats(),
+            queue.stats_topic("mail"),
+        ):
+            with pytest.raises(NotPermitted, match="row filter"):
+                await refused
+        with pytest.raises(JobNotFound):
+            await queue.kick_job(job.id)
 
 
 async def test_tenants_put_and_look_but_do_not_reserve(queue: Queue) -> None:

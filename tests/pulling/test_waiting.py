@@ -248,6 +248,37 @@ async def test_who_pulls_is_on_the_list_of_workers(
             await asyncio.sleep(0.01)
 
 
+async def test_who_comes_while_others_leave_the_list_is_on_it_again(
+    app: Windlass, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leaving takes a moment, and somebody who waits from then on for hours must not be unseen."""
+    monkeypatch.setattr(listing, "FIRST_BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(listing, "BEAT_SECONDS", 0.01)
+    leaving, go, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    leave = app.store.leave
+
+    async def slow_leave(name: str, started_at: int) -> None:
+        leaving.set()
+        await go.wait()
+        await leave(name, started_at)
+        gone.set()
+
+    monkeypatch.setattr(app.store, "leave", slow_leave)
+    [first] = await waiting(app, queue, ["mail"])
+    async with asyncio.timeout(PATIENCE):
+        while not await app.workers():
+            await asyncio.sleep(0.01)
+        first.cancel()
+        await leaving.wait()
+        [second] = await waiting(app, queue, ["mail"])
+        go.set()
+        await gone.wait()
+        while not await app.workers():
+            await asyncio.sleep(0.01)
+    second.cancel()
+    await asyncio.wait([second])
+
+
 async def test_a_job_that_is_due_when_the_time_is_over_is_still_given_out(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

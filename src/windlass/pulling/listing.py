@@ -82,12 +82,16 @@ class Listing:
     async def _beat_while_busy(self) -> None:
         try:
             await asyncio.sleep(FIRST_BEAT_SECONDS)
-            while self._waiting() or self._at_hand():
+            while self._busy():
                 await self._try_to_beat()
                 await asyncio.sleep(BEAT_SECONDS * random.uniform(0.8, 1.0))  # noqa: S311 - spreads load
-            await self._leave()
+                if not self._busy():
+                    await self._leave()  # who comes while it leaves is listed again
         finally:
             self._beating = None
+
+    def _busy(self) -> bool:
+        return self._waiting() > 0 or self._at_hand() > 0
 
     def _at_hand(self) -> int:
         now = self._clock.monotonic()

@@ -204,18 +204,16 @@ class Queue:
         make as many delayed ones ready. How many it were.
         """
         store = self._store("kick")
-        left = check_integer("bound", bound, 0, MAX_KICKED)
+        wanted = check_integer("bound", bound, 0, MAX_KICKED)
         check_wire_topic(topic)
         whole_view("kick")
         tenant = self._tenant()
-        kicked = 0
-        while left > 0:
-            number = await store.kick(topic, min(left, MAX_BATCH), tenant=tenant)
-            kicked += number
-            left -= number
-            if number < MAX_BATCH:  # and not until there is nothing: the next would be delayed ones
-                break
-        return kicked
+        if wanted <= MAX_BATCH:
+            return await store.kick(topic, wanted, tenant=tenant)
+        # In batches: without telling them, the one after the last buried job would be delayed ones.
+        return await _kick_many(store, topic, wanted, tenant, failed_only=True) or await _kick_many(
+            store, topic, wanted, tenant, failed_only=False
+        )
 
     async def kick_job(self, job_id: UUID | str) -> None:
         """The same for one job, buried or delayed; ``NotBuried`` for another."""
@@ -247,6 +245,8 @@ class Queue:
 
     async def job_id(self, number: int) -> UUID | None:
         """The id of the job with this number; None when there is none."""
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise InvalidInput(f"number is {shorten(number)}; the number of a job is a whole number")
         (job_id,) = await self._app.store.job_ids([number], tenant=self._tenant())
         return job_id
 
@@ -340,11 +340,27 @@ class Queue:
         return self._app.store
 
 
+async def _kick_many(store: Store, topic: str, wanted: int, tenant: str | None, *, failed_only: bool) -> int:
+    kicked = 0
+    while kicked < wanted:
+        batch = min(wanted - kicked, MAX_BATCH)
+        number = await store.kick(topic, batch, tenant=tenant, failed_only=failed_only)
+        kicked += number
+        if number < batch:
+            break
+    return kicked
+
+
 def check_topics(value: Any) -> frozenset[str]:
     """One topic or several, to wait for."""
-    if not value or not isinstance(value, Iterable):
+    if not isinstance(value, Iterable):
         raise InvalidInput(f"topics is {shorten(value)}; give a topic, or a list of them")
-    topics = frozenset((value,) if isinstance(value, str) else value)
+    try:
+        topics = frozenset((value,) if isinstance(value, str) else value)
+    except TypeError as error:  # what does not even fit into a set
+        raise InvalidInput(f"topics is {shorten(value)}; give a topic, or a list of them") from error
+    if not topics:
+        raise InvalidInput("no topics are given; give a topic, or a list of them")
     if len(topics) > MAX_TOPICS:
         raise InvalidInput(f"{len(topics):,} topics are given; the limit is {MAX_TOPICS:,}")
     return _check_each(topics)

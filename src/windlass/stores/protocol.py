@@ -306,10 +306,12 @@ class Store(Protocol):
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         """Remove jobs that are not running, with their key, body, steps and history."""
 
-    async def kick(self, topic: str, limit: int, *, tenant: str | None = None) -> int:
+    async def kick(
+        self, topic: str, limit: int, *, tenant: str | None = None, failed_only: bool = False
+    ) -> int:
         """Bring back up to ``limit`` failed jobs of this topic as ``requeue`` does, those that failed first
-        first; only where none can come back, make as many delayed ones due now, those due next first. How
-        many.
+        first; only where none can come back, and not with ``failed_only``, make as many delayed ones due now,
+        those due next first. How many.
 
         At most ``MAX_BATCH`` at a time. A failed job whose key another one holds is passed over; after
         ``MAX_LOOKED_AT`` of those a store may stop looking. Attempts of a delayed job stay as they are.

@@ -168,7 +168,7 @@ class LaneStore(MemoryStore):
         """Refused, as the other verbs of those who pull jobs by hand: they are about bodies."""
         raise WrongState(f"job {job_id} is of a task that is not durable; {_NOT_PULLED}")
 
-    async def kick(self, topic: str, limit: int, *, tenant: str | None = None) -> NoReturn:  # noqa: ARG002
+    async def kick(self, topic: str, limit: int, **_: Any) -> NoReturn:  # noqa: ARG002
         raise WrongState(f"the jobs of topic {topic} are of tasks that are not durable; {_NOT_PULLED}")
 
     async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> NoReturn:  # noqa: ARG002

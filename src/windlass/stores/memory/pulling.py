@@ -43,7 +43,7 @@ def touch(book: Book, lease: Lease, lease_seconds: float, now: int) -> float | N
     return seconds
 
 
-def kick(book: Book, topic: str, limit: int, tenant: str | None, now: int) -> int:
+def kick(book: Book, topic: str, limit: int, tenant: str | None, now: int, *, failed_only: bool) -> int:
     taken: set[KeyName] = set()  # by those that are kicked now
 
     def can_come_back(job: Job) -> bool:
@@ -59,6 +59,8 @@ def kick(book: Book, topic: str, limit: int, tenant: str | None, now: int) -> in
         for job in failed:
             managing.requeue(book, job.id, None, now)
         return len(failed)
+    if failed_only:
+        return 0
     delayed = book.waiting.lines.first(topic, limit, lambda job: _delayed(job, tenant, now))
     for job in delayed:
         _make_due(book, job, now)

@@ -228,10 +228,12 @@ class MemoryStore:
         with self._verb() as book:
             return [managing.delete(book, job_id, tenant) for job_id in job_ids]
 
-    async def kick(self, topic: str, limit: int, *, tenant: str | None = None) -> int:
+    async def kick(
+        self, topic: str, limit: int, *, tenant: str | None = None, failed_only: bool = False
+    ) -> int:
         check_batch("jobs", limit, MAX_BATCH)
         with self._verb() as book:
-            return pulling.kick(book, topic, limit, tenant, self._clock.now())
+            return pulling.kick(book, topic, limit, tenant, self._clock.now(), failed_only=failed_only)
 
     async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)

@@ -40,8 +40,8 @@ async def touch(database: Database, leases: Sequence[Lease], lease_seconds: floa
     return [touched.get(lease) for lease in leases]
 
 
-async def kick(database: Database, topic: str, limit: int, tenant: str | None) -> int:
-    values = (database.now, topic, limit, MAX_LOOKED_AT, tenant)
+async def kick(database: Database, topic: str, limit: int, tenant: str | None, *, failed_only: bool) -> int:
+    values = (database.now, topic, limit, MAX_LOOKED_AT, tenant, failed_only)
     [row] = await database.fetch_for(tenant, _sql["kick"], *values)
     return int(row[0])
 

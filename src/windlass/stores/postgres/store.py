@@ -291,9 +291,13 @@ class PostgresStore:
         self._wrote(len(rows))
         return [Verdict(verdict) for _, verdict in sorted(rows)]
 
-    async def kick(self, topic: str, limit: int, *, tenant: str | None = None) -> int:
+    async def kick(
+        self, topic: str, limit: int, *, tenant: str | None = None, failed_only: bool = False
+    ) -> int:
         check_batch("jobs", limit, MAX_BATCH)
-        kicked = await pulling.kick(self._database, topic, limit, tenant) if limit > 0 else 0
+        kicked = 0
+        if limit > 0:
+            kicked = await pulling.kick(self._database, topic, limit, tenant, failed_only=failed_only)
         if kicked:
             self._ready({topic: ANYWHERE})
             self._wrote(kicked)

@@ -77,12 +77,12 @@ def touch(transaction: Transaction, argument: tuple[Sequence[Lease], float]) -> 
     return [touched[lease] for lease in leases]
 
 
-def kick(transaction: Transaction, argument: tuple[str, int, str | None]) -> int:
-    topic, limit, tenant = argument
+def kick(transaction: Transaction, argument: tuple[str, int, str | None, bool]) -> int:
+    topic, limit, tenant, failed_only = argument
     failed = _can_come_back(transaction, topic, limit, tenant)
     for row in failed:
         requeue_row(transaction, row)
-    if failed:
+    if failed or failed_only:
         return len(failed)
     values = (topic, transaction.now, limit)
     index = _index(transaction.connection, tenant, "windlass_jobs_delayed")

@@ -242,9 +242,11 @@ class SqliteStore:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         return await self._writer.run(_delete, (job_ids, tenant)) if job_ids else []
 
-    async def kick(self, topic: str, limit: int, *, tenant: str | None = None) -> int:
+    async def kick(
+        self, topic: str, limit: int, *, tenant: str | None = None, failed_only: bool = False
+    ) -> int:
         check_batch("jobs", limit, MAX_BATCH)
-        return await self._writer.run(_kick, (topic, limit, tenant)) if limit > 0 else 0
+        return await self._writer.run(_kick, (topic, limit, tenant, failed_only)) if limit > 0 else 0
 
     async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)

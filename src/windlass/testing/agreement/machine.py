@@ -277,9 +277,9 @@ class StoresAgree(RuleBasedStateMachine):
         job_ids = self.some_jobs(data)
         self.same(lambda store, _: store.delete(job_ids, tenant=tenant))
 
-    @rule(topic=say.topics, limit=say.limits, tenant=say.some_tenant)
-    def kick(self, topic: str, limit: int, tenant: str | None) -> None:
-        self.same(lambda store, _: store.kick(topic, limit, tenant=tenant))
+    @rule(topic=say.topics, limit=say.limits, tenant=say.some_tenant, failed_only=st.booleans())
+    def kick(self, topic: str, limit: int, tenant: str | None, failed_only: bool) -> None:
+        self.same(lambda store, _: store.kick(topic, limit, tenant=tenant, failed_only=failed_only))
 
     @rule(data=st.data(), tenant=say.some_tenant)
     @precondition(lambda self: self.job_ids)

@@ -318,6 +318,15 @@ async def test_kick_makes_delayed_jobs_due(store: Store, clock: FrozenClock) -> 
     assert await store.kick("nowhere", 5) == 0
 
 
+async def test_kick_leaves_delayed_jobs_alone_when_told_so(store: Store) -> None:
+    """For whoever brings back more than a batch: after the last failed job there is nothing."""
+    await failed(store)
+    delayed = await put(store, delay=60)
+    assert [await store.kick(TOPIC, 5, failed_only=True) for _ in range(2)] == [1, 0]
+    assert (await look(store, delayed)).kicks == 0
+    assert await store.kick(TOPIC, 5) == 1
+
+
 async def test_jobs_that_failed_at_once_are_kicked_in_their_order(store: Store) -> None:
     """By number, as everywhere."""
     job_ids = await put_many(store, 3)

@@ -99,11 +99,14 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Bring back the first failed jobs of a topic, or, where none can come back, make the first delayed ones due. How many.
+-- Bring back the first failed jobs of a topic, or, where none can come back, make the first delayed ones due, unless
+-- p_failed_only. How many.
 -- p_looks: so many of which another job holds the key may be passed over. What others have locked is left to them: two
 -- kicks bring back different jobs, and neither waits for the other. Plans are made for the values at hand, so that a
 -- tenant, if there is one, is looked for in the index.
-CREATE FUNCTION kick(p_now bigint, p_topic text, p_limit integer, p_looks integer, p_tenant text) RETURNS bigint
+CREATE FUNCTION kick(
+    p_now bigint, p_topic text, p_limit integer, p_looks integer, p_tenant text, p_failed_only boolean
+) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := now_us(p_now);
@@ -150,6 +153,9 @@ BEGIN
         IF v_kicked > 0 THEN
             RETURN v_kicked;
         END IF;
+    END IF;
+    IF p_failed_only THEN
+        RETURN 0;
     END IF;
     WITH kicked AS (
         UPDATE jobs SET state = 1, run_at = v_now, kicks = coalesce(kicks, 0) + 1

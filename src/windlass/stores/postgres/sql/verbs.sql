@@ -115,7 +115,7 @@ SELECT {schema}.now_us($1::bigint)
 SELECT * FROM {schema}.requeue($1::bigint, $2::uuid[], $3::text)
 
 -- name: kick
-SELECT {schema}.kick($1::bigint, $2::text, $3::integer, $4::integer, $5::text)
+SELECT {schema}.kick($1::bigint, $2::text, $3::integer, $4::integer, $5::text, $6::boolean)
 
 -- name: kick_jobs
 SELECT * FROM {schema}.kick_jobs($1::bigint, $2::uuid[], $3::text)
