@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from windlass import NotOpen, ReserveTimeout, StoreUnavailable, TooManyWaiters, Windlass
 from windlass.model import Claim, ClaimRequest
-from windlass.pulling import listing
+from windlass.pulling import listing, reservations
 from windlass.pulling.queue import Queue
 from windlass.pulling.reserved import Reserved
+from windlass.stores.sqlite import gaps
 from windlass.testing.clock import FrozenClock
 
 PATIENCE = 20.0
@@ -299,3 +302,67 @@ async def test_a_job_that_is_due_when_the_time_is_over_is_still_given_out(
         await looked.wait()
         clock.advance(1000)  # nobody is told
         assert (await waiting).id == job.id
+
+
+async def test_all_who_wait_for_a_topic_of_their_own_are_served(app: Windlass, queue: Queue) -> None:
+    """Also those behind the first thousand, whose topics have no jobs; and one look is answered at once."""
+    tasks = await waiting(app, queue, [f"topic-{number}" for number in range(1100)])
+    job = await queue.put("topic-1050")
+    assert (await tasks[1050]).id == job.id
+    with pytest.raises(ReserveTimeout):
+        await queue.reserve("nowhere", timeout=0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def test_an_app_that_closes_gives_back_what_it_is_just_being_granted(
+    app: Windlass, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim whose reply is on its way: nobody will have its job, so it is anybody's again at once."""
+    job = await app.queue.put("mail", ttr=3600)
+    async with Windlass(url, poll_interval=60) as leaving:
+        granted = asyncio.Event()
+        original = leaving.store.claim
+
+        async def claim(request: ClaimRequest) -> Claim:
+            answer = await original(request)
+            granted.set()
+            await asyncio.sleep(0.05)  # the reply is on its way
+            return answer
+
+        monkeypatch.setattr(leaving.store, "claim", claim)
+        waiter = asyncio.create_task(leaving.queue.reserve("mail", timeout=PATIENCE))
+        await granted.wait()
+        waiter.cancel()
+    if url != "memory://":  # that one ends with its app
+        assert (await app.queue.reserve("mail", timeout=PATIENCE)).id == job.id
+
+
+async def test_an_ended_lease_that_must_wait_does_not_make_anybody_look_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a gap in which nobody could write, SQLite gives holders two seconds to make themselves heard."""
+    path = tmp_path / "jobs.db"
+    clock = FrozenClock()
+    async with Windlass(f"sqlite:///{path}", clock=clock, poll_interval=60) as app:
+        await app.queue.put("mail", ttr=1)
+        await app.queue.reserve("mail")
+        clock.advance(1.5)
+        now = await app.store.now()
+        connection = sqlite3.connect(path, isolation_level=None)
+        gaps.remember(connection, now - 700_000, now)
+        connection.close()
+        claims = Claims(app, monkeypatch)
+        with pytest.raises(ReserveTimeout):
+            await app.queue.reserve("mail", timeout=0)
+        assert len(claims.requests) == 1
+        waiter = asyncio.create_task(app.queue.reserve("mail", timeout=PATIENCE))
+        async with asyncio.timeout(PATIENCE):
+            while len(claims.requests) < 3:
+                await asyncio.sleep(0.001)
+        before = len(claims.requests)
+        await asyncio.sleep(5 * reservations._SHORTEST_REST)
+        assert len(claims.requests) - before <= 6
+        clock.advance(2.1)
+        await waiter

@@ -47,7 +47,7 @@ class Endings:
         return answer
 
     async def written(self) -> None:
-        """When all that was handed in so far is, well or badly."""
+        """When all that waits for the next write is written, well or badly."""
         if self._waiting:
             await asyncio.wait((self._waiting[-1][1],))
 
