@@ -10,6 +10,8 @@ TYPE_CHECKING = False  # as type checkers know it; importing it takes longer tha
 if TYPE_CHECKING:
     from typing import Any
 
+    from windlass import tasks
+    from windlass.aliases import Alias
     from windlass.app import Windlass
     from windlass.context import Context
     from windlass.errors import (
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from windlass.transaction import Transaction
 
 _HOMES = {
+    "windlass.aliases": ("Alias",),
     "windlass.app": ("Windlass",),
     "windlass.context": ("Context",),
     "windlass.errors": (
@@ -148,6 +151,8 @@ def __getattr__(name: str) -> "Any":
     from importlib import import_module
 
     home = _HOME_OF.get(name)
+    if name == "tasks":  # a part of this package, so that ``app.include(windlass.tasks, …)`` needs no import
+        return import_module("windlass.tasks")
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(home), name)
@@ -163,6 +168,7 @@ __all__ = [
     "BY_PAYLOAD",
     "DISCOVERED",
     "EXPLICIT",
+    "Alias",
     "Attempt",
     "Backpressure",
     "BoundTask",
@@ -230,4 +236,5 @@ __all__ = [
     "WrongState",
     "__version__",
     "acting_as",
+    "tasks",
 ]

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from windlass import payload
+from windlass.aliases import aliases_in
 from windlass.errors import InvalidPayload
 from windlass.mismatch import describe
 from windlass.model import BodyFormat
@@ -82,6 +83,7 @@ class FieldsShape:
             "Payload", fields, kw_only=True, forbid_unknown_fields=extra is EMPTY, module=__name__
         )
         self._read = msgspec.json.Decoder(self.type, dec_hook=decode_foreign).decode
+        self._aliases = {alias: name for name in self._names for alias in aliases_in(types[name])}
 
     def from_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not args:
@@ -99,10 +101,14 @@ class FieldsShape:
 
     def encode(self, value: Any, limit: int) -> bytes:
         body = payload.encode(value, limit=limit)
+        if self._aliases:
+            body = self._by_own_names(body)
         self._decode(body)
         return body
 
     def decode(self, body: bytes) -> Arguments:
+        if self._aliases:  # a job written by others, or by an older version of this task
+            body = self._by_own_names(body)
         kwargs = msgspec.structs.asdict(self._decode(body))
         # Left-out fields are left out of the call as well, so the handler's own defaults apply.
         for name in self._defaults:
@@ -125,6 +131,25 @@ class FieldsShape:
         if self._extra is not EMPTY:
             self._extras(body)
         return values
+
+    def _by_own_names(self, body: bytes) -> bytes:
+        """The body with each field under its parameter's own name, so that equal payloads stay equal."""
+        try:
+            fields = msgspec.json.decode(body)
+        except (ValueError, RecursionError):
+            return body  # whoever reads it next says what is wrong with it
+        if not isinstance(fields, dict) or not self._aliases.keys() & fields.keys():
+            return body
+        renamed: dict[str, Any] = {}
+        for given, value in fields.items():
+            name = self._aliases.get(given, given)
+            if name in renamed:
+                raise InvalidPayload(
+                    f"payload does not fit task {self._task!r}: {name} is given twice, once as an alias of it; "
+                    "give one of them"
+                )
+            renamed[name] = value
+        return msgspec.json.encode(renamed)
 
     def _extras(self, body: bytes) -> dict[str, Any]:
         extras = {name: value for name, value in msgspec.json.decode(body).items() if name not in self._names}
