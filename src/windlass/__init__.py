@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from windlass import tasks
-    from windlass.aliases import Alias
     from windlass.app import Windlass
     from windlass.context import Context
     from windlass.errors import (
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
         WorkerStuck,
         WrongState,
     )
+    from windlass.fields import Alias
     from windlass.findings import TaskActivity, TaskStats
     from windlass.fleet import WorkerInfo
     from windlass.job import Attempt, Job, JobPage, Step
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from windlass.transaction import Transaction
 
 _HOMES = {
-    "windlass.aliases": ("Alias",),
+    "windlass": ("tasks",),
     "windlass.app": ("Windlass",),
     "windlass.context": ("Context",),
     "windlass.errors": (
@@ -118,6 +118,7 @@ _HOMES = {
         "WorkerStuck",
         "WrongState",
     ),
+    "windlass.fields": ("Alias",),
     "windlass.findings": ("TaskActivity", "TaskStats"),
     "windlass.fleet": ("WorkerInfo",),
     "windlass.job": ("Attempt", "Job", "JobPage", "Step"),
@@ -151,10 +152,10 @@ def __getattr__(name: str) -> "Any":
     from importlib import import_module
 
     home = _HOME_OF.get(name)
-    if name == "tasks":  # a part of this package, so that ``app.include(windlass.tasks, …)`` needs no import
-        return import_module("windlass.tasks")
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if home == __name__:  # a package of this one, which becomes an attribute by being imported
+        return import_module(f"{home}.{name}")
     value = globals()[name] = getattr(import_module(home), name)
     return value
 

@@ -241,7 +241,7 @@ class Windlass:
 
     def include(self, source: TaskSource[P, R], /, *args: P.args, **configuration: P.kwargs) -> R:
         """Take in tasks written elsewhere, all or none: ``app.include(windlass.tasks, roots=["data"])``."""
-        return cast(R, include(self, source, args, configuration))
+        return cast("R", include(self, source, args, configuration))
 
     def json_schema(self) -> dict[str, Any]:
         """JSON Schema of every payload: a union of the durable tasks, told apart by ``task``."""

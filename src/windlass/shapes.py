@@ -19,8 +19,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from windlass import payload
-from windlass.aliases import aliases_in
-from windlass.errors import InvalidPayload
+from windlass.errors import ConfigurationError, InvalidPayload
+from windlass.fields import aliases_in, checks_in
 from windlass.mismatch import describe
 from windlass.model import BodyFormat
 from windlass.names import shorten
@@ -83,7 +83,8 @@ class FieldsShape:
             "Payload", fields, kw_only=True, forbid_unknown_fields=extra is EMPTY, module=__name__
         )
         self._read = msgspec.json.Decoder(self.type, dec_hook=decode_foreign).decode
-        self._aliases = {alias: name for name in self._names for alias in aliases_in(types[name])}
+        self._aliases = _aliases(task, self._names, types)
+        self._checks = [(name, check) for name in self._names for check in checks_in(types[name])]
 
     def from_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not args:
@@ -128,9 +129,23 @@ class FieldsShape:
             values = self._read(body)
         except (ValueError, RecursionError) as error:
             raise describe(self._task, error, body, self._names) from None
+        for name, check in self._checks:
+            self._apply(check, name, getattr(values, name))
         if self._extra is not EMPTY:
             self._extras(body)
         return values
+
+    def _apply(self, check: Callable[[Any], object], name: str, value: Any) -> None:
+        if value is msgspec.UNSET:
+            return
+        try:
+            check(value)
+        except ValueError as error:
+            kept = f"payload does not fit task {self._task!r}: {name}: {error}"
+            refusal = InvalidPayload(f"{kept} ({shorten(value)})")
+            refusal.kept = kept
+            refusal.places = ((payload.pointer_to([name]), str(error)),)
+            raise refusal from None
 
     def _by_own_names(self, body: bytes) -> bytes:
         """The body with each field under its parameter's own name, so that equal payloads stay equal."""
@@ -142,10 +157,10 @@ class FieldsShape:
             return body
         renamed: dict[str, Any] = {}
         for given, value in fields.items():
-            name = self._aliases.get(given, given)
+            name: str = self._aliases.get(given, given)
             if name in renamed:
                 raise InvalidPayload(
-                    f"payload does not fit task {self._task!r}: {name} is given twice, once as an alias of it; "
+                    f"payload does not fit task {self._task!r}: {name} is given twice, once by another name; "
                     "give one of them"
                 )
             renamed[name] = value
@@ -322,6 +337,19 @@ def _references(value: Any) -> set[str]:
             pending.extend(item.values())
         elif isinstance(item, list):
             pending.extend(item)
+    return found
+
+
+def _aliases(task: str, names: tuple[str, ...], types: Mapping[str, Any]) -> dict[str, str]:
+    """Every other name of a parameter, with its own."""
+    found: dict[str, str] = {}
+    for name in names:
+        for alias in aliases_in(types[name]):
+            if alias in names or alias in found:
+                raise ConfigurationError(
+                    f"task {task!r}: {alias!r}, an alias of parameter {name}, is the name of another one"
+                )
+            found[alias] = name
     return found
 
 

@@ -23,12 +23,10 @@ class BuiltIn:
 class Part:
     """One module's tasks.
 
-    ``keywords`` is the TypedDict of what it adds to ``app.include(windlass.tasks, …)``; ``build`` gets those
-    that were given and the roots, and answers its tasks: none where what they need was not configured.
-    Wrong values are a ``ConfigurationError`` there and then.
+    ``build`` gets the keywords of ``app.include(windlass.tasks, …)`` and the roots, and answers its tasks:
+    none where what they need was not configured. Wrong values are a ``ConfigurationError`` there and then.
     """
 
     names: tuple[str, ...]
-    keywords: type
     build: Callable[[Mapping[str, Any], Roots], Iterable[BuiltIn]]
     needs: str  # what has to be configured for it, in words

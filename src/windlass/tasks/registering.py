@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from windlass.errors import ConfigurationError
 from windlass.names import shorten, suggest
 from windlass.options import TaskOptions
+from windlass.tasks import files
 from windlass.tasks.part import BuiltIn, Part
 from windlass.tasks.roots import RootOptions, Roots
 
@@ -15,17 +16,25 @@ if TYPE_CHECKING:
     from windlass.app import Windlass
     from windlass.task import Task
 
-PARTS: Final[tuple[Part, ...]] = ()  # files.PART, downloading.PART, aws.PART, claude.PART
+# Every module of tasks is here once, and once among the bases of ``IncludeOptions``.
+PARTS: Final[tuple[Part, ...]] = (files.PART,)
+
+
+class BuiltInOptions(TaskOptions, total=False):
+    """What may be said about one of the tasks: all that ``@app.task`` takes but its name."""
+
+    topic: str
+    aliases: Iterable[str]
 
 
 class ChoiceOptions(TypedDict, total=False):
-    """What may be said about any of the tasks."""
+    """Which of the tasks, and what is said about each."""
 
     only: Collection[str]
-    options: Mapping[str, TaskOptions]
+    options: Mapping[str, BuiltInOptions]
 
 
-class IncludeOptions(RootOptions, ChoiceOptions, total=False):  # and the keywords of each part
+class IncludeOptions(RootOptions, ChoiceOptions, files.FileOptions, total=False):
     """All that may be said with ``app.include(windlass.tasks, …)``."""
 
 
@@ -34,28 +43,30 @@ def register(app: Windlass, **given: Unpack[IncludeOptions]) -> Mapping[str, Tas
 
     ``only`` narrows them by name, ``options`` gives some of them options of a task, by name.
     """
-    known = {name for part in PARTS for name in part.keywords.__annotations__}
-    known |= IncludeOptions.__annotations__.keys()
+    known = IncludeOptions.__annotations__
     for name in given:
         if name not in known:
-            hint = suggest(name, known)
             raise ConfigurationError(
-                f"{name!r} is no option of windlass.tasks{hint}; there are {_listed(known)}"
+                f"{name!r} is no option of windlass.tasks{suggest(name, known)}; "
+                f"there are {', '.join(sorted(known))}"
             )
     roots = Roots(given.get("roots", ()))
     offered: dict[str, BuiltIn] = {task.name: task for part in PARTS for task in part.build(given, roots)}
-    only = given.get("only")
-    own = given.get("options", {})
+    only, own = given.get("only"), given.get("options", {})
+    if isinstance(only, str):
+        only = (only,)
     for name in (*(only or ()), *own):
         _refuse_absent(name, offered)
     chosen = offered if only is None else {name: offered[name] for name in only}
     if not chosen:
         needs = "; ".join(f"{', '.join(part.names)}: {part.needs}" for part in PARTS)
         raise ConfigurationError(f"none of the tasks of windlass.tasks is configured ({needs})")
-    return {
-        name: app.task(name=name, **{**task.options, **own.get(name, {})})(task.fn)
-        for name, task in chosen.items()
-    }
+    return {name: _registered(app, task, own.get(name, {})) for name, task in chosen.items()}
+
+
+def _registered(app: Windlass, task: BuiltIn, own: Mapping[str, Any]) -> Task[..., Any]:
+    options: dict[str, Any] = {**task.options, **own}
+    return app.task(name=task.name, **options)(task.fn)
 
 
 def _refuse_absent(name: str, offered: Collection[str]) -> None:
@@ -68,7 +79,3 @@ def _refuse_absent(name: str, offered: Collection[str]) -> None:
     raise ConfigurationError(
         f"{shorten(name)} is no task of windlass.tasks{suggest(name, names)}; there are {', '.join(names)}"
     )
-
-
-def _listed(names: Collection[str]) -> str:
-    return ", ".join(sorted(names))
