@@ -140,11 +140,11 @@ def test_its_processes_are_killed_while_edits_come_in_and_every_accepted_one_is_
 def _ask(port: str, path: str, body: dict[str, Any] | None = None) -> Any:
     """A request, again and again until somebody listens."""
     deadline = time.monotonic() + PATIENCE
+    sent = None if body is None else json.dumps(body)
     while True:
-        with closing(HTTPConnection("127.0.0.1", int(port), timeout=PATIENCE)) as connection:
-            with suppress(ConnectionError):
-                sent = None if body is None else json.dumps(body)
-                connection.request("GET" if body is None else "POST", path, sent)
-                return json.loads(connection.getresponse().read())
+        connection = HTTPConnection("127.0.0.1", int(port), timeout=PATIENCE)
+        with closing(connection), suppress(ConnectionError):
+            connection.request("GET" if body is None else "POST", path, sent)
+            return json.loads(connection.getresponse().read())
         assert time.monotonic() < deadline, f"nobody answers on port {port}"
         time.sleep(0.03)
