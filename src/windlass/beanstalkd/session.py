@@ -44,6 +44,7 @@ MAX_HELD: Final = 10_000
 """Most jobs that one connection has reserved."""
 _GONE: Final = frozenset({State.COMPLETED, State.CANCELLED})
 """States of jobs that are kept for their history, and that a client has no business with any more."""
+_RESERVING: Final = frozenset({"reserve", "reserve-with-timeout"})
 _SEE_NO_OTHERS: Final = frozenset({"put", "touch"})
 """Commands that take a while and whose answers do not depend on which jobs are ready."""
 _TIMER_SLACK: Final = 0.005
@@ -76,8 +77,9 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None
         self._waiter: Waiter | None = None
         self._last = ""  # command
-        self._deleted_at = 0.0
-        self._asks_again = False  # the last time, a delete was followed by a reserve at once
+        self._answered_at = 0.0
+        self._quick: set[str] = set()  # commands that were followed by another at once, the last time
+        self._asks_again = False  # a delete was followed by a reserve, the last time
         self._hung_up = False
         self._producer = False
         self._worker = False
@@ -93,12 +95,22 @@ class Session:
             self._counters.commands[name] += 1
         if command.error:
             return self._refuse(command)
+        self._learn(name)
         try:
             answer = _VERBS[name](self, command)
         except Exception as error:
             return self._failed(name, error)
-        self._last = name
         return answer if isinstance(answer, bytes | Later) else self._begin(name, answer)
+
+    def _learn(self, name: str) -> None:
+        """What this client does after the command before this one: it will do the same again."""
+        before, self._last = self._last, name
+        if self._app.clock.monotonic() < self._answered_at + MOMENT:
+            self._quick.add(before)
+        else:
+            self._quick.discard(before)
+        if before == "delete":
+            self._asks_again = name in _RESERVING and before in self._quick
 
     def _begin(self, name: str, answer: Coroutine[Any, Any, bytes]) -> Later:
         if name not in _SEE_NO_OTHERS and self._queue.anything_ahead:
@@ -114,6 +126,7 @@ class Session:
         """What to tell the client now that it is there."""
         if self._waiter is not None:
             self._wait(None)
+        self._answered_at = self._app.clock.monotonic()
         try:
             return later.then(later.future.result())
         except Exception as error:
@@ -184,7 +197,9 @@ class Session:
             return replies.DRAINING
         tube = self._tube
         template = self._shared.template(tube.name, command.priority, command.delay, command.ttr)
-        job = await self._queue.put_made(template.job(command.body, BodyFormat.BYTES))
+        job = await self._queue.put_made(
+            template.job(command.body, BodyFormat.BYTES), quick="put" in self._quick
+        )
         self._counters.total_jobs += 1
         tube.total_jobs += 1
         self._shared.worked()
@@ -200,14 +215,13 @@ class Session:
 
     def _reserve(self, command: Command) -> bytes | Later:
         self._be_worker()
-        self._asks_again = self._last == "delete" and self._app.clock.monotonic() < self._deleted_at + MOMENT
         if len(self._held) >= MAX_HELD:
             return replies.OUT_OF_MEMORY
         wait: float | None = 0.0 if self._hung_up else command.timeout
         until_deadline = self._until_deadline()
         if until_deadline is not None:
             wait = max(0.0, until_deadline if wait is None else min(wait, until_deadline))
-        waiter = self._queue.ask(self._topics, wait)
+        waiter = self._queue.ask(self._topics, wait, quick=command.name in self._quick)
         self._wait(waiter)
         return Later(waiter.future, self._got, command.name)
 
@@ -284,7 +298,8 @@ class Session:
         reserved = self._held.get(command.number)
         if reserved is None:
             return self._delete_free(command.number)
-        deleting = reserved.deleting(then=self._topics if self._asks_again else None)
+        then = self._topics if self._asks_again else None
+        deleting = reserved.deleting(then=then, quick="delete" in self._quick)
         return Later(deleting, functools.partial(self._deleted, reserved), command.name)
 
     def _deleted(self, reserved: Reserved, held: bool) -> bytes | Later:
@@ -292,7 +307,6 @@ class Session:
         if not held:
             # Its time is over: it may be ready again, and then anybody may delete it.
             return self._begin("delete", self._delete_free(reserved.number))
-        self._deleted_at = self._app.clock.monotonic()
         return self._counted(reserved.topic)
 
     async def _delete_free(self, number: int) -> bytes:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 from windlass.beanstalkd.statistics import BINLOG_FILE_BYTES, Counters
 from windlass.beanstalkd.tubes import Tubes
 from windlass.errors import StoreError
-from windlass.names import check_wire_topic
-from windlass.pulling.limits import NO_LIMITS
 from windlass.settings import LONGEST
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ class Shared:
         binlog_max_size: int = BINLOG_FILE_BYTES,
     ) -> None:
         self.app = app
-        self.queue = app.queue.under(touch_limits=NO_LIMITS, check_put_topic=check_wire_topic)
+        self.queue = app.queue.on_wire()
         self.tubes = Tubes()
         self.counters = Counters(app.clock, max_job_size, binlog_max_size)
         self._templates: dict[tuple[str, int, int, int], Template] = {}

@@ -7,8 +7,9 @@ next one, so a hundred clients who end a job each share a handful of commits.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
 
 from windlass.errors import StoreError, StoreUnavailable
 from windlass.model import Settlement
@@ -16,7 +17,11 @@ from windlass.pulling.listing import Listing
 from windlass.pulling.rounds import Rounds
 from windlass.stores.protocol import MAX_BATCH, Store
 
-_Waiting = tuple[Settlement, "asyncio.Future[bool]", frozenset[str] | None]
+
+class _Ending(NamedTuple):
+    settlement: Settlement
+    answer: asyncio.Future[bool]
+    quick: bool  # its holder will call again at once
 
 
 class Endings:
@@ -27,20 +32,19 @@ class Endings:
         store: Store,
         rounds: Rounds,
         listing: Listing,
-        claim_ahead: Callable[[frozenset[str], int], Coroutine[None, None, None]],
+        claim_alongside: Callable[[], None],
     ) -> None:
         self._store = store
         self._rounds = rounds
         self._listing = listing
-        self._claim_ahead = claim_ahead
-        self._claiming: set[asyncio.Task[None]] = set()
-        self._waiting: deque[_Waiting] = deque()
+        self._claim_alongside = claim_alongside
+        self._waiting: deque[_Ending] = deque()
         self._writing: asyncio.Task[None] | None = None
 
-    def settle(self, settlement: Settlement, then: frozenset[str] | None = None) -> asyncio.Future[bool]:
+    def settle(self, settlement: Settlement, *, quick: bool) -> asyncio.Future[bool]:
         """End this lease; False when it is no longer held. The write goes on when nobody waits for it."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append((settlement, answer, then))
+        self._waiting.append(_Ending(settlement, answer, quick))
         self._rounds.called()
         if self._writing is None:
             self._writing = asyncio.create_task(self._write(), name="windlass-endings")
@@ -49,14 +53,12 @@ class Endings:
     async def written(self) -> None:
         """When all that waits for the next write is written, well or badly."""
         if self._waiting:
-            await asyncio.wait((self._waiting[-1][1],))
+            await asyncio.wait((self._waiting[-1].answer,))
 
     async def close(self) -> None:
         """Wait until everything that was handed in is written."""
         if self._writing is not None:
             await asyncio.wait((self._writing,))
-        if self._claiming:
-            await asyncio.wait(self._claiming)
 
     async def _write(self) -> None:
         try:
@@ -64,22 +66,22 @@ class Endings:
                 await self._rounds.gather()
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
                 await self._write_together(batch)
-                self._rounds.answered(len(batch))
+                self._rounds.answered(sum(ending.quick for ending in batch))
         finally:
             self._writing = None
             while self._waiting:  # only when this was cancelled: the event loop ends
-                self._waiting.popleft()[1].cancel()
+                self._waiting.popleft().answer.cancel()
 
-    async def _write_together(self, batch: list[_Waiting]) -> None:
+    async def _write_together(self, batch: list[_Ending]) -> None:
         # Two tasks that begin one right after the other, so that SQLite's writer gets both at once.
-        settlements = [settlement for settlement, _, _ in batch]
+        settlements = [ending.settlement for ending in batch]
         writing = asyncio.create_task(self._store.settle(settlements))
-        self._begin_claiming(batch)
+        self._claim_alongside()
         try:
             answers = await writing
         except asyncio.CancelledError:
-            for _, answer, _ in batch:
-                answer.cancel()
+            for ending in batch:
+                ending.answer.cancel()
             raise
         except Exception as error:
             if len(batch) > 1 and isinstance(error, StoreError) and not isinstance(error, StoreUnavailable):
@@ -87,19 +89,11 @@ class Endings:
                 for one in batch:
                     await self._write_together([one])
                 return
-            for _, answer, _ in batch:
-                if not answer.done():
-                    answer.set_exception(error)
+            for ending in batch:
+                if not ending.answer.done():
+                    ending.answer.set_exception(error)
         else:
-            for (settlement, answer, _), held in zip(batch, answers, strict=True):
-                self._listing.let_go(settlement.lease, held=held)
-                if not answer.done():
-                    answer.set_result(held)
-
-    def _begin_claiming(self, batch: list[_Waiting]) -> None:
-        """For those who will ask for the next job, if all of them will ask for the same topics."""
-        expected = Counter(then for _, _, then in batch if then is not None)
-        if len(expected) == 1:
-            claiming = asyncio.create_task(self._claim_ahead(*expected.popitem()))
-            self._claiming.add(claiming)
-            claiming.add_done_callback(self._claiming.discard)
+            for ending, held in zip(batch, answers, strict=True):
+                self._listing.let_go(ending.settlement.lease, held=held)
+                if not ending.answer.done():
+                    ending.answer.set_result(held)

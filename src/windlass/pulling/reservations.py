@@ -55,6 +55,7 @@ class Waiter:
     future: asyncio.Future[Pulled | None]
     timer: asyncio.TimerHandle | None = None
     timed_out: bool = False  # it was patient, and this is its last look
+    quick: bool = True  # it will end the job at once, for all that is known
 
 
 class Reservations:
@@ -78,7 +79,8 @@ class Reservations:
             self.worker, store, clock, topics=lambda: self._topics, waiting=lambda: len(self._waiters)
         )
         self._ahead = Ahead(self._give_back)
-        self._endings = Endings(store, self.rounds, self._listing, self._claim_ahead)
+        self._endings = Endings(store, self.rounds, self._listing, self._claim_alongside)
+        self._claiming: set[asyncio.Task[None]] = set()
 
     @property
     def waiting(self) -> int:
@@ -101,20 +103,23 @@ class Reservations:
         finally:
             self.withdraw(waiter)
 
-    def ask(self, topics: frozenset[str], timeout: float | None) -> Waiter:
-        """The same for who does not wait for it here. Whoever loses interest has to ``withdraw``."""
+    def ask(self, topics: frozenset[str], timeout: float | None, *, quick: bool = True) -> Waiter:
+        """The same for who does not wait for it here. Whoever loses interest has to ``withdraw``.
+
+        Not ``quick``: the caller takes its time over a job, so nobody should wait for what it does next.
+        """
         limit = self._settings.max_waiters
         if limit is not None and len(self._waiters) >= limit:
             raise TooManyWaiters(
                 f"{len(self._waiters):,} callers wait for a job; the limit is {limit:,} (max_waiters)"
             )
         loop = asyncio.get_running_loop()
-        waiter = Waiter(topics, timeout is None or timeout > 0, loop.create_future())
+        waiter = Waiter(topics, timeout is None or timeout > 0, loop.create_future(), quick=quick)
         pulled = self._ahead.take(topics)
         if pulled is not None:
-            self.rounds.called()
-            self.rounds.answered(1)
-            self._answer(waiter, pulled)
+            self._hand(waiter, pulled)
+            if not quick:
+                self.rounds.called()  # else it is still expected, to end this one
             return waiter
         if timeout:
             waiter.timer = loop.call_later(timeout, self.hurry, waiter)
@@ -155,12 +160,17 @@ class Reservations:
             job = await self._store.grant(job_id, worker=self.worker, lease_seconds=self._settings.lease)
         return None if job is None else Pulled(job, sent)
 
-    def end(self, settlement: Settlement, *, then: frozenset[str] | None = None) -> asyncio.Future[bool]:
+    def end(
+        self, settlement: Settlement, *, then: frozenset[str] | None = None, quick: bool = True
+    ) -> asyncio.Future[bool]:
         """End a reservation as told; False when it is over already. It goes on when nobody waits for it.
 
         ``then``: its holder will ask for a job of these topics at once, as it did before. See ``ahead``.
+        Not ``quick``: it will not do anything at once.
         """
-        return self._endings.settle(settlement, then)
+        if then is not None:
+            self._ahead.expect(then)
+        return self._endings.settle(settlement, quick=quick)
 
     def overtaken(self, topic: str, priority: int) -> None:
         """A job that comes before others is about to be put."""
@@ -193,6 +203,8 @@ class Reservations:
             await self._end_loop(task)
         self._end_all(NotOpen("the app was closed while a job was waited for"))
         await self._endings.close()
+        if self._claiming:
+            await asyncio.wait(self._claiming)
         self._ahead.let_go()
         await self._listing.close()
         if self._giving_back:
@@ -290,11 +302,7 @@ class Reservations:
             return await self._claim(waiters, rooms, limit=min(len(waiters), MAX_BATCH), topic_limits=rooms)
         if len(wishes) <= _FEW_WISHES:
             # Waiters are looked up when their turn comes: some have left or been served by then.
-            moments = [
-                await self._claim(waiters, wish)
-                for wish in wishes
-                if (waiters := [waiter for waiter in self._waiters if waiter.topics == wish][:MAX_BATCH])
-            ]
+            moments = [await self._claim_wish(wish) for wish in wishes]
             return min((moment for moment in moments if moment is not None), default=None)
         # Who is served depends on the topic of the job that is found, and what is left to ask for on that.
         moment: float | None = 0.0
@@ -303,23 +311,49 @@ class Reservations:
             moment = await self._claim(waiters, frozenset().union(*(one.topics for one in waiters)), limit=1)
         return moment
 
+    async def _claim_wish(self, topics: frozenset[str]) -> float | None:
+        """For who waits for just these topics, and for who is expected to."""
+        missing = self._ahead.missing(topics)
+        waiters = [waiter for waiter in self._waiters if waiter.topics == topics]
+        limit = min(len(waiters) + missing, MAX_BATCH)
+        return await self._claim(waiters, topics, limit=limit, ahead=topics) if limit else None
+
+    def _claim_alongside(self) -> None:
+        """Jobs are being ended: claim for those who will ask for others, if all for the same topics."""
+        if len(self._ahead.expected()) == 1 and not self._asking.locked():
+            task = asyncio.create_task(self._claim_ahead(*self._ahead.expected()))
+            self._claiming.add(task)
+            task.add_done_callback(self._claiming.discard)
+
+    async def _claim_ahead(self, topics: frozenset[str]) -> None:
+        try:
+            async with self._asking:
+                await self._claim_wish(topics)
+        except StoreError as error:
+            _log.debug("nothing was claimed ahead: %s", error)  # who asks will be told
+
     async def _claim(
         self,
         waiters: list[Waiter],
         topics: Iterable[str],
         *,
-        limit: int | None = None,
+        limit: int,
         topic_limits: Mapping[str, int] | None = None,
+        ahead: frozenset[str] | None = None,
     ) -> float | None:
-        """One claim on behalf of these. When it is worth asking again: 0.0, there may be more."""
-        request = self._request(topics, len(waiters) if limit is None else limit, topic_limits or {})
+        """One claim on behalf of these. When it is worth asking again: 0.0, there may be more.
+
+        ``ahead``: what nobody waits for is kept for who asks for these topics next.
+        """
+        request = self._request(topics, limit, topic_limits or {})
         sent = self._clock.monotonic()
         impatient = [waiter for waiter in waiters if not waiter.patient]  # now: those of later look again
         claim = await self._store.claim(request)
-        self.rounds.answered(len(claim.jobs))
         pulled = [Pulled(job, sent) for job in claim.jobs]
         left = [one for one in pulled if not self._hand_over(one)]
-        if left:  # who they were claimed for have left meanwhile
+        if ahead is not None:
+            self._ahead.keep(ahead, left)
+        elif left:  # who they were claimed for have left meanwhile
             self._give_back(left)
         moment = claim.next_due_in
         if moment == 0.0 and not claim.jobs:
@@ -340,21 +374,6 @@ class Reservations:
             lasting=False,  # whoever holds the job is in this process
         )
 
-    async def _claim_ahead(self, topics: frozenset[str], callers: int) -> None:
-        """For callers who end their jobs now, and will ask for others of these topics."""
-        missing = callers - self._ahead.number(topics)
-        if missing <= 0 or self._asking.locked():
-            return
-        async with self._asking:
-            sent = self._clock.monotonic()
-            try:
-                claim = await self._store.claim(self._request(topics, missing, {}))
-            except StoreError as error:
-                _log.debug("nothing was claimed ahead: %s", error)  # who asks will be told
-                return
-        pulled = [Pulled(job, sent) for job in claim.jobs]
-        self._ahead.keep(topics, [one for one in pulled if not self._hand_over(one)])
-
     def _hand_over(self, pulled: Pulled) -> bool:
         """To whoever has waited longest; False when nobody waits for such a job."""
         for waiter in self._waiters:
@@ -365,10 +384,16 @@ class Reservations:
 
     def _answer(self, waiter: Waiter, pulled: Pulled | None) -> None:
         if not waiter.future.done():
-            waiter.future.set_result(pulled)
-            if pulled is not None:
-                self._listing.holds(pulled.job.lease, pulled.granted_at + pulled.job.lease_seconds)
+            if pulled is None:
+                waiter.future.set_result(None)
+            else:
+                self._hand(waiter, pulled)
+                self.rounds.answered(waiter.quick)
         self._forget(waiter)
+
+    def _hand(self, waiter: Waiter, pulled: Pulled) -> None:
+        waiter.future.set_result(pulled)
+        self._listing.holds(pulled.job.lease, pulled.granted_at + pulled.job.lease_seconds)
 
     def _forget(self, waiter: Waiter) -> None:
         if waiter.timer is not None:
