@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,6 +157,28 @@ async def test_a_job_whose_time_is_over_goes_to_who_waits() -> None:
         assert there.server.shared.counters.timeouts == 1
 
 
+async def test_a_job_touched_in_its_last_moment_is_still_its_holders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The store had it touched in time, and answered so late that its first end came before."""
+    async with serving() as there:
+        client = await there.client()
+        await client.say(b"put 0 0 3 1\r\nx\r\n")
+        await client.say(b"reserve\r\n", 2)
+        touch = there.app.store.touch
+
+        async def answers_late(*arguments: Any, **more: Any) -> list[float | None]:
+            touched = await touch(*arguments, **more)
+            while not there.server.shared.counters.timeouts:
+                await asyncio.sleep(0.01)
+            return touched
+
+        monkeypatch.setattr(there.app.store, "touch", answers_late)
+        await asyncio.sleep(2)  # so that it ends at 5 seconds, and not at 3
+        assert await client.say(b"touch 1\r\n") == b"TOUCHED\r\n"
+        assert await client.say(b"delete 1\r\n") == b"DELETED\r\n"
+
+
 async def test_http_is_hung_up_on_at_once() -> None:
     """Nothing of a request is read as a command."""
     async with serving() as there:
@@ -177,6 +200,31 @@ async def test_clients_beyond_the_limit_are_hung_up_on() -> None:
         assert await first.end() == b""
         fourth = await there.client()
         assert await fourth.say(b"use a\r\n") == b"USING a\r\n"
+
+
+async def test_being_full_is_said_once_however_clients_come_and_go(caplog: pytest.LogCaptureFixture) -> None:
+    """Those hung up on try again at once, and somebody leaves every moment."""
+    async with serving(max_connections=20) as there:
+        clients = [await there.client() for _ in range(20)]
+        for client in clients:
+            await client.say(b"use a\r\n")
+        for leaving in clients[:5]:
+            assert await (await there.client()).end() == b""
+            leaving.writer.write(b"quit\r\n")
+            assert await leaving.end() == b""
+            assert await (await there.client()).say(b"use a\r\n") == b"USING a\r\n"
+    said = [record.getMessage() for record in caplog.records if "--max-connections" in record.getMessage()]
+    assert len(said) == 1
+
+
+async def test_clients_that_all_come_at_once_are_kept_waiting_not_dropped() -> None:
+    """As many as beanstalkd keeps: after a restart every worker connects in the same moment."""
+    async with serving(max_connections=1000) as there:
+        client = await there.client()
+        await client.say(b"use a\r\n")  # it serves, and accepts nobody as long as this does not wait
+        waiting = [socket.create_connection(("127.0.0.1", there.port), 5) for _ in range(120)]
+        for one in waiting:
+            one.close()
 
 
 async def test_a_client_that_does_not_read_is_not_answered_without_end() -> None:

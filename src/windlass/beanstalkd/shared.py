@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from windlass.beanstalkd.statistics import BINLOG_FILE_BYTES, Counters
@@ -41,6 +42,7 @@ class Shared:
         self.queue = app.queue.under(touch_limits=NO_LIMITS, check_put_topic=check_wire_topic)
         self.tubes = Tubes()
         self.counters = Counters(app.clock, max_job_size, binlog_max_size)
+        self.stopping = asyncio.Event()
         self._templates: dict[tuple[str, int, int, int], Template] = {}
         self._rescuing: asyncio.Task[None] | None = None
         self._trouble = False
@@ -72,6 +74,18 @@ class Shared:
             self.failed(error)  # whoever claims or tidies next does it
         finally:
             self._rescuing = None
+
+    async def close(self) -> None:
+        """Before the app is closed."""
+        if self._rescuing is not None:
+            self._rescuing.cancel()
+            await asyncio.wait((self._rescuing,))
+
+    async def rest(self, seconds: float) -> None:
+        """Wait so long, or until the server stops."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.stopping.wait()
 
     def failed(self, error: StoreError) -> None:
         """The store did not do what a client wanted. Said once, not for each of its commands."""
