@@ -13,7 +13,7 @@ import pytest
 
 from windlass import ConfigurationError, Windlass
 from windlass.beanstalkd.connection import MAX_UNREAD, MAX_UNSENT
-from windlass.beanstalkd.listening import Address, bound_address, listen, read_address, remove_path
+from windlass.beanstalkd.listening import Address, bound_address, listen, read_address, stop_listening
 from windlass.beanstalkd.server import Server
 
 
@@ -339,13 +339,52 @@ def test_a_socket_left_behind_is_replaced_and_one_in_use_is_not(tmp_path: Path) 
     with pytest.raises(ConfigurationError, match="another server listens"):
         listen(address)
     first.close()
-    listen(address).close()
-    remove_path(address)
+    stop_listening(listen(address), address)
     assert not Path(address.path).exists()
     Path(address.path).write_text("somebody's file")
     with pytest.raises(ConfigurationError, match="no socket"):
         listen(address)
     assert Path(address.path).read_text() == "somebody's file"
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no such sockets")
+def test_who_stops_leaves_the_socket_of_whoever_took_its_place(tmp_path: Path) -> None:
+    """Somebody removed the path under a running server and started another one there."""
+    address = Address(path=str(tmp_path / "queue.sock"))
+    first = listen(address)
+    Path(address.path).unlink()
+    second = listen(address)
+    stop_listening(first, address)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(address.path)
+    stop_listening(second, address)
+    assert not Path(address.path).exists()
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no such sockets")
+def test_a_server_too_busy_to_accept_is_not_taken_for_dead(tmp_path: Path) -> None:
+    """Its queue is full; whoever asks whether it lives is not kept waiting for it, either."""
+    address = Address(path=str(tmp_path / "queue.sock"))
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
+        busy.bind(address.path)
+        busy.listen(0)
+        waiting.connect(address.path)
+        with pytest.raises(ConfigurationError, match="another server listens"):
+            listen(address)
+
+
+def test_the_first_address_of_a_name_that_works_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many machines have an IPv6 address for localhost and no IPv6."""
+    foreign = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))  # for documentation: nobody's
+    own = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [foreign, own])
+    with listen(Address("localhost", 0)) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+    with listen(Address("localhost", 0)) as listener:
+        taken = (*own[:4], listener.getsockname())
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [taken, own])
+        with pytest.raises(ConfigurationError, match="in use"):
+            listen(Address("localhost", 0))
 
 
 def test_a_port_in_use_is_told() -> None:
