@@ -22,6 +22,7 @@ from windlass.errors import (
 )
 from windlass.model import BodyFormat, State
 from windlass.pulling.queue import MAX_KICKED, MAX_TOPICS
+from windlass.pulling.reserved import give_back
 from windlass.pulling.statistics import QueueStats
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Session:
     async def _give_back(self, reserved: Reserved) -> bool:
         """False when it has to be tried again: the store is away, and a time to run can be years."""
         try:
-            await reserved.release()
+            await give_back(reserved)
         except NotReserved:
             pass  # its time was over already, so it is anybody's as it should be
         except StoreUnavailable as error:
