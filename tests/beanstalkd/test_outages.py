@@ -6,6 +6,7 @@ import signal
 import socket
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -56,11 +57,12 @@ def test_a_second_signal_does_not_wait_for_a_store_that_does_not_answer(tmp_path
         with closing(sqlite3.connect(path)) as locking:
             locking.execute("BEGIN IMMEDIATE")
             door.signal(signal.SIGTERM)
-            while True:  # until it has heard the first
+            for _ in range(3000):  # until it has heard the first
                 try:
                     socket.create_connection(door.address, 1).close()
                 except OSError:
                     break
+                time.sleep(0.01)
             assert door.running
             door.signal(signal.SIGTERM)
             assert door.await_end() == -signal.SIGTERM

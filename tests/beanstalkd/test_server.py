@@ -387,6 +387,13 @@ def test_the_first_address_of_a_name_that_works_is_taken(monkeypatch: pytest.Mon
             listen(Address("localhost", 0))
 
 
+@pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid", "ä..b"])
+def test_a_host_that_is_not_this_machine_is_told(host: str) -> None:
+    """Whether it is another's, nobody's, or no name at all."""
+    with pytest.raises(ConfigurationError, match=f"cannot listen on {host}:0: .*--listen"):
+        listen(Address(host, 0))
+
+
 def test_a_port_in_use_is_told() -> None:
     """With where, and what to do."""
     with listen(Address(port=0)) as taken:

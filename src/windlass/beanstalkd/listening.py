@@ -81,10 +81,9 @@ def listen(address: Address) -> socket.socket:
     """A socket that clients can connect to from now on; they wait until somebody accepts them."""
     try:
         return _listen_on_path(address.path) if address.path else _listen_on_port(address)
-    except OSError as error:
-        raise _wrong(
-            f"cannot listen on {address}: {error.strerror or error}; choose another with --listen"
-        ) from None
+    except (OSError, UnicodeError) as error:  # the second: no host can have this name
+        reason = getattr(error, "strerror", None) or error
+        raise _wrong(f"cannot listen on {address}: {reason}; choose another with --listen") from None
 
 
 def _listen_on_port(address: Address) -> socket.socket:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from windlass.options import Template
 
 DEFAULT_MAX_JOB_SIZE: Final = 2**16 - 1
-LARGEST_MAX_JOB_SIZE: Final = 2**30
-"""As in beanstalkd: what a body may have without -z, and what -z may say."""
+"""As in beanstalkd: what a body may have without -z."""
 _TEMPLATES_KEPT: Final = 1000
 _RESCUE_AFTER: Final = (0.005, 0.02, 0.08)
 """Seconds. Time to run is counted from when a job was asked for; for the store it began a moment later."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 DATABASE_NAME: Final = "windlass.db"
 """The file in the directory of -b."""
 LARGEST_JOB: Final = 2**30
+"""As in beanstalkd: the most that -z may say."""
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 
