@@ -23,6 +23,7 @@ from windlass.errors import (
 from windlass.model import BodyFormat, State
 from windlass.pulling.ahead import MOMENT
 from windlass.pulling.queue import MAX_KICKED, MAX_TOPICS
+from windlass.pulling.reserved import give_back
 from windlass.pulling.statistics import QueueStats
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ _SEE_NO_OTHERS: Final = frozenset({"put", "touch"})
 """Commands that take a while and whose answers do not depend on which jobs are ready."""
 _TIMER_SLACK: Final = 0.005
 """Seconds that a timer may come too early."""
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 2.0
+"""Seconds between tries to give jobs back while the store is away; each pause is twice the one before."""
 
 _log = logging.getLogger("windlass.beanstalkd")
 
@@ -167,17 +171,32 @@ class Session:
         shared.counters.connections -= 1
         shared.counters.producers -= self._producer
         shared.counters.workers -= self._worker
-        held, self._held = self._held, {}
-        if held:
-            await asyncio.gather(*map(self._give_back, held.values()))
+        held, self._held = list(self._held.values()), {}
+        pause = _FIRST_PAUSE
+        while held:
+            given = await asyncio.gather(*map(self._give_back, held))
+            held = [one for one, done in zip(held, given, strict=True) if not done and one.time_left > 0]
+            if held and shared.stopping.is_set():
+                _log.warning("%d jobs of a client stay reserved until their time to run is over", len(held))
+                return
+            if held:
+                await shared.rest(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _give_back(self, reserved: Reserved) -> None:
+    async def _give_back(self, reserved: Reserved) -> bool:
+        """False when it has to be tried again: the store is away, and a time to run can be years."""
         try:
-            await reserved.release()
+            await give_back(reserved)
         except NotReserved:
             pass  # its time was over already, so it is anybody's as it should be
+        except StoreUnavailable as error:
+            self._shared.failed(error)
+            return False
         except StoreError as error:
             _log.warning("job %d stays reserved until its time to run is over: %s", reserved.number, error)
+        else:
+            self._shared.worked()
+        return True
 
     # -- producers ----------------------------------------------------------------------------------------
 
@@ -350,7 +369,10 @@ class Session:
         if reserved is None:
             return replies.NOT_FOUND
         await reserved.touch()
+        # Its old end may have come meanwhile, and it been forgotten, though the store had it touched in time.
+        self._held[command.number] = reserved
         self._soonest = None
+        self._look_after(reserved.time_left)
         return replies.TOUCHED
 
     def _watch(self, command: Command) -> bytes:

@@ -168,6 +168,11 @@ class Reserved:
         return BlockingReserved(self, self._app.portal)
 
 
+async def give_back(reserved: Reserved) -> None:
+    """Its holder is gone: the job is released, and not counted as that, because nobody asked for it."""
+    await reserved._end(Released(counted=False), "given back")
+
+
 def _check_priority(value: int | None) -> int | None:
     return None if value is None else check_integer("priority", value, -MAX_PRIORITY, MAX_PRIORITY)
 
