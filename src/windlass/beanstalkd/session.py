@@ -85,6 +85,7 @@ class Session:
         self._quick: set[str] = set()  # commands that were followed by another at once, the last time
         self._asks_again = False  # a delete was followed by a reserve, the last time
         self._hung_up = False
+        self._gone = False
         self._producer = False
         self._worker = False
         shared.counters.connections += 1
@@ -153,6 +154,7 @@ class Session:
     def hang_up(self, *, gone: bool = False) -> None:
         """The client sends nothing more: it is not made to wait any longer. ``gone``: nor does it read."""
         self._hung_up = True
+        self._gone = self._gone or gone
         if self._waiter is not None:
             # A client that closed its side alone still gets a job that is there, as if it asked for no more.
             if gone:
@@ -234,6 +236,8 @@ class Session:
 
     def _reserve(self, command: Command) -> bytes | Later:
         self._be_worker()
+        if self._gone:
+            return replies.TIMED_OUT  # what it had sent before is still read, and it will get no job of it
         if len(self._held) >= MAX_HELD:
             return replies.OUT_OF_MEMORY
         wait: float | None = 0.0 if self._hung_up else command.timeout

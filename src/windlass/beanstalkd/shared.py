@@ -43,6 +43,7 @@ class Shared:
         self._templates: dict[tuple[str, int, int, int], Template] = {}
         self._rescuing: asyncio.Task[None] | None = None
         self._trouble = False
+        self._http = False
 
     def template(self, tube: str, priority: int, delay: int, ttr: int) -> Template:
         """What jobs have in common that are put like this. Most clients put all of theirs alike."""
@@ -83,6 +84,12 @@ class Shared:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.stopping.wait()
+
+    def hung_up_on_http(self, start: str) -> None:
+        """A browser, or somebody's health check, which comes every few seconds: said once in full voice."""
+        level = logging.DEBUG if self._http else logging.WARNING
+        self._http = True
+        _log.log(level, "hung up on a client that speaks HTTP: %s", start)
 
     def failed(self, error: StoreError) -> None:
         """The store did not do what a client wanted. Said once, not for each of its commands."""

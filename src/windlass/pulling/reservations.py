@@ -40,8 +40,14 @@ _LAST_LOOK_SECONDS: Final = 0.2
 """How long somebody whose time is over may be kept by a store that does not answer."""
 _LAST_CLAIM_SECONDS: Final = 2.0
 """How long a close waits for a claim under way: what it grants would stay reserved without a holder."""
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 2.0
+"""Seconds between tries to give a job back while the store is away; each pause is twice the one before."""
 _LINGER_SECONDS: Final = 5.0
 """How long the loop stays subscribed when nobody waits: most come back at once."""
+
+_UNSEEN: Final = Released(counted=False, taken=False)
+"""How a job is given back that nobody has seen."""
 
 _log = logging.getLogger("windlass.pulling")
 
@@ -67,7 +73,8 @@ class Reservations:
         self._settings = settings
         self._clock = clock
         self._waiters: dict[Waiter, None] = {}  # in order of arrival
-        self._topics: frozenset[str] = frozenset()  # all that anybody has asked for while the loop runs
+        self._topics: frozenset[str] = frozenset()  # what was asked for while the loop runs, or most of it
+        self._most_topics = _MANY_TOPICS
         self._arrived = asyncio.Event()
         self._hints: Wakeups | None = None
         self._loop: asyncio.Task[None] | None = None
@@ -81,6 +88,8 @@ class Reservations:
         self._ahead = Ahead(self._give_back)
         self._endings = Endings(store, self.rounds, self._listing, self._claim_alongside)
         self._claiming: set[asyncio.Task[None]] = set()
+        self._closing = asyncio.Event()
+        self._trouble = False  # the store is away, and that was said
 
     @property
     def waiting(self) -> int:
@@ -198,6 +207,7 @@ class Reservations:
 
     async def close(self) -> None:
         """Let go. Those who still wait are told that the app was closed."""
+        self._closing.set()
         task, self._loop = self._loop, None
         if task is not None:
             await self._end_loop(task)
@@ -227,6 +237,9 @@ class Reservations:
         self._arrived.set()
         if not waiter.topics <= self._topics:
             self._topics |= waiter.topics
+            if len(self._topics) > self._most_topics:  # mostly of those who have left
+                self._topics = frozenset().union(*(one.topics for one in self._waiters))
+                self._most_topics = max(_MANY_TOPICS, 2 * len(self._topics))
         if self._loop is None:
             self._loop = asyncio.create_task(self._run(), name="windlass-reservations")
         elif self._hints is not None:
@@ -271,9 +284,14 @@ class Reservations:
         rest = self._settings.poll_interval * random.uniform(0.75, 1.25)  # noqa: S311 - not all in step
         try:
             next_due_in = await self._claim_for_all()
+            if self._trouble:
+                self._trouble = False
+                _log.warning("jobs can be claimed again")
         except StoreUnavailable as error:
             # Those with time left wait on: the database comes back more often than not.
-            _log.warning("jobs cannot be claimed for %d who wait, trying again: %s", self.waiting, error)
+            level = logging.DEBUG if self._trouble else logging.WARNING
+            _log.log(level, "jobs cannot be claimed for %d who wait, trying again: %s", self.waiting, error)
+            self._trouble = True
             self._end_all(error, impatient_only=True)
             next_due_in = None
             rest = min(rest, 1.0)
@@ -401,7 +419,7 @@ class Reservations:
         self._waiters.pop(waiter, None)
 
     def _give_back(self, jobs: list[Pulled]) -> None:
-        task = asyncio.get_running_loop().create_task(self._release([pulled.job.lease for pulled in jobs]))
+        task = asyncio.get_running_loop().create_task(self._release(jobs))
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)
 
@@ -409,13 +427,32 @@ class Reservations:
         if not granting.cancelled() and granting.exception() is None and (pulled := granting.result()):
             self._give_back([pulled])
 
-    async def _release(self, leases: list[Lease]) -> None:
+    async def _release(self, jobs: list[Pulled]) -> None:
+        """Until it is done, or their time is over: that can be years, and nobody would have them."""
+        pause = _FIRST_PAUSE
+        while jobs:
+            batch = jobs[:MAX_BATCH]
+            try:
+                await self._store.settle([Settlement(pulled.job.lease, _UNSEEN) for pulled in batch])
+                jobs = jobs[MAX_BATCH:]
+            except StoreUnavailable as error:
+                if await self._closes_within(pause):
+                    _log.warning("%d jobs stay reserved until their leases end: %s", len(jobs), error)
+                    return
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                now = self._clock.monotonic()
+                jobs = [one for one in jobs if one.granted_at + one.job.lease_seconds > now]
+            except StoreError as error:
+                _log.warning("%d jobs stay reserved until their leases end: %s", len(jobs), error)
+                return
+
+    async def _closes_within(self, seconds: float) -> bool:
         try:
-            for start in range(0, len(leases), MAX_BATCH):
-                batch = leases[start : start + MAX_BATCH]
-                await self._store.settle([Settlement(lease, Released()) for lease in batch])
-        except StoreError as error:
-            _log.warning("%d jobs stay reserved until their leases end: %s", len(leases), error)
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _end_all(self, error: Exception, *, impatient_only: bool = False) -> None:
         for waiter in list(self._waiters):

@@ -203,6 +203,7 @@ def settle(book: Book, settlement: Settlement, now: int) -> bool:
             job.attempt -= 1
             if not job.cancel_requested:
                 job.releases += outcome.counted
+                job.reserves -= not outcome.taken
                 if outcome.priority is not None:
                     job.priority = outcome.priority
             _return_or_cancel(book, job, outcome.delay, now)
