@@ -136,7 +136,8 @@ def _delay(job: JobStats) -> int:
 
     When a job is due is kept, not what it was delayed for. As long as it was only put that is the same.
     """
-    if not (job.releases or job.timeouts or job.kicks):
+    given_back = job.state == "ready" and job.reserves  # by a client that went away
+    if not (job.releases or job.timeouts or job.kicks or given_back):
         return round(job.delay)
     return math.ceil(job.time_left) if job.state == "delayed" else 0
 
