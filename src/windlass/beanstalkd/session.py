@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
     from windlass.beanstalkd.commands import Command
     from windlass.beanstalkd.shared import Shared
+    from windlass.beanstalkd.tubes import Tube
     from windlass.job import Job
+    from windlass.model import Enqueued
     from windlass.pulling.pulled import Pulled
     from windlass.pulling.reservations import Waiter
     from windlass.pulling.reserved import Reserved
@@ -46,8 +48,8 @@ MAX_HELD: Final = 10_000
 _GONE: Final = frozenset({State.COMPLETED, State.CANCELLED})
 """States of jobs that are kept for their history, and that a client has no business with any more."""
 _RESERVING: Final = frozenset({"reserve", "reserve-with-timeout"})
-_SEE_NO_OTHERS: Final = frozenset({"put", "touch"})
-"""Commands that take a while and whose answers do not depend on which jobs are ready."""
+_SEES_NO_OTHERS: Final = "touch"
+"""A command that takes a while and whose answer does not depend on which jobs are ready."""
 _TIMER_SLACK: Final = 0.005
 """Seconds that a timer may come too early."""
 _FIRST_PAUSE: Final = 0.1
@@ -118,7 +120,7 @@ class Session:
             self._asks_again = name in _RESERVING and before in self._quick
 
     def _begin(self, name: str, answer: Coroutine[Any, Any, bytes]) -> Later:
-        if name not in _SEE_NO_OTHERS and self._queue.anything_ahead:
+        if name != _SEES_NO_OTHERS and self._queue.anything_ahead:
             answer = self._alone(answer)
         return Later(asyncio.get_running_loop().create_task(answer), _as_it_is, name)
 
@@ -212,19 +214,21 @@ class Session:
             self._producer = True
             self._counters.producers += 1
 
-    async def _put(self, command: Command) -> bytes:
+    def _put(self, command: Command) -> bytes | Later:
         self._be_producer()
         if self._counters.draining:
             return replies.DRAINING
         tube = self._tube
         template = self._shared.template(tube.name, command.priority, command.delay, command.ttr)
-        job = await self._queue.put_made(
-            template.job(command.body, BodyFormat.BYTES), quick="put" in self._quick
-        )
+        job = template.job(command.body, BodyFormat.BYTES)
+        putting = self._queue.put_soon(job, quick="put" in self._quick)
+        return Later(putting, functools.partial(self._inserted, tube), "put")
+
+    def _inserted(self, tube: Tube, answer: Enqueued) -> bytes:
         self._counters.total_jobs += 1
         tube.total_jobs += 1
         self._shared.worked()
-        return replies.inserted(job.number)
+        return replies.inserted(answer.number)
 
     def _use(self, command: Command) -> bytes:
         tubes = self._shared.tubes

@@ -81,13 +81,10 @@ class Queue:
         ``ttr``: seconds a reservation of it lasts, at least 1. Attempts are not limited unless
         ``max_attempts`` is given. Other options are those of ``enqueue``.
         """
-        return await self.put_made(self.template(topic, ttr, options).job(*self._body(body)))
+        return await self._put(self.template(topic, ttr, options).job(*self._body(body)))
 
-    async def put_made(self, job: NewJob, *, quick: bool = True) -> Job[Any]:
-        """The same for a job that was made from a template. Those who put at a time share a commit.
-
-        Not ``quick``: the caller takes its time, and nobody should wait for the next one.
-        """
+    async def _put(self, job: NewJob) -> Job[Any]:
+        """Those who put at a time share a commit."""
         reservations = self._connections.reservations()
         reservations.overtaken(job.topic, job.priority)
         rounds = reservations.rounds
@@ -96,7 +93,7 @@ class Queue:
         try:
             return await submit(self._app, job)
         finally:
-            rounds.answered(quick)
+            rounds.answered(1)
 
     def template(self, topic: str, ttr: float | timedelta, options: PutOptions) -> Template:
         """What jobs have in common that are put into a topic with these options."""

@@ -13,20 +13,20 @@ import random
 import secrets
 import socket
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from windlass.clock import Clock
 from windlass.errors import NotOpen, StoreError, StoreUnavailable, TooManyWaiters
-from windlass.model import ClaimRequest, Lane, Lease, Settlement
+from windlass.model import ClaimRequest, Enqueued, Lane, Lease, NewJob, Settlement
 from windlass.outcome import Released
 from windlass.pulling.ahead import Ahead
-from windlass.pulling.endings import Endings
 from windlass.pulling.listing import Listing
 from windlass.pulling.pulled import Pulled
 from windlass.pulling.rounds import Rounds
+from windlass.pulling.together import Together
 from windlass.settings import Settings
 from windlass.stores.protocol import MAX_BATCH, Store, Wakeups
 
@@ -86,7 +86,8 @@ class Reservations:
             self.worker, store, clock, topics=lambda: self._topics, waiting=lambda: len(self._waiters)
         )
         self._ahead = Ahead(self._give_back)
-        self._endings = Endings(store, self.rounds, self._listing, self._claim_alongside)
+        self._endings = Together(self._settle, self.rounds)
+        self._puts = Together(self._enqueue, self.rounds)
         self._claiming: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
         self._trouble = False  # the store is away, and that was said
@@ -179,7 +180,24 @@ class Reservations:
         """
         if then is not None:
             self._ahead.expect(then)
-        return self._endings.settle(settlement, quick=quick)
+        return self._endings.add(settlement, quick=quick)
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        # Two tasks that begin one right after the other, so that SQLite's writer gets both at once.
+        settling = asyncio.create_task(self._store.settle(settlements))
+        self._claim_alongside()
+        answers = await settling
+        for settlement, held in zip(settlements, answers, strict=True):
+            self._listing.let_go(settlement.lease, held=held)
+        return answers
+
+    def put(self, job: NewJob, *, quick: bool) -> asyncio.Future[Enqueued]:
+        """Enqueue a job that has no key, together with others'. It goes on when nobody waits for it."""
+        self.overtaken(job.topic, job.priority)
+        return self._puts.add(job, quick=quick, size=len(job.payload))
+
+    async def _enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return await self._store.enqueue(jobs)
 
     def overtaken(self, topic: str, priority: int) -> None:
         """A job that comes before others is about to be put."""
@@ -212,6 +230,7 @@ class Reservations:
         if task is not None:
             await self._end_loop(task)
         self._end_all(NotOpen("the app was closed while a job was waited for"))
+        await self._puts.close()
         await self._endings.close()
         if self._claiming:
             await asyncio.wait(self._claiming)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from windlass.model import Enqueued, NewJob
 from windlass.pulling.pulled import Pulled
 from windlass.pulling.queue import Queue
 from windlass.pulling.reservations import Waiter
@@ -10,6 +13,10 @@ from windlass.pulling.reserved import Reserved
 
 class WireQueue(Queue):
     """``app.queue`` under the rules of a wire: it has its own names, and clients touch as they like."""
+
+    def put_soon(self, job: NewJob, *, quick: bool) -> asyncio.Future[Enqueued]:
+        """Put a job that was made from a template without a key. ``quick``: the client will put another."""
+        return self._connections.reservations().put(job, quick=quick)
 
     def ask(self, topics: frozenset[str], timeout: float | None, *, quick: bool) -> Waiter:
         """Want a job of these topics, which are checked already. What the waiter gets is to be ``taken``.
