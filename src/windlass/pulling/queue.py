@@ -86,14 +86,14 @@ class Queue:
     async def _put(self, job: NewJob) -> Job[Any]:
         """Those who put at a time share a commit."""
         reservations = self._connections.reservations()
-        reservations.overtaken(job.topic, job.priority)
-        rounds = reservations.rounds
-        rounds.called()
-        await rounds.gather()
+        reservations.rounds.called()
+        await reservations.rounds.gather()
         try:
-            return await submit(self._app, job)
+            handle = await submit(self._app, job)
         finally:
-            rounds.answered(1)
+            reservations.rounds.answered(1)
+        reservations.overtaken(job.topic, job.priority)
+        return handle
 
     def template(self, topic: str, ttr: float | timedelta, options: PutOptions) -> Template:
         """What jobs have in common that are put into a topic with these options."""

@@ -88,6 +88,7 @@ class Reservations:
         self._ahead = Ahead(self._give_back)
         self._endings = Together(self._settle, self.rounds)
         self._puts = Together(self._enqueue, self.rounds)
+        self._put_meanwhile: list[tuple[str, int]] = []  # topics and priorities, during a claim
         self._claiming: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
         self._trouble = False  # the store is away, and that was said
@@ -193,22 +194,31 @@ class Reservations:
 
     def put(self, job: NewJob, *, quick: bool) -> asyncio.Future[Enqueued]:
         """Enqueue a job that has no key, together with others'. It goes on when nobody waits for it."""
-        self.overtaken(job.topic, job.priority)
         return self._puts.add(job, quick=quick, size=len(job.payload))
 
     async def _enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return await self._store.enqueue(jobs)
+        answers = await self._store.enqueue(jobs)
+        for topic, priority in {(job.topic, job.priority) for job in jobs}:
+            self.overtaken(topic, priority)
+        await self._given_back()
+        return answers
 
     def overtaken(self, topic: str, priority: int) -> None:
-        """A job that comes before others is about to be put."""
+        """A job was put that may come before those kept for somebody, also before those on their way."""
         if self._ahead:
             self._ahead.overtaken(topic, priority)
+        if self._asking.locked():
+            self._put_meanwhile.append((topic, priority))
 
     async def let_go(self) -> None:
         """Of jobs that nobody has asked for yet: somebody is about to look."""
         self._ahead.let_go()
+        await self._given_back()
+
+    async def _given_back(self) -> None:
+        """When what is being given back is in its place again. A store that is away is not waited for."""
         if self._giving_back:
-            await asyncio.wait(self._giving_back)
+            await asyncio.wait(self._giving_back, timeout=_FIRST_PAUSE)
 
     @property
     def anything_ahead(self) -> bool:
@@ -327,6 +337,7 @@ class Reservations:
         # SQLite it needs no sync of its own. Ten clients took a quarter more jobs so.
         await self._endings.written()
         await self.rounds.gather()
+        await self._given_back()
         async with self._asking:
             return await self._claim_for_waiters()
 
@@ -383,6 +394,7 @@ class Reservations:
         ``ahead``: what nobody waits for is kept for who asks for these topics next.
         """
         request = self._request(topics, limit, topic_limits or {})
+        self._put_meanwhile.clear()
         sent = self._clock.monotonic()
         impatient = [waiter for waiter in waiters if not waiter.patient]  # now: those of later look again
         claim = await self._store.claim(request)
@@ -390,6 +402,8 @@ class Reservations:
         left = [one for one in pulled if not self._hand_over(one)]
         if ahead is not None:
             self._ahead.keep(ahead, left)
+            for topic, priority in self._put_meanwhile:
+                self._ahead.overtaken(topic, priority)
         elif left:  # who they were claimed for have left meanwhile
             self._give_back(left)
         moment = claim.next_due_in
