@@ -66,6 +66,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "migrate": Entry(
         "windlass.cli.migrate.command:migrate", "Operate", "Create the tables, or bring them up to date."
     ),
+    "copy": Entry("windlass.cli.copy:copy", "Operate", "Copy all jobs of a store to another, and verify it."),
 }
 
 
