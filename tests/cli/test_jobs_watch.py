@@ -69,6 +69,22 @@ def test_json_is_a_line_for_each(project: Project, within: Within, first: str) -
     assert [json.loads(line)["id"] for line in process.seen] == [first, second]
 
 
+def test_a_store_that_goes_away_and_comes_back_is_watched_on(
+    project: Project, within: Within, first: str
+) -> None:
+    """Said once; then the list goes on."""
+    path, aside = project.directory / "jobs.db", project.directory / "aside.db"
+    with project.start("jobs", "list", *FAST, "--url", project.url) as process:
+        process.wait_for(first)
+        path.rename(aside)
+        process.wait_for("going on when it is back")
+        aside.rename(path)
+        second = _enqueued(within)
+        process.wait_for(rf"^{second}\tpending\t")
+        assert _stopped(process) == 0
+    assert process.text.count("going on when it is back") == 1
+
+
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")
 def test_a_terminal_shows_the_list_and_gives_the_screen_back(
     project: Project, within: Within, first: str
@@ -77,7 +93,8 @@ def test_a_terminal_shows_the_list_and_gives_the_screen_back(
     for _ in range(3):
         within(lambda app: app.enqueue_many("mail", [{}] * 10))
     with on_terminal(project, "jobs", "list", "topic:mail", *FAST, "--url", project.url) as terminal:
-        terminal.wait_for("31 jobs  topic:mail  Ctrl-C ends")
+        terminal.wait_for("31 jobs  topic:mail")
+        terminal.wait_for("Ctrl-C ends")
         newest = _enqueued(within)
         terminal.wait_for("32 jobs")
         terminal.wait_for(newest)

@@ -12,7 +12,7 @@ from windlass.cli import failures
 from windlass.cli.ending import ended_by_signals
 from windlass.cli.jobs import shape
 from windlass.cli.jobs.listing import cells, columns, is_wide
-from windlass.cli.terminal import console, dump_json, is_terminal, make_table, plain_line
+from windlass.cli.terminal import console, dump_json, harmless, is_terminal, make_table, plain_line
 from windlass.clock import to_datetime
 from windlass.errors import StoreUnavailable
 from windlass.filters import JobFilters
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 LINES_BESIDE: Final = 3
-"""Of a screen: the title, the head of the table and the last line, which stays free."""
+"""Of a screen: the title, the head of the table and the last line."""
 
 
 async def watch_jobs(app: Windlass, filters: JobFilters, *, limit: int, every: float, as_json: bool) -> None:
@@ -69,12 +69,14 @@ def _drawn(
         total = f"{page.total:,}" if page.total_exact else f"more than {page.total:,}"
         title.append(f"  {total} {'job' if page.total == 1 else 'jobs'}")
     said = " ".join(str(value) if name == "where" else f"{name}:{value}" for name, value in filters.items())
-    title.append(f"  {said}" if said else "", style="cyan")
-    title.append(f"  {trouble}" if trouble else "  Ctrl-C ends", style="red" if trouble else "bright_black")
+    title.append(f"  {harmless(said)}" if said else "", style="cyan")
+    last = Text(trouble or "Ctrl-C ends", no_wrap=True, overflow="ellipsis")
+    last.stylize("red" if trouble else "bright_black")
     if not page:
-        return Group(title, Text("no jobs match"))
+        return Group(title, Text("no jobs match" if page is not None else ""), last)
     wide = is_wide()
-    return Group(title, make_table(columns(wide=wide), [list(cells(job, now, wide=wide)) for job in page]))
+    rows = [list(cells(job, now, wide=wide)) for job in page]
+    return Group(title, make_table(columns(wide=wide), rows), last)
 
 
 async def _lines(app: Windlass, filters: JobFilters, limit: int, every: float, *, as_json: bool) -> None:

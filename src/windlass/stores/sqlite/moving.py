@@ -72,7 +72,8 @@ def _whole(connection: sqlite3.Connection, row: tuple[Any, ...]) -> WholeJob:
 def place(transaction: Transaction, jobs: Sequence[WholeJob]) -> list[bool]:
     placed = to_place(jobs, *_there(transaction.connection, jobs))
     if placed:
-        _write(transaction, placed)
+        # In the order in which tables are kept: the newest first would leave pages half empty.
+        _write(transaction, sorted(placed, key=lambda job: job.record.number))
     return were_placed(jobs, placed)
 
 
