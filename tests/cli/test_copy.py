@@ -80,6 +80,19 @@ def test_a_source_of_a_newer_windlass_is_refused(run: Run, project: Project, oth
     answer = run("copy", project.url, other)
     assert answer.code == 1
     assert "upgrade Windlass" in answer.errors
+    assert not (project.directory / "other.db").exists()
+
+
+def test_a_source_without_our_tables_leaves_no_target(run: Run, project: Project, other: str) -> None:
+    """Some other program's database, say: it is left as it is, and nothing is made for it."""
+    path = project.directory / "theirs.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE theirs (n INTEGER)")
+    connection.close()
+    answer = run("copy", f"sqlite:///{path.as_posix()}", other)
+    assert answer.code == 1
+    assert "has no tables of this version" in answer.errors
+    assert not (project.directory / "other.db").exists()
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")

@@ -13,7 +13,7 @@ from windlass.cli.ending import ended_by_signals
 from windlass.cli.target import missing_file, traceback_option
 from windlass.cli.terminal import examples, json_option, print_json, progress_bar
 from windlass.errors import StoreUnavailable
-from windlass.moving.copy import Copied, Phase, copy_store
+from windlass.moving.copy import Copied, Phase, check_source, copy_store
 from windlass.urls import shown_url
 
 if TYPE_CHECKING:
@@ -71,8 +71,10 @@ async def _copy(source: str, target: str, *, live: bool) -> Copied:
     # The source is only read: what else would be done to it on opening is left to its own programs.
     with ended_by_signals(), progress_bar() as bar:
         watch = _Watch(bar)
-        async with Windlass(source, migrate=False) as from_app, Windlass(target, migrate=True) as to_app:
-            return await copy_store(from_app, to_app, watch=watch.look, live=live)
+        async with Windlass(source, migrate=False) as from_app:
+            await check_source(from_app, live=live)
+            async with Windlass(target, migrate=True) as to_app:
+                return await copy_store(from_app, to_app, watch=watch.look, live=live)
 
 
 class _Watch:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -22,7 +22,7 @@ from windlass.fleet import MISSING_SECONDS
 from windlass.model import JobFilter, State
 from windlass.moving.comparing import Pair, side_by_side
 from windlass.moving.marking import Mark
-from windlass.stores.protocol import Store
+from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.urls import shown_url
 from windlass.whole import WholeJob, canonical
 from windlass.wording import duration, plural
@@ -76,8 +76,34 @@ class _Tally:
         return self._digest.hexdigest()
 
 
-class NotTheSame(StoreError):
-    """After a copy the two stores do not hold the same jobs."""
+async def check_source(source: Windlass, *, live: bool) -> None:
+    """Refuse what cannot be copied now, before a target is made for it.
+
+    Jobs that run while they are copied would run twice, or end in one place and not in the other.
+    """
+    store, name = source.store, shown_url(source.url)
+    if missing := await store.missing_steps():
+        raise WrongState(
+            f"{name} has no tables of this version of Windlass ({plural(len(missing), 'step')} missing), and "
+            "a copy does not change its source; run `windlass migrate --url …` there first"
+        )
+    if live:
+        return
+    if at_work := await _at_work(store):
+        raise WrongState(
+            f"workers are at work on {name} ({_some(at_work)}); stop them, or the jobs they run would run "
+            "again at the copy. --live copies anyway, to try it out"
+        )
+    now = await store.now()
+    running = await store.longest_running(MAX_BATCH)
+    held = [record for record in running if (record.leased_until or 0) > now]
+    if held:
+        ends_at = max(record.leased_until or 0 for record in held)
+        raise WrongState(
+            f"{plural(len(held), 'job')} of {name} may still be running: leases hold for up to "
+            f"{duration((ends_at - now) / MICROSECONDS)}. Wait until then, or let their workers finish "
+            "or release them; --live copies anyway, running jobs with their leases"
+        )
 
 
 async def copy_store(source: Windlass, target: Windlass, *, watch: Watch, live: bool = False) -> Copied:
@@ -85,23 +111,22 @@ async def copy_store(source: Windlass, target: Windlass, *, watch: Watch, live: 
 
     ``live``: although workers are at work on the source. What changes meanwhile is then found to differ.
     """
-    return await _Copy(source, target, watch, live=live).run()
+    await check_source(source, live=live)
+    return await _Copy(source, target, watch).run()
 
 
 class _Copy:
-    def __init__(self, source: Windlass, target: Windlass, watch: Watch, *, live: bool) -> None:
+    def __init__(self, source: Windlass, target: Windlass, watch: Watch) -> None:
         self._source, self._target = source.store, target.store
         self._from, self._to = shown_url(source.url), shown_url(target.url)
         self._watch = watch
-        self._live = live
 
     async def run(self) -> Copied:
-        if missing := await self._source.missing_steps():
+        if at_work := await _at_work(self._target):
             raise WrongState(
-                f"{self._from} has no tables of this version of Windlass ({plural(len(missing), 'step')} "
-                "missing), and a copy does not change its source; run `windlass migrate --url …` there first"
+                f"workers are at work on {self._to} ({_some(at_work)}), and would run jobs before all are "
+                "there and verified; stop them until the copy is done"
             )
-        await self._refuse_busy()
         mark = Mark(self._target, self._from)
         await mark.set(self._source)
         try:
@@ -111,38 +136,16 @@ class _Copy:
             paused = await self._pause()
             written = await self._write(mark, total)
             copied = await self._verify(mark, total, written, paused)
-        finally:
-            await mark.take_away()
+        except BaseException:
+            with suppress(StoreError):  # it goes by itself in a while, and the first error is the one to tell
+                await mark.take_away()
+            raise
+        await mark.take_away()
         if problems := await self._target.check():
-            raise NotTheSame(f"all jobs are there, but the check of {self._to} says: {_some(problems)}")
+            raise StoreError(f"all jobs are there, but the check of {self._to} says: {_some(problems)}")
         return copied
 
     # -- before ---------------------------------------------------------------------------------------------
-
-    async def _refuse_busy(self) -> None:
-        """Jobs that run while they are copied would run twice, or end in one place and not in the other."""
-        if at_work := await _at_work(self._target):
-            raise WrongState(
-                f"workers are at work on {self._to} ({_some(at_work)}), and would run jobs before all are "
-                "there and verified; stop them until the copy is done"
-            )
-        if self._live:
-            return
-        if at_work := await _at_work(self._source):
-            raise WrongState(
-                f"workers are at work on {self._from} ({_some(at_work)}); stop them, or the jobs they run "
-                "would run again at the copy. --live copies anyway, to try it out"
-            )
-        now = await self._source.now()
-        running = await self._source.longest_running(1000)
-        held = [record for record in running if (record.leased_until or 0) > now]
-        if held:
-            ends_at = max(record.leased_until or 0 for record in held)
-            raise WrongState(
-                f"{plural(len(held), 'job')} of {self._from} may still be running: leases hold for up to "
-                f"{duration((ends_at - now) / MICROSECONDS)}. Wait until then, or let their workers finish "
-                "or release them; --live copies anyway, running jobs with their leases"
-            )
 
     async def _look(self, mark: Mark, total: int) -> None:
         """Refuse a target that holds anything but a part of the source."""
@@ -213,18 +216,18 @@ class _Copy:
             raise self._not_the_same(mine, theirs, differing)
         at_target = {topic.topic: topic.paused_until for topic in await self._target.topics()}
         if unpaused := [topic for topic in paused if at_target.get(topic) is None]:
-            raise NotTheSame(f"topics are not paused in {self._to} as in {self._from}: {_some(unpaused)}")
+            raise WrongState(f"topics are not paused in {self._to} as in {self._from}: {_some(unpaused)}")
         return Copied(theirs.jobs, written, dict(theirs.states), paused, theirs.digest)
 
     def _not_the_same(self, mine: _Tally, theirs: _Tally, differing: list[Pair]) -> WindlassError:
         new = [one.record.id for one, other in differing if one is not None and other is None]
         if len(new) == len(differing):
-            return NotTheSame(
+            return WrongState(
                 f"{plural(len(new), 'job')} came to {self._from} during the copy ({_some(map(str, new))}); "
                 "stop who enqueues there and start the same command again: it copies what is missing"
             )
         told = [_told(one, other) for one, other in differing]
-        return NotTheSame(
+        return WrongState(
             f"after the copy {self._from} has {plural(mine.jobs, 'job')} (digest {mine.digest[:12]}) and "
             f"{self._to} has {theirs.jobs:,} (digest {theirs.digest[:12]}), and they differ: {_some(told)}. "
             "Somebody works on one of them; stop that, and begin again with an empty store"
