@@ -26,7 +26,8 @@ async def walk(store: Store) -> AsyncGenerator[list[WholeJob], None]:
             yield page
             page = await further
         finally:
-            further.cancel()
+            if not further.cancel() and not further.cancelled():
+                further.exception()  # whoever left has an error of its own; this one is told to nobody
 
 
 async def side_by_side(source: Store, target: Store | None) -> AsyncGenerator[list[Pair], None]:
