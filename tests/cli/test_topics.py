@@ -10,6 +10,7 @@ import pytest
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project, on_terminal
 from windlass import Windlass
+from windlass.model import ClaimRequest, Lane
 
 
 @pytest.fixture(autouse=True)
@@ -103,3 +104,57 @@ def test_no_topics_is_an_answer(run: Run) -> None:
     """A new queue is empty, not broken."""
     run("migrate", "--url", "sqlite:///new.db")
     assert run("topics", "--json", "--url", "sqlite:///new.db").json == []
+
+
+def test_purge_empties_topics_and_nothing_else(run: Run, project: Project, within: Within) -> None:
+    """Jobs in every state but running; each topic once; pauses stay."""
+
+    async def cancel(app: Windlass) -> None:
+        await app.cancel((await app.enqueue("mail", {})).id)
+        await app.pause("mail")
+
+    within(cancel)
+    answer = run("topics", "purge", "mail", "mail", "--yes", "--url", project.url)
+    assert (answer.code, answer.lines) == (0, ["purged mail: deleted 4 jobs"])
+    assert run("topics", "--url", project.url).lines[1:] == [
+        "mail\t0\t0\t0\t0\t0\tpaused",
+        "reports\t1\t0\t0\t0\t0\t",
+    ]
+    again = run("topics", "purge", "mail", "reports", "-y", "--json", "--url", project.url)
+    assert again.json == [
+        {"topic": "mail", "deleted": 0, "running": 0},
+        {"topic": "reports", "deleted": 1, "running": 0},
+    ]
+
+
+def test_purge_leaves_running_jobs_alone_and_says_so(run: Run, project: Project, within: Within) -> None:
+    """Somebody works on them; the exit code tells that the topic is not empty."""
+
+    async def claim(app: Windlass) -> None:
+        await app.store.claim(ClaimRequest("anna", (Lane("mail"),), 1, 600.0))
+
+    within(claim)
+    answer = run("topics", "purge", "mail", "--yes", "--url", project.url)
+    assert (answer.code, answer.lines) == (1, ["purged mail: deleted 2 jobs, 1 still running"])
+
+
+def test_purge_asks_and_refuses_where_it_cannot(run: Run, project: Project) -> None:
+    """A pipe is no consent, and a topic that is not there is a typing error."""
+    answer = run("topics", "purge", "mail", "--url", project.url)
+    assert answer.code == 2
+    assert "this would delete 3 jobs of mail" in answer.errors
+    unknown = run("topics", "purge", "mail", "malo", "--yes", "--url", project.url)
+    assert unknown.code == 2
+    assert "there is no topic 'malo' (did you mean mail?); nothing was deleted" in unknown.errors
+    assert run("topics", "--url", project.url).lines[1] == "mail\t3\t0\t0\t0\t0"
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")
+def test_purge_on_a_terminal_does_what_is_answered(run: Run, project: Project) -> None:
+    """No is the default."""
+    for typed, code, left in (("\n", 1, "mail\t3"), ("y\n", 0, "reports\t1")):
+        with on_terminal(project, "topics", "purge", "mail", "--url", project.url) as terminal:
+            terminal.wait_for(r"delete 3 jobs of mail\?")
+            terminal.type(typed)
+            assert terminal.wait() == code
+        assert run("topics", "--url", project.url).lines[1].startswith(left)

@@ -345,3 +345,18 @@ async def test_a_caller_can_follow_the_job_it_has_just_enqueued(place: Secured) 
             assert (await calling.count()).total == 1
         with acting_as(SecurityContext("globex")), pytest.raises(JobNotFound):
             await job.result(timeout=30)
+
+
+async def test_a_role_that_sees_one_tenant_cannot_copy(api: PostgresStore, worker: PostgresStore) -> None:
+    """Half of the jobs would look like all of them; a worker's role sees them, and may write them."""
+    await put(worker, tenant="acme")
+    await put(worker, tenant="other")
+    jobs = await worker.whole_jobs(limit=10)
+    assert len(jobs) == 2
+    for refused in (api.whole_jobs(limit=10), api.place_jobs(jobs)):
+        with pytest.raises(StoreError, match="run it as a member of windlass_worker"):
+            await refused
+    await worker.delete([whole.record.id for whole in jobs])
+    assert await worker.place_jobs(jobs) == [True, True]
+    assert await worker.whole_jobs(limit=10) == jobs
+    assert await worker.check() == []

@@ -57,6 +57,8 @@ UNSEEN = {
     "postgres/read.sql:bodies#1": BESIDE_AN_ID,
     "postgres/read.sql:in_payload#1": BESIDE_AN_ID,
     **{f"postgres/0004_claim.sql:claim#{number}": BESIDE_AN_ID for number in range(1, 5)},
+    "postgres/move.sql:large#1": BESIDE_AN_ID,
+    "postgres/move.sql:key_holders#1": "the answer names the tenant, and is compared with it",
     "postgres/limits.sql:keys_taken#1": "the answer names the tenant, and is compared with it",
     "postgres/select.sql:lanes#1": WHERE_TO_LOOK,
     **{f"postgres/select.sql:crowds#{number}": WHERE_TO_LOOK for number in range(1, 6)},

@@ -11,6 +11,7 @@ import click
 
 from windlass.app import Windlass
 from windlass.cli import failures, words
+from windlass.cli.completing import task_and_topic_names
 from windlass.cli.enqueue_many import Tally, enqueue_file
 from windlass.cli.jobs.shape import result_of
 from windlass.cli.target import Target, run_with, target_options
@@ -90,7 +91,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         "jq -c '.[]' users.json | windlass enqueue send_digest --many - --app myproject.jobs:app",
     )
 )
-@click.argument("name")
+@click.argument("name", shell_complete=task_and_topic_names)
 @click.argument("payload", metavar="[JSON]", required=False)
 @_options
 @click.option(

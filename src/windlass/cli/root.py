@@ -9,13 +9,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
 from windlass.__about__ import __version__
 from windlass.cli import failures
 from windlass.errors import WindlassError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "jobs": Entry(
         "windlass.cli.jobs.group:jobs", "Look and manage", "List, show, requeue, cancel and delete jobs."
     ),
-    "topics": Entry("windlass.cli.topics:topics", "Look and manage", "List, pause and resume topics."),
+    "topics": Entry("windlass.cli.topics:topics", "Look and manage", "List, pause, resume and purge topics."),
     "stats": Entry(
         "windlass.cli.stats:stats", "Look and manage", "Show counts, times and throughput of the queue."
     ),
@@ -65,6 +68,12 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     ),
     "migrate": Entry(
         "windlass.cli.migrate.command:migrate", "Operate", "Create the tables, or bring them up to date."
+    ),
+    "copy": Entry("windlass.cli.copy:copy", "Operate", "Copy all jobs of a store to another, and verify it."),
+    "completion": Entry(
+        "windlass.cli.completion:completion",
+        "Operate",
+        "Print the script that completes commands in your shell.",
     ),
 }
 
@@ -94,6 +103,17 @@ class Root(click.Group):
             hint = suggest(name, COMMANDS) or f"; the commands are {', '.join(COMMANDS)}"
             raise click.UsageError(f"there is no command {name!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """From the table: who presses Tab does not wait for the import of every command."""
+        from click.shell_completion import CompletionItem
+
+        items = [
+            CompletionItem(name, help=entry.help)
+            for name, entry in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         width = max(map(len, COMMANDS))

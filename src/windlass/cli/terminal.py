@@ -13,6 +13,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+    from rich.table import Table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,6 +28,8 @@ STATE_STYLES: Final = {
     "failed": "red",
     "cancelled": "bright_black",
 }
+
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 
 
 def make_streams_safe() -> None:
@@ -113,12 +116,17 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], *, em
     if not is_terminal():
         click.echo("\t".join(column.title.upper() for column in columns))
         for row in rows:
-            click.echo("\t".join(_plain(cell) for cell in row))
+            click.echo(plain_line(row))
         return
     filled = list(rows)
     if not filled:
         click.echo(empty)
         return
+    console().print(make_table(columns, filled))
+
+
+def make_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> Table:
+    """A table for a terminal."""
     from rich.table import Table
     from rich.text import Text
 
@@ -131,11 +139,21 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], *, em
             overflow="ellipsis",
             min_width=36 if column.keep else None,
         )
-    for row in filled:
-        table.add_row(*(Text(cell.shown, style=cell.style) for cell in row))
-    console().print(table)
+    for row in rows:
+        table.add_row(*(Text(harmless(cell.shown), style=cell.style) for cell in row))
+    return table
+
+
+def plain_line(cells: Iterable[Cell]) -> str:
+    """A line for programs."""
+    return "\t".join(_plain(cell) for cell in cells)
 
 
 def _plain(cell: Cell) -> str:
     text = cell.shown if cell.plain is None else cell.plain
-    return " ".join(text.split())
+    return harmless(" ".join(text.split()))
+
+
+def harmless(text: str) -> str:
+    """Control characters as escapes: an error message must not move the cursor of whoever reads it."""
+    return text if text.isprintable() else text.translate(_CONTROLS)

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import click
 
 from windlass.app import Windlass
-from windlass.cli import words
+from windlass.cli import failures, words
+from windlass.cli.completing import topic_names
+from windlass.cli.jobs.change import DELETE, act_with_bar, count_for
 from windlass.cli.target import Target, target_options
-from windlass.cli.terminal import STATE_STYLES, Cell, Column, json_option, print_json, print_table
+from windlass.cli.terminal import (
+    STATE_STYLES,
+    Cell,
+    Column,
+    examples,
+    is_terminal,
+    json_option,
+    print_json,
+    print_table,
+)
+from windlass.errors import InvalidInput
+from windlass.filters import JobFilters
 from windlass.model import FOREVER, TopicStats
+from windlass.names import shorten, suggest
 
 COUNTS = ("pending", "running", "completed", "failed", "cancelled")
 
@@ -20,7 +35,7 @@ COUNTS = ("pending", "running", "completed", "failed", "cancelled")
 @target_options
 @click.pass_context
 def topics(ctx: click.Context, target: Target, as_json: bool) -> None:
-    """List, pause and resume topics. Without a command: list them."""
+    """List, pause, resume and purge topics. Without a command: list them."""
     if ctx.invoked_subcommand is None:
         _list(target, as_json=as_json)
 
@@ -34,7 +49,7 @@ def list_topics(target: Target, as_json: bool) -> None:
 
 
 @topics.command
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=topic_names)
 @click.option(
     "--for",
     "seconds",
@@ -57,7 +72,7 @@ def pause(target: Target, names: tuple[str, ...], seconds: float | None) -> None
 
 
 @topics.command
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=topic_names)
 @target_options
 def resume(target: Target, names: tuple[str, ...]) -> None:
     """Let workers take jobs of these topics again."""
@@ -69,6 +84,70 @@ def resume(target: Target, names: tuple[str, ...]) -> None:
     target.run(act)
     for name in names:
         click.echo(f"resumed {name}")
+
+
+@topics.command(
+    epilog=examples("windlass topics purge mail", "windlass topics purge mail reports --yes --json")
+)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=topic_names)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before deleting.")
+@json_option
+@target_options
+def purge(target: Target, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Delete all jobs of these topics that are not running, finished ones too.
+
+    Of all tenants. Running jobs are left alone: cancel them first, or purge again when they are done; exits 1
+    when there are any. Pauses stay, and jobs that come in meanwhile are not touched.
+    """
+    context = click.get_current_context()
+    names = tuple(dict.fromkeys(names))
+    # Opened twice: the question is asked while no event loop runs, where Ctrl-C ends it.
+    before = target.run(lambda app: _of_topics(app, names))
+    number = sum(topic.total - topic.running for topic in before)
+    if number and not yes and not _confirmed(names, number, context):
+        click.echo("nothing was changed", err=True)
+        context.exit(failures.FAILED)
+    purged = target.run(lambda app: _purge(app, names))
+    if as_json:
+        print_json([{"topic": name, "deleted": deleted, "running": left} for name, deleted, left in purged])
+    else:
+        for name, deleted, left in purged:
+            click.echo(
+                f"purged {name}: deleted {words.jobs(deleted)}{f', {left:,} still running' if left else ''}"
+            )
+    if any(left for _, _, left in purged):
+        context.exit(failures.FAILED)
+
+
+async def _of_topics(app: Windlass, names: tuple[str, ...]) -> list[TopicStats]:
+    """These topics, which all have to be there: a typing error is not an empty topic."""
+    found = {topic.topic: topic for topic in await app.topics()}
+    for name in names:
+        if name not in found:
+            raise InvalidInput(
+                f"there is no topic {shorten(name)}{suggest(name, found)}; nothing was deleted"
+            )
+    return [found[name] for name in names]
+
+
+def _confirmed(names: tuple[str, ...], number: int, context: click.Context) -> bool:
+    what = f"delete {words.jobs(number)} of {', '.join(names)}"
+    if not is_terminal(sys.stdin):
+        raise click.UsageError(
+            f"this would {what}, and there is no terminal to ask on; add --yes to go ahead", context
+        )
+    return click.confirm(f"{what}?", default=False, err=True)
+
+
+async def _purge(app: Windlass, names: tuple[str, ...]) -> list[tuple[str, int, int]]:
+    """Each topic, how many jobs of it were deleted, and how many are running."""
+    purged = []
+    for name in names:
+        filters = JobFilters(topic=name)
+        deleted = await act_with_bar(app, DELETE, filters, await count_for(app, DELETE, filters))
+        running = await app.count(topic=name, state="running")
+        purged.append((name, deleted, running.total))
+    return purged
 
 
 def _list(target: Target, *, as_json: bool) -> None:

@@ -54,6 +54,7 @@ from windlass.model import (
     WorkerRecord,
 )
 from windlass.stores.joining import Untold
+from windlass.whole import WholeJob
 
 MAX_BATCH = 1000
 """Most items a single call of a batch verb may carry, ``enqueue`` aside."""
@@ -98,6 +99,8 @@ MAX_DOCUMENT_NAME = 200
 """Longest kind and longest id of a document."""
 MAX_AILMENTS = 50
 """Most ailments that are told of."""
+MAX_WHOLE_BYTES = 16 * 1024 * 1024
+"""``whole_jobs`` ends a page before payloads and results are larger, if it has a job by then."""
 SUMMARY_LENGTH = 200
 """``error_summary`` is cut to this many characters."""
 
@@ -465,6 +468,25 @@ class Store(Protocol):
 
     async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
         """Running jobs without bodies, those claimed longest ago first."""
+
+    # -- moving to another store ------------------------------------------------------------------------
+
+    async def whole_jobs(self, *, limit: int, before: int | None = None) -> list[WholeJob]:
+        """Jobs of all tenants with everything that is kept of them, newest (highest number) first.
+
+        ``before``: only below this number. At most ``MAX_BATCH``, and fewer when they are large
+        (``MAX_WHOLE_BYTES``): there are no more only when there is none. Refused where a database lets the
+        caller see one tenant only.
+        """
+
+    async def place_jobs(self, jobs: Sequence[WholeJob]) -> list[bool]:
+        """Write jobs of another store as they are: ids, numbers, states, leases, history; all or none.
+
+        False for one whose id is there already: that job is left alone, whatever it looks like. Numbers and
+        fences that are given out from then on are higher. Limits on topics do not hold them, and as they did
+        not happen here, nothing but the counts of jobs changes. ``WrongState`` when another job has the
+        number of one of them, or holds its key.
+        """
 
     # -- hints ------------------------------------------------------------------------------------------
 

@@ -163,11 +163,11 @@ def _change_each(verb: Verb, target: Target, job_ids: tuple[UUID, ...], *, as_js
 def _change_all(verb: Verb, target: Target, filters: JobFilters, *, yes: bool, as_json: bool) -> None:
     context = click.get_current_context()
     # Opened twice: the question is asked while no event loop runs, where Ctrl-C ends it.
-    before = target.run(lambda app: _count(app, verb, filters))
+    before = target.run(lambda app: count_for(app, verb, filters))
     if before.total and not yes and not _confirmed(verb, before, context):
         click.echo("nothing was changed", err=True)
         context.exit(failures.FAILED)
-    number = target.run(lambda app: _with_bar(app, verb, filters, before)) if before.total else 0
+    number = target.run(lambda app: act_with_bar(app, verb, filters, before)) if before.total else 0
     if as_json:
         print_json({verb.done: number})
     else:
@@ -184,7 +184,7 @@ def _confirmed(verb: Verb, count: Count, context: click.Context) -> bool:
     return click.confirm(f"{verb.name} {number}?", default=False, err=True)
 
 
-async def _count(app: Windlass, verb: Verb, filters: JobFilters) -> Count:
+async def count_for(app: Windlass, verb: Verb, filters: JobFilters) -> Count:
     """How many jobs the verb would act on."""
     if "state" in filters:
         return await app.count(**filters)
@@ -193,7 +193,7 @@ async def _count(app: Windlass, verb: Verb, filters: JobFilters) -> Count:
     return Count(sum(count.total for count in counts), all(count.exact for count in counts))
 
 
-async def _with_bar(app: Windlass, verb: Verb, filters: JobFilters, before: Count) -> int:
+async def act_with_bar(app: Windlass, verb: Verb, filters: JobFilters, before: Count) -> int:
     """Act, and meanwhile show how many of the jobs found at first are left."""
     acting = asyncio.ensure_future(verb.all(app, filters))
     try:
@@ -202,7 +202,7 @@ async def _with_bar(app: Windlass, verb: Verb, filters: JobFilters, before: Coun
             row = bar.add_task(f"{verb.name} jobs", total=before.total if before.exact else None)
             while not bar.disable and not acting.done():
                 await asyncio.wait({acting}, timeout=LOOK_SECONDS)
-                left = await _count(app, verb, filters)
+                left = await count_for(app, verb, filters)
                 if before.exact and left.exact:
                     bar.update(row, completed=max(0, before.total - left.total))
             return await acting

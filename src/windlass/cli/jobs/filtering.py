@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from windlass.cli.completing import task_names, topic_names
 from windlass.cli.words import Moment
 from windlass.filters import JobFilters
 from windlass.model import Shown, State
@@ -15,8 +16,13 @@ from windlass.model import Shown, State
 STATES: Final = [*map(str, State), *map(str, Shown)]
 
 _OPTIONS: Final = (
-    click.option("--topic", metavar="NAME", help="Only jobs of this topic."),
-    click.option("--task", metavar="NAME", help="Only jobs of this task; '' for jobs without one."),
+    click.option("--topic", metavar="NAME", shell_complete=topic_names, help="Only jobs of this topic."),
+    click.option(
+        "--task",
+        metavar="NAME",
+        shell_complete=task_names,
+        help="Only jobs of this task; '' for jobs without one.",
+    ),
     click.option(
         "--state",
         type=click.Choice(STATES, case_sensitive=False),

@@ -23,10 +23,13 @@ from windlass.cli.terminal import (
     print_json,
     print_table,
 )
+from windlass.cli.words import Duration
 from windlass.clock import MICROSECONDS
 from windlass.filters import JobFilters
 from windlass.job import Job, JobPage
 
+SHORTEST_EVERY = 0.1
+LONGEST_EVERY = 3600.0
 WIDE = 110
 """From this many columns on a terminal the table has room for the topic and for what is going on."""
 
@@ -37,6 +40,7 @@ WIDE = 110
         "windlass jobs list --state failed --topic mail",
         "windlass jobs list 'state:failed payload.user_id:42 age>1h'",
         "windlass jobs list --created-after 2h --json",
+        "windlass jobs list 'state:running,retrying' --watch",
         "windlass jobs list --state failed -q | xargs windlass jobs requeue",
     ),
 )
@@ -54,6 +58,20 @@ WIDE = 110
     "--offset", type=click.IntRange(0), default=0, show_default=True, help="Skip this many jobs first."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only ids, one on a line: for xargs.")
+@click.option(
+    "-w",
+    "--watch",
+    is_flag=True,
+    help="Go on until Ctrl-C: redraw the list on a terminal, print jobs as they come and change in a pipe.",
+)
+@click.option(
+    "--every",
+    type=Duration(),
+    default="1s",
+    show_default=True,
+    metavar="DURATION",
+    help="How often --watch looks: seconds, or 500ms, 5s, 1m.",
+)
 @json_option
 @target_options
 def list_jobs(
@@ -64,6 +82,8 @@ def list_jobs(
     cursor: int | None,
     offset: int,
     quiet: bool,
+    watch: bool,
+    every: float,
     as_json: bool,
 ) -> None:
     """List jobs, newest first, all or those that match.
@@ -74,6 +94,12 @@ def list_jobs(
         raise click.UsageError("the filter is given twice; say it in one way", click.get_current_context())
     if terms:
         filters = {**filters, "where": " ".join(terms)}
+    if watch:
+        _check_watch(quiet=quiet, paged=cursor is not None or offset > 0, every=every)
+        from windlass.cli.jobs.watching import watch_jobs
+
+        target.run(lambda app: watch_jobs(app, filters, limit=limit, every=every, as_json=as_json))
+        return
 
     async def look(app: Windlass) -> tuple[JobPage[Job[Any]], int]:
         return await app.jobs(limit=limit, offset=offset, cursor=cursor, **filters), app.clock.now()
@@ -99,13 +125,24 @@ def list_jobs(
         _print_page(page, now)
 
 
+def _check_watch(*, quiet: bool, paged: bool, every: float) -> None:
+    context = click.get_current_context()
+    if quiet:
+        raise click.UsageError("--watch shows jobs as they change, which ids alone do not tell", context)
+    if paged:
+        raise click.UsageError("--watch is about the newest jobs; leave --cursor and --offset out", context)
+    if not SHORTEST_EVERY <= every <= LONGEST_EVERY:
+        raise click.UsageError(
+            f"--every is {words.duration(every)}; it can be from {words.duration(SHORTEST_EVERY)} "
+            f"to {words.duration(LONGEST_EVERY)}",
+            context,
+        )
+
+
 def _print_page(page: JobPage[Job[Any]], now: int) -> None:
-    wide = not is_terminal() or console().width >= WIDE
-    columns = [Column("id", keep=True), Column("state"), Column("task" if wide else "task or topic")]
-    columns += [Column("topic")] if wide else []
-    columns += [Column("tries", "right"), Column("age" if is_terminal() else "created", "right")]
-    columns += [Column("detail")] if wide else []
-    print_table(columns, (list(_cells(job, now, wide=wide)) for job in page), empty="no jobs match")
+    wide = is_wide()
+    rows = (list(cells(job, now, wide=wide)) for job in page)
+    print_table(columns(wide=wide), rows, empty="no jobs match")
     # To stderr: a pipe gets jobs only, the person at the terminal hears that there is more.
     if page.partial and page.searched_back_to is not None:
         click.echo(
@@ -117,7 +154,21 @@ def _print_page(page: JobPage[Job[Any]], now: int) -> None:
         click.echo(f"{len(page):,} of {total}; the next page: --cursor {page.cursor}", err=True)
 
 
-def _cells(job: Job[Any], now: int, *, wide: bool) -> Iterator[Cell]:
+def is_wide() -> bool:
+    """Whether there is room for everything: in a pipe there always is."""
+    return not is_terminal() or console().width >= WIDE
+
+
+def columns(*, wide: bool) -> list[Column]:
+    """What is told of each job."""
+    told = [Column("id", keep=True), Column("state"), Column("task" if wide else "task or topic")]
+    told += [Column("topic")] if wide else []
+    told += [Column("tries", "right"), Column("age" if is_terminal() else "created", "right")]
+    return told + ([Column("detail")] if wide else [])
+
+
+def cells(job: Job[Any], now: int, *, wide: bool) -> Iterator[Cell]:
+    """One job, in these columns."""
     record = job.record
     state = str(record.shown_state(now))
     yield Cell(str(job.id))

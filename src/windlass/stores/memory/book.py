@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import threading
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from uuid import UUID
@@ -63,6 +63,24 @@ class Book:
         self.hold_key(job)
         self.await_turn(job, now)
 
+    def place(self, job: Job, now: int) -> None:
+        """Take in a job of another store, in whatever state it is."""
+        if self._removed:
+            self._sweep()  # one of those may have had its number
+        self.jobs[job.id] = job
+        insort(self._in_order, job, key=lambda placed: placed.number)
+        self.counts.setdefault(job.topic, Counter())[job.state] += 1
+        self._last_number = max(self._last_number, job.number)
+        self._last_fence = max(self._last_fence, job.fence)
+        if job.state not in FINAL_STATES or job.key_until is KeyLifetime.PRUNED:
+            self.hold_key(job)
+        if job.state is State.PENDING:
+            self.await_turn(job, now)
+        elif job.state is State.RUNNING:
+            self.leases.put(job, job.leased_until or now)
+        else:
+            self._keep(job)
+
     def await_turn(self, job: Job, now: int) -> None:
         """Queue a pending job by its present priority and due time."""
         if job.run_at <= now:
@@ -112,10 +130,7 @@ class Book:
         job.suspect = job.cancel_requested = False
         if job.key_until is KeyLifetime.FINISHED:
             self.free_key(job)
-        if (prune_at := job.prune_at) is None:
-            self.kept_for_ever.put(job, job.number)
-        else:
-            self.finished.put(job, prune_at)
+        self._keep(job)
         tally = self.metrics.at(now)
         lane = tally.lane(job.topic, job.task)
         match state:
@@ -123,7 +138,6 @@ class Book:
                 tally.completed += 1
                 lane.completed += 1
             case State.FAILED:
-                self.failed.put(job, now)
                 tally.failed += 1
                 lane.failed += 1
             case _:
@@ -142,12 +156,15 @@ class Book:
         job.removed = True
         self._removed += 1
         if self._removed > len(self.jobs) + 64:
-            self._in_order = [kept for kept in self._in_order if not kept.removed]
-            self._expiries = [entry for entry in self._expiries if not entry[2].removed]
-            heapq.heapify(self._expiries)
-            self._removed = 0
+            self._sweep()
         if job.topic not in self.counts:
             self.ready.pop(job.topic, None)
+
+    def _sweep(self) -> None:
+        self._in_order = [kept for kept in self._in_order if not kept.removed]
+        self._expiries = [entry for entry in self._expiries if not entry[2].removed]
+        heapq.heapify(self._expiries)
+        self._removed = 0
 
     def hold_key(self, job: Job) -> None:
         if (name := job.key_name) is not None:
@@ -162,6 +179,15 @@ class Book:
         """Give up the key, if this job is the one that holds it."""
         if (name := job.key_name) is not None and self.keys.get(name) is job:
             del self.keys[name]
+
+    def _keep(self, job: Job) -> None:
+        """Put a finished job where it stays until its retention is over, or somebody wants it back."""
+        if (prune_at := job.prune_at) is None:
+            self.kept_for_ever.put(job, job.number)
+        else:
+            self.finished.put(job, prune_at)
+        if job.state is State.FAILED:
+            self.failed.put(job, job.finished_at or 0)
 
     def _make_ready(self, job: Job) -> None:
         self.ready.setdefault(job.topic, {}).setdefault(job.task, JobHeap()).put(job, -job.priority)

@@ -42,7 +42,16 @@ from windlass.model import (
 from windlass.stores.documents import check_documents
 from windlass.stores.endings import check_batch
 from windlass.stores.joining import Untold
-from windlass.stores.memory import answering, filing, managing, pulling, reading, registering, writing
+from windlass.stores.memory import (
+    answering,
+    filing,
+    managing,
+    moving,
+    pulling,
+    reading,
+    registering,
+    writing,
+)
 from windlass.stores.memory.book import Book
 from windlass.stores.protocol import (
     COUNT_LIMIT,
@@ -53,6 +62,7 @@ from windlass.stores.protocol import (
     StoreLimits,
     Wakeups,
 )
+from windlass.whole import WholeJob
 
 _PREFIX = "memory://"
 _named: dict[str, Book] = {}
@@ -374,6 +384,18 @@ class MemoryStore:
     async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
         with self._verb() as book:
             return answering.longest_running(book, limit, tenant)
+
+    # -- moving to another store ------------------------------------------------------------------------
+
+    async def whole_jobs(self, *, limit: int, before: int | None = None) -> list[WholeJob]:
+        check_batch("jobs", limit, MAX_BATCH)
+        with self._verb() as book:
+            return moving.whole_jobs(book, limit, before)
+
+    async def place_jobs(self, jobs: Sequence[WholeJob]) -> list[bool]:
+        check_batch("jobs", len(jobs), MAX_BATCH)
+        with self._verb() as book:
+            return moving.place(book, jobs, self._clock.now())
 
     # -- hints ------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ LARGE_BYTES: Final = 1000
 
 FORMAT_CODES: Final = {BodyFormat.JSON: 0, BodyFormat.BYTES: 1}
 _ALIKE: Final = tuple(name for name in NewJob.__struct_fields__ if name not in ("id", "payload"))
-_KEY_UNTIL: Final = {KeyLifetime.PRUNED: 0, KeyLifetime.FINISHED: 1}
+KEY_UNTIL: Final = {KeyLifetime.PRUNED: 0, KeyLifetime.FINISHED: 1}
 
 PARAMETERS: Final = (
     *("now", "again", "keyed", "large", "ids", "topics", "tasks", "tenants", "priorities", "run_ats"),
@@ -31,7 +31,7 @@ def enqueue_arguments(jobs: Sequence[NewJob], now: int | None, *, again: bool) -
     """The parameters of the ``enqueue`` statement, column by column; at least one job."""
     of = columns_of(jobs)
     keys = of["key"]
-    texts = [body_text(job) for job in jobs]
+    texts = [body_text(job.format, job.payload) for job in jobs]
     raws = [job.payload if text is None else None for job, text in zip(jobs, texts, strict=True)]
     aparts = [len(job.payload) > LARGE_BYTES for job in jobs]
     return (
@@ -55,7 +55,7 @@ def enqueue_arguments(jobs: Sequence[NewJob], now: int | None, *, again: bool) -
         _sent(microseconds(of["retention_failed"])),
         _sent(of["retry"]),
         _sent(keys),
-        _sent(shared([None if job.key is None else _KEY_UNTIL[job.key_until] for job in jobs])),
+        _sent(shared([None if job.key is None else KEY_UNTIL[job.key_until] for job in jobs])),
         [choice is OnDuplicate.REPLACE for choice in of["on_duplicate"]],
         _sent(of["correlation_id"]),
         _sent(of["user_id"]),
@@ -75,7 +75,7 @@ def alike_arguments(jobs: Sequence[NewJob], now: int | None) -> tuple[Any, ...] 
         return None
     if any(len(of[name]) > 1 for name in _ALIKE) or max(map(len, of["payload"])) > LARGE_BYTES:
         return None
-    texts = [body_text(job) for job in jobs]
+    texts = [body_text(job.format, job.payload) for job in jobs]
     if None in texts:
         return None
     return (
@@ -103,12 +103,12 @@ def _sent(column: Column) -> Column | None:
     return None if len(column) == 1 and column[0] is None else column
 
 
-def body_text(job: NewJob) -> str | None:
+def body_text(body_format: BodyFormat, payload: bytes) -> str | None:
     """A body people can read in the database; None for one that is kept as bytes."""
-    if job.format is not BodyFormat.JSON or b"\x00" in job.payload:
+    if body_format is not BodyFormat.JSON or b"\x00" in payload:
         return None
     try:
-        return job.payload.decode()
+        return payload.decode()
     except UnicodeDecodeError:
         return None
 

@@ -41,11 +41,13 @@ from windlass.outcome import Released, Retried
 from windlass.stores.documents import check_documents, could_be
 from windlass.stores.endings import CANCELLED_ON_REQUEST, check_batch, summarise_error
 from windlass.stores.joining import Untold, places_of
+from windlass.stores.placing import were_placed
 from windlass.stores.postgres import (
     ailing,
     answering,
     checking,
     filing,
+    moving,
     pulling,
     reading,
     registering,
@@ -74,6 +76,7 @@ from windlass.stores.protocol import (
 )
 from windlass.stores.queries import Queries
 from windlass.stores.wakeups import WakeupHub
+from windlass.whole import WholeJob
 
 FOLD_AFTER: Final = 5_000
 """Jobs this store has written, each write counted as ``WRITE_COUNTS`` more, after which it adds up what was
@@ -439,6 +442,21 @@ class PostgresStore:
 
     async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
         return await answering.longest_running(self._database, limit, tenant)
+
+    # -- moving to another store ------------------------------------------------------------------------
+
+    async def whole_jobs(self, *, limit: int, before: int | None = None) -> list[WholeJob]:
+        check_batch("jobs", limit, MAX_BATCH)
+        return await moving.whole_jobs(self._database, limit, before)
+
+    async def place_jobs(self, jobs: Sequence[WholeJob]) -> list[bool]:
+        check_batch("jobs", len(jobs), MAX_BATCH)
+        if not jobs:
+            return []
+        placed = await moving.place(self._database, jobs, await self.now())
+        self._ready({job.record.topic: ANYWHERE for job in placed})
+        self._wrote(len(placed))
+        return were_placed(jobs, placed)
 
     # -- hints ------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ def get(connection: sqlite3.Connection, job_id: UUID, tenant: str | None) -> Job
     if row is None:
         return None
     attempts = connection.execute(_sql["attempts"], (row[1],)).fetchall() if row[-2] else []
-    return full_record(row, attempts, _steps_of(connection, row[1]) if row[-1] else ())
+    return full_record(row, attempts, steps_of(connection, row[1]) if row[-1] else ())
 
 
 def states(connection: sqlite3.Connection, job_ids: Sequence[UUID], tenant: str | None) -> list[State | None]:
@@ -38,10 +38,10 @@ def states(connection: sqlite3.Connection, job_ids: Sequence[UUID], tenant: str 
 def steps(connection: sqlite3.Connection, lease: Lease, now: int) -> tuple[StepRecord, ...] | None:
     # Nobody but the holder of the lease adds to them, so they may be read after it was found to hold.
     row = connection.execute(_settle_sql["leased"], (lease.job_id.bytes, lease.fence, now)).fetchone()
-    return None if row is None else _steps_of(connection, row[0])
+    return None if row is None else steps_of(connection, row[0])
 
 
-def _steps_of(connection: sqlite3.Connection, number: int) -> tuple[StepRecord, ...]:
+def steps_of(connection: sqlite3.Connection, number: int) -> tuple[StepRecord, ...]:
     return tuple([StepRecord(*row) for row in connection.execute(_sql["steps"], (number,))])
 
 

@@ -51,6 +51,7 @@ from windlass.stores.sqlite import (
     enqueueing,
     filing,
     managing,
+    moving,
     pulling,
     reading,
     registering,
@@ -70,6 +71,7 @@ from windlass.stores.sqlite.statistics import stats, topics
 from windlass.stores.sqlite.transaction import Transaction
 from windlass.stores.sqlite.writer import Writer, one_by_one
 from windlass.stores.wakeups import WakeupHub
+from windlass.whole import WholeJob
 
 R = TypeVar("R")
 
@@ -372,6 +374,16 @@ class SqliteStore:
     async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
         return await self._reader.run(lambda connection: answering.longest_running(connection, limit, tenant))
 
+    # -- moving to another store ------------------------------------------------------------------------
+
+    async def whole_jobs(self, *, limit: int, before: int | None = None) -> list[WholeJob]:
+        check_batch("jobs", limit, MAX_BATCH)
+        return await self._reader.run(lambda connection: moving.whole_jobs(connection, limit, before))
+
+    async def place_jobs(self, jobs: Sequence[WholeJob]) -> list[bool]:
+        check_batch("jobs", len(jobs), MAX_BATCH)
+        return await self._writer.run(_place, jobs) if jobs else []
+
     # -- hints ------------------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -445,6 +457,7 @@ _tend = one_by_one(pulling.tend)
 _rescue = one_by_one(rescuing.rescue)
 _prune = one_by_one(rescuing.prune)
 _pause = one_by_one(managing.pause)
+_place = one_by_one(moving.place)
 _beat = one_by_one(registering.beat)
 _leave = one_by_one(registering.leave)
 _write_documents = one_by_one(filing.write)

@@ -10,7 +10,10 @@ import itertools
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from msgspec import structs
+
 from windlass.conditions import Compare, ComparePayload, Comparison, Field
+from windlass.errors import WrongState
 from windlass.findings import TaskStats
 from windlass.ids import new_id
 from windlass.model import (
@@ -42,6 +45,7 @@ from windlass.testing.conformance.building import (
     job,
     put,
 )
+from windlass.whole import WholeJob
 
 HOUR = 3600.0
 MANY_LANES = 101
@@ -492,3 +496,26 @@ async def test_a_job_that_goes_frees_its_own_key_only(store: Store) -> None:
     [answer] = await store.enqueue([job(topic, tenant=other, **held)])
     assert (answer.duplicate, answer.job_id) == (True, kept)
     assert await put(store, topic, tenant=mine, **held) != gone
+
+
+async def test_a_key_of_another_tenant_keeps_no_job_of_another_store_out(store: Store) -> None:
+    """Jobs that come from elsewhere hold their keys beside everybody else's."""
+    mine, other, topic = _scene()
+    held = await put(store, topic, tenant=mine, key="k")
+    [whole] = await store.whole_jobs(limit=1)
+    assert whole.record.id == held
+    record = structs.replace(whole.record, id=new_id(), number=whole.record.number + 1)
+    assert not await _placed(store, structs.replace(whole, record=record))
+    theirs = structs.replace(record, tenant=other)
+    assert await _placed(store, structs.replace(whole, record=theirs))
+    assert (await store.get(record.id, tenant=mine)) is None
+    for tenant, holder in ((mine, held), (other, record.id)):
+        [answer] = await store.enqueue([job(topic, tenant=tenant, key="k")])
+        assert (answer.job_id, answer.duplicate) == (holder, True)
+
+
+async def _placed(store: Store, whole: WholeJob) -> bool:
+    try:
+        return await store.place_jobs([whole]) == [True]
+    except WrongState:
+        return False

@@ -1,0 +1,113 @@
+"""``windlass jobs list --watch``: the newest jobs that match, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from windlass.app import Windlass
+from windlass.cli import failures
+from windlass.cli.ending import ended_by_signals
+from windlass.cli.jobs import shape
+from windlass.cli.jobs.listing import cells, columns, is_wide
+from windlass.cli.terminal import console, dump_json, harmless, is_terminal, make_table, plain_line
+from windlass.clock import to_datetime
+from windlass.errors import StoreUnavailable
+from windlass.filters import JobFilters
+from windlass.job import Job, JobPage
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+LINES_BESIDE: Final = 3
+"""Of a screen: the title, the head of the table and the last line."""
+
+
+async def watch_jobs(app: Windlass, filters: JobFilters, *, limit: int, every: float, as_json: bool) -> None:
+    """Until Ctrl-C, which is how it is meant to end."""
+    # Once by itself: what is wrong with a filter is said before a screen is taken.
+    await app.jobs(limit=1, **filters)
+    try:
+        with ended_by_signals():
+            if is_terminal() and not as_json:
+                await _screen(app, filters, limit, every)
+            else:
+                await _lines(app, filters, limit, every, as_json=as_json)
+    except asyncio.CancelledError:
+        return
+
+
+async def _screen(app: Windlass, filters: JobFilters, limit: int, every: float) -> None:
+    """On the terminal's other screen: what was there before comes back afterwards."""
+    from rich.live import Live
+
+    terminal = console()
+    page: JobPage[Job[Any]] | None = None
+    with Live(console=terminal, screen=True, auto_refresh=False) as live:
+        while True:
+            trouble = None
+            try:
+                rows = max(1, min(limit, terminal.height - LINES_BESIDE))
+                page = await app.jobs(limit=rows, **filters)
+            except StoreUnavailable as error:
+                trouble = str(error)  # it may come back; what was seen last stays
+            live.update(_drawn(page, filters, app.clock.now(), trouble), refresh=True)
+            await asyncio.sleep(every)
+
+
+def _drawn(
+    page: JobPage[Job[Any]] | None, filters: JobFilters, now: int, trouble: str | None
+) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    title = Text(no_wrap=True, overflow="ellipsis")
+    title.append(to_datetime(now).astimezone().strftime("%H:%M:%S"), style="bold")
+    if page is not None:
+        total = f"{page.total:,}" if page.total_exact else f"more than {page.total:,}"
+        title.append(f"  {total} {'job' if page.total == 1 else 'jobs'}")
+    said = " ".join(str(value) if name == "where" else f"{name}:{value}" for name, value in filters.items())
+    title.append(f"  {harmless(said)}" if said else "", style="cyan")
+    last = Text(trouble or "Ctrl-C ends", no_wrap=True, overflow="ellipsis")
+    last.stylize("red" if trouble else "bright_black")
+    if not page:
+        return Group(title, Text("no jobs match" if page is not None else ""), last)
+    wide = is_wide()
+    rows = [list(cells(job, now, wide=wide)) for job in page]
+    return Group(title, make_table(columns(wide=wide), rows), last)
+
+
+async def _lines(app: Windlass, filters: JobFilters, limit: int, every: float, *, as_json: bool) -> None:
+    """A line for each job there is, and again when it is new or has changed; the oldest first."""
+    seen: dict[Any, tuple[object, ...]] = {}
+    unreachable = False
+    if not as_json:
+        click.echo("\t".join(column.title.upper() for column in columns(wide=True)))
+    while True:
+        try:
+            page = await app.jobs(limit=limit, **filters)
+            unreachable = False
+        except StoreUnavailable as error:
+            if not unreachable:
+                failures.warn(f"{error}; going on when it is back")
+            unreachable = True
+            await asyncio.sleep(every)
+            continue
+        now = app.clock.now()
+        before, seen = seen, {}
+        for job in reversed(page.items):
+            seen[job.id] = _news(job, now)
+            if before.get(job.id) != seen[job.id]:
+                if as_json:
+                    click.echo(dump_json(shape.listed(job), indent=None))
+                else:
+                    click.echo(plain_line(cells(job, now, wide=True)))
+        await asyncio.sleep(every)
+
+
+def _news(job: Job[Any], now: int) -> tuple[object, ...]:
+    """What makes a job worth another line."""
+    progress = job.progress and (job.progress.percent, job.progress.message, job.progress.stage)
+    return job.record.shown_state(now), job.attempt, job.record.run_at, job.error_summary, progress

@@ -1,0 +1,25 @@
+-- name: whole
+-- As ``get`` reads it (recording.py knows the order), and then what is shown to nobody. Of all tenants.
+SELECT {columns}, b.format, b.payload, r.result, p.checkpoint, j.retry,
+       j.lease_us, j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches,
+       EXISTS (SELECT 1 FROM windlass_attempts a WHERE a.number = j.number),
+       EXISTS (SELECT 1 FROM windlass_steps s WHERE s.number = j.number),
+       j.key_until, j.expires_at, j.retention_us, j.retention_failed_us, j.trace, j.suspect, j.granted_alone, j.buried
+FROM windlass_jobs j
+JOIN windlass_bodies b ON b.number = j.number
+LEFT JOIN windlass_progress p ON p.number = j.number
+LEFT JOIN windlass_results r ON r.number = j.number
+WHERE j.number < ?
+ORDER BY j.number DESC LIMIT ?
+
+-- name: there
+-- The jobs that have this id or this number, whoever's they are.
+SELECT id, number FROM windlass_jobs WHERE id = ?
+UNION
+SELECT id, number FROM windlass_jobs WHERE number = ?
+
+-- name: key_holder
+SELECT id FROM windlass_jobs WHERE number = (SELECT number FROM windlass_keys WHERE {key})
+
+-- name: raise_sequence
+UPDATE windlass_sequences SET value = max(value, ?) WHERE name = ?

@@ -1,0 +1,77 @@
+"""A job whole: what ``JobRecord`` shows, and what else its store keeps to itself. How jobs change stores.
+
+Two stores hold the same job when these are equal. So everything is in one form, whichever store told it:
+lengths of time as whole microseconds, and of a finished job nothing that only matters before its end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, structs
+
+from windlass.model import FINAL_STATES, JobRecord, KeyLifetime, Progress
+
+
+class WholeJob(Struct, frozen=True, kw_only=True, gc=False):
+    """Everything a store knows of a job. ``record.progress`` is as it was reported, also when completed."""
+
+    record: JobRecord
+    key_until: KeyLifetime | None = None  # None = it has no key
+    expires_at: int | None = None
+    retention: float | None = None
+    retention_failed: float | None = None
+    trace: str | None = None
+    suspect: bool = False  # to be granted alone
+    granted_alone: bool = False
+    buried: bool = False  # put away by a verb: never pruned
+
+    @property
+    def holds_key(self) -> bool:
+        """Whether it keeps others with its key out."""
+        if self.key_until is None:
+            return False
+        return self.key_until is KeyLifetime.PRUNED or self.record.state not in FINAL_STATES
+
+    @property
+    def size(self) -> int:
+        """Bytes of its bodies."""
+        return len(self.record.payload or b"") + len(self.record.result or b"")
+
+
+def whole(
+    record: JobRecord,
+    reported: Progress | None,
+    *,
+    expires_at: int | None,
+    suspect: bool,
+    granted_alone: bool,
+    **others: Any,
+) -> WholeJob:
+    """A job as its store told it, in the form that can be compared."""
+    ended = record.state in FINAL_STATES
+    record = structs.replace(
+        record,
+        progress=reported,
+        payload=None if record.payload is None else bytes(record.payload),
+        cancel_requested=record.cancel_requested and not ended,
+        blocked=0 if ended else record.blocked,
+        # As a database has it whose texts cannot hold the character.
+        error_summary=record.error_summary and record.error_summary.replace("\0", "\\x00")[:200],
+    )
+    return WholeJob(
+        record=record,
+        expires_at=None if ended else expires_at,
+        suspect=suspect and not ended,
+        granted_alone=granted_alone and not ended,
+        **others,
+    )
+
+
+_encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def canonical(job: WholeJob) -> bytes:
+    """The same bytes for the same job, on any store."""
+    return _encode(job)

@@ -1,0 +1,298 @@
+"""What a copy refuses, and how it goes on after trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.moving.mixed import all_jobs, fill
+from windlass import Windlass
+from windlass.errors import ConfigurationError, StoreUnavailable, WindlassError, WrongState
+from windlass.model import ClaimRequest, JobFilter, Lane, NewDocument, State, WorkerRecord
+from windlass.moving import comparing
+from windlass.moving.copy import Copied, Phase, copy_store
+from windlass.moving.marking import KIND, NAME
+from windlass.stores.protocol import Store
+from windlass.testing.clock import FrozenClock
+
+Apps = tuple[Windlass, Windlass]
+_names = itertools.count(1)
+
+
+@asynccontextmanager
+async def _pair(*, clock: FrozenClock | None = None) -> AsyncIterator[Apps]:
+    number = next(_names)
+    async with (
+        Windlass(f"memory://copy-from-{number}", clock=clock) as source,
+        Windlass(f"memory://copy-to-{number}", clock=clock) as target,
+    ):
+        yield source, target
+
+
+@pytest.fixture
+async def apps() -> AsyncIterator[Apps]:
+    """Two empty stores. The conformance suite tells what stores do; this is about what is asked of them."""
+    async with _pair() as apps:
+        yield apps
+
+
+async def _copy(apps: Apps, *, live: bool = False) -> Copied:
+    return await copy_store(*apps, watch=lambda *_: None, live=live)
+
+
+async def test_an_empty_store_is_copied(apps: Apps) -> None:
+    """Nothing is a number of jobs, too."""
+    copied = await _copy(apps)
+    assert (copied.jobs, copied.written, copied.paused) == (0, 0, ())
+
+
+async def test_the_copy_has_the_same_digest_whatever_the_store(apps: Apps, tmp_path: Path) -> None:
+    """Two copies of one store can be compared by what they printed."""
+    await fill(apps[0].store, 300)
+    first = await _copy(apps, live=True)
+    async with Windlass(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal") as other:
+        assert await _copy((apps[0], other), live=True) == first
+        await other.delete((await other.jobs(state="pending", limit=1)).items[0].id)
+        async with _pair() as (_, third):
+            shorter = await _copy((other, third), live=True)
+    assert shorter.jobs == first.jobs - 1
+    assert shorter.digest != first.digest
+
+
+async def test_what_is_watched_counts_up_to_all_jobs(apps: Apps) -> None:
+    """The bar ends at its end, in each phase; a phase that has nothing to do is not shown."""
+    await fill(apps[0].store, 1200)
+    seen: list[tuple[Phase, int, int]] = []
+    await copy_store(*apps, watch=lambda *step: seen.append(step), live=True)
+    ends = {phase: (done, total) for phase, done, total in seen}
+    assert ends == {Phase.WRITE: (1200, 1200), Phase.VERIFY: (1200, 1200)}
+    await copy_store(*apps, watch=lambda *step: seen.append(step), live=True)
+    assert seen[-1] == (Phase.VERIFY, 1200, 1200)
+    assert (Phase.LOOK, 1200, 1200) in seen
+
+
+# -- trouble ------------------------------------------------------------------------------------------------
+
+WRITES = ("place_jobs", "pause", "write_documents", "remove_document")
+
+
+@contextmanager
+def _failing(store: Store, on: int, *, after: bool) -> Iterator[None]:
+    """Let the call of this number of all that write fail, before or after it is done; back as it was then."""
+    calls = itertools.count(1)
+
+    def wrapped(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def call(*arguments: Any, **options: Any) -> Any:
+            failing = next(calls) == on
+            if failing and not after:
+                raise StoreUnavailable("cut off")
+            answer = await verb(*arguments, **options)
+            if failing:
+                raise StoreUnavailable("the answer was lost")
+            return answer
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in WRITES:
+            patch.setattr(store, name, wrapped(getattr(store, name)))
+        yield
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_a_copy_goes_on_wherever_it_was_cut_off(after: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each write in turn, done or not: the next run ends with the same jobs, and each is there once."""
+    monkeypatch.setattr(comparing, "PAGE", 40)
+    cut_off = 0
+    for on in range(1, 30):
+        async with _pair() as (source, target):
+            await fill(source.store, 150)
+            with _failing(target.store, on, after=after):
+                try:
+                    await _copy((source, target), live=True)
+                except StoreUnavailable:
+                    cut_off += 1
+                else:
+                    assert cut_off == on - 1 > 5  # one after the other, until there was none left
+                    return
+            copied = await _copy((source, target), live=True)
+            assert await all_jobs(target.store) == await all_jobs(source.store)
+            assert copied.jobs == 150
+            assert await target.store.check() == []
+    pytest.fail("a copy of 150 jobs takes fewer writes than that")
+
+
+async def test_jobs_that_come_in_meanwhile_are_told_and_copied_by_the_next_run(apps: Apps) -> None:
+    """A producer that nobody stopped loses nothing: the command says so, and goes on when started again."""
+    source, target = apps
+    await fill(source.store, 600)
+    place = target.store.place_jobs
+
+    async def meanwhile(jobs: Any) -> list[bool]:
+        await source.enqueue("late", {})
+        return await place(jobs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target.store, "place_jobs", meanwhile)
+        with pytest.raises(WrongState, match=r"2 jobs came to memory://.* start the same command again"):
+            await _copy(apps, live=True)
+    assert (await _copy(apps, live=True)).written == 2
+    assert await all_jobs(target.store) == await all_jobs(source.store)
+
+
+async def test_a_job_that_changes_meanwhile_fails_the_verification(apps: Apps) -> None:
+    """What was written is read again and compared: a copy that is not the same is never called one."""
+    source, target = apps
+    job = await source.enqueue("mail", {"secret": "s3"})
+    place = target.store.place_jobs
+
+    async def meanwhile(jobs: Any) -> list[bool]:
+        done = await place(jobs)
+        await source.cancel(job.id)
+        return done
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target.store, "place_jobs", meanwhile)
+        with pytest.raises(WrongState, match=f"job {job.id}: cancelled in FROM, pending in TO"):
+            await _copy(apps)
+    with pytest.raises(
+        WrongState, match=r"changed in one of them since an earlier copy\. Nothing was copied"
+    ):
+        await _copy(apps)
+
+
+async def test_values_are_not_told_where_jobs_differ(apps: Apps) -> None:
+    """An error goes to logs and tickets; a payload does not belong there."""
+    source, _ = apps
+    await source.enqueue("mail", {"secret": "s3"}, key="k")
+    await _copy(apps)
+    await source.enqueue("mail", {"secret": "s4"}, key="k", on_duplicate="replace")
+    with pytest.raises(WrongState, match=r"another .*payload") as caught:
+        await _copy(apps)
+    assert "s3" not in str(caught.value)
+    assert "s4" not in str(caught.value)
+
+
+# -- refused ------------------------------------------------------------------------------------------------
+
+
+async def _refused(apps: Apps, kind: type[WindlassError], match: str, *, live: bool = False) -> None:
+    """Nothing is changed in either."""
+    before = [(await all_jobs(app.store), await app.store.topics()) for app in apps]
+    with pytest.raises(kind, match=match):
+        await _copy(apps, live=live)
+    assert [(await all_jobs(app.store), await app.store.topics()) for app in apps] == before
+
+
+async def test_a_target_with_jobs_of_its_own_is_refused(apps: Apps) -> None:
+    """Whether their numbers are in the way or far above: jobs of two queues are not mixed."""
+    source, target = apps
+    await fill(source.store, 700)
+    own = await target.enqueue("mine", {})
+    await _refused(apps, WrongState, f"is not empty: job {own.id} .*not a job of memory://", live=True)
+    await target.enqueue_many("mine", [{}] * 1000)
+    await target.delete_all(topic="mine")
+    far = await target.enqueue("mine", {})
+    assert far.number > 700
+    await _refused(apps, WrongState, "goes to an empty store, or on with an earlier copy", live=True)
+
+
+async def test_a_store_is_not_copied_into_itself(tmp_path: Path) -> None:
+    """Also under another name, such as a symbolic link."""
+    url = f"sqlite:///{tmp_path}/jobs.db?synchronous=normal"
+    (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
+    async with Windlass(url) as source, Windlass(f"sqlite:///{tmp_path}/link/jobs.db") as target:
+        await source.enqueue("mail", {})
+        await _refused((source, target), ConfigurationError, "the same store, under two names")
+        assert await source.store.document(KIND, NAME) is None
+
+
+def _worker(seen_at: int = 0) -> WorkerRecord:
+    return WorkerRecord(name="anna", host="here", pid=1, version="1", started_at=1, seen_at=seen_at)
+
+
+async def test_workers_at_work_on_the_source_are_a_reason_to_refuse() -> None:
+    """Unless told; those that were not seen for long are none."""
+    clock = FrozenClock()
+    async with _pair(clock=clock) as apps:
+        await apps[0].enqueue("mail", {})
+        await apps[0].store.beat(_worker())
+        await _refused(apps, WrongState, r"workers are at work on memory://copy-from.*anna on here")
+        assert (await _copy(apps, live=True)).jobs == 1
+        clock.advance(21)
+        assert (await _copy(apps)).jobs == 1
+
+
+async def test_workers_at_work_on_the_target_are_refused_whatever_is_told(apps: Apps) -> None:
+    """They would run what has not been verified yet."""
+    await apps[1].store.beat(_worker())
+    for live in (False, True):
+        await _refused(apps, WrongState, "workers are at work on memory://copy-to", live=live)
+
+
+async def test_a_job_that_may_be_running_is_refused_until_its_lease_has_ended() -> None:
+    """Nobody knows who holds it; after that it goes on at the copy, as a job of a lost worker."""
+    clock = FrozenClock()
+    async with _pair(clock=clock) as apps:
+        job = await apps[0].enqueue("mail", {})
+        request = ClaimRequest("gone", (Lane("mail"),), 1, 30.0)
+        [claimed] = (await apps[0].store.claim(request)).jobs
+        await apps[0].store.start([claimed.lease])
+        await _refused(
+            apps, WrongState, "1 job of memory://.* may still be running: leases hold for up to 30 s"
+        )
+        clock.advance(30)
+        assert (await _copy(apps)).states == {State.RUNNING: 1}
+        [again] = (await apps[1].store.claim(request)).jobs
+        assert (again.lease.job_id, again.attempt) == (job.id, 2)
+
+
+async def test_two_copies_into_one_store_do_not_meet(apps: Apps) -> None:
+    """The second is told who is at work; a mark whose process has ended holds nobody up."""
+    mark = b'{"token": "t", "source": "sqlite:///other.db", "host": "%s", "pid": %d}'
+    far = NewDocument(KIND, NAME, mark % (b"elsewhere", 7), None)
+    await apps[1].store.write_documents([far])
+    await _refused(apps, WrongState, r"another copy .* from sqlite:///other.db, .*process 7 on elsewhere")
+    ended = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
+    await ended.wait()
+    near = NewDocument(KIND, NAME, mark % (socket.gethostname().encode(), ended.pid), None)
+    await apps[1].store.write_documents([near])
+    assert (await _copy(apps)).jobs == 0
+    assert await apps[1].store.document(KIND, NAME) is None
+
+
+async def test_a_source_that_is_not_up_to_date_is_left_as_it_is(tmp_path: Path) -> None:
+    """A copy changes nothing in its source, not even its schema."""
+    path = tmp_path / "other.db"
+    async with Windlass(f"sqlite:///{path}", migrate=False) as source, _pair() as (_, target):
+        with pytest.raises(WrongState, match="run `windlass migrate"):
+            await copy_store(source, target, watch=lambda *_: None)
+        assert await source.store.missing_steps() != []
+
+
+async def test_pauses_are_there_before_the_first_job(apps: Apps) -> None:
+    """A worker that is started too early finds paused what was paused; pauses of the target's own stay."""
+    source, target = apps
+    await source.enqueue("mail", {})
+    await source.pause("mail")
+    await source.pause("later", 3600)
+    await target.pause("mine")
+
+    async def cut(_: Any) -> list[bool]:
+        raise StoreUnavailable("cut off")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target.store, "place_jobs", cut)
+        with pytest.raises(StoreUnavailable):
+            await _copy(apps)
+    assert [one.topic for one in await target.topics()] == ["later", "mail", "mine"]
+    assert (await _copy(apps)).paused == ("later", "mail")
+    assert (await target.store.count(JobFilter())).total == 1

@@ -1,0 +1,23 @@
+"""A copy to and from PostgreSQL behind a pooler, where every transaction may be on another connection."""
+
+from __future__ import annotations
+
+from tests.moving.mixed import all_jobs, fill
+from tests.postgres.stores import schema_of
+from tests.servers import PgBouncer
+from windlass import Windlass
+from windlass.moving.copy import copy_store
+
+
+async def test_a_copy_goes_through_pgbouncer(pgbouncer: PgBouncer, postgres_url: str) -> None:
+    """There and back, the same jobs."""
+    async with (
+        Windlass("memory://pooled-from") as first,
+        Windlass(pgbouncer.url(schema=schema_of(postgres_url))) as second,
+        Windlass("memory://pooled-to") as third,
+    ):
+        await fill(first.store, 1000)
+        await copy_store(first, second, watch=lambda *_: None, live=True)
+        await copy_store(second, third, watch=lambda *_: None, live=True)
+        assert await all_jobs(third.store) == await all_jobs(first.store)
+        assert second.store.describe()["connection"] == "pooled"
