@@ -157,7 +157,7 @@ class FieldsShape:
             return body
         renamed: dict[str, Any] = {}
         for given, value in fields.items():
-            name: str = self._aliases.get(given, given)
+            name = self._aliases.get(given) or given
             if name in renamed:
                 raise InvalidPayload(
                     f"payload does not fit task {self._task!r}: {name} is given twice, once by another name; "
