@@ -1,8 +1,8 @@
 """A program in the place of Claude's: ``python -m tests.tasks.fake_claude LOG HOW``.
 
 It notes each question in LOG, one line each, and then does what HOW says:
-``answer``; ``half`` an answer and an exit code, the first time; ``stand`` still after half of it, the first time;
-``words`` as they are given after it, one for each question.
+``answer``; ``half`` an answer and an exit code, the first time; ``stand`` still after half of it, the first
+time; ``words`` as they are given after it, one for each question.
 """
 
 from __future__ import annotations

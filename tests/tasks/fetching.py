@@ -1,6 +1,6 @@
 """The kill run of downloads: a server that hangs up all the time, a worker that is killed all the time.
 
-``python -m tests.tasks.fetching --size 200 --drop 10 --kills 2`` prints what it came to, in millions of bytes.
+``python -m tests.tasks.fetching --size 200 --drop 10 --kills 2`` tells what it came to; sizes are in MB.
 """
 
 from __future__ import annotations

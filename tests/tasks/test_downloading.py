@@ -532,13 +532,13 @@ async def test_a_run_that_ends_around_the_rename_is_not_repeated(
 
 async def test_two_jobs_for_one_file_do_not_mix(tmp_path: Path) -> None:
     """Each has a draft of its own; the file is that of one of them."""
-    with Web(bytes_of(3 * MB), drop_every=1 * MB).serving() as one:
-        with Web(bytes_of(3 * MB, seed=2), drop_every=1 * MB).serving() as two:
-            async with fetching_app(tmp_path) as app:
-                for web in (one, two):
-                    await app.enqueue("download_file", {"url": web.url, "dest": "file.bin"})
-                await app.run_until_idle()
-                assert (await app.stats()).completed == 2
+    one, two = (Web(bytes_of(3 * MB, seed), drop_every=1 * MB) for seed in (1, 2))
+    with one.serving(), two.serving():
+        async with fetching_app(tmp_path) as app:
+            for web in (one, two):
+                await app.enqueue("download_file", {"url": web.url, "dest": "file.bin"})
+            await app.run_until_idle()
+            assert (await app.stats()).completed == 2
     assert (tmp_path / "file.bin").read_bytes() in (one.content, two.content)
     assert hidden(tmp_path) == []
 
@@ -553,7 +553,7 @@ class Run:
 
 
 def test_a_draft_that_somebody_still_writes_to_is_not_taken_over(tmp_path: Path) -> None:
-    """A run that lost its job, and does not know, writes to a file without a name and puts nothing in place."""
+    """A run that lost its job, and does not know, writes where nobody looks and puts nothing in place."""
     with Roots([tmp_path]).place("file.bin") as place:
         old = Draft.open(place, Run(1), None, None)  # type: ignore[arg-type]
         old.write(b"stale")

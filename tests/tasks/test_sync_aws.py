@@ -242,12 +242,14 @@ async def test_a_create_that_was_not_heard_of_for_days_is_not_repeated(
 
     class Clock(datetime):
         @classmethod
-        def now(cls, tz: Any = None) -> datetime:
-            return datetime.now(UTC) + later
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + later
 
     monkeypatch.setattr(aws, "datetime", Clock)
     with Cloud(lose={"CreateResource"}).serving() as cloud:
-        options = {"options": {"sync_aws": {"retry": windlass.Retry.fixed(3600), "max_attempts": 3}}}
+        options: dict[str, Any] = {
+            "options": {"sync_aws": {"retry": windlass.Retry.fixed(3600), "max_attempts": 3}}
+        }
         async with syncing_app(cloud, **options) as app:
             payload = {"resource_type": TYPE, "resource_id": None, "config": {"Size": 1}}
             job = await app.enqueue("sync_aws", payload)

@@ -84,7 +84,8 @@ class Web:
             def do_GET(self) -> None:
                 _answer(web, self)
 
-            do_POST = do_GET
+            def do_POST(self) -> None:
+                _answer(web, self)
 
             def log_message(self, *_: object) -> None:
                 """Nothing on stderr."""
