@@ -42,7 +42,7 @@ SOURCES = (
     Source(
         "pulling.queue",
         "Queue",
-        skip=frozenset({"sync", "template", "under", "put_made", "depths", "rescue"}),
+        skip=frozenset({"sync", "template", "on_wire", "depths", "rescue"}),
         target="pulling.blocking_twins",
     ),
     Source("access.audit", "Audit", target="access.blocking_twins"),

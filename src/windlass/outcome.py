@@ -33,6 +33,8 @@ class Released(Struct, frozen=True, gc=False):
 
     delay: float = 0.0
     priority: int | None = None  # None = as before
+    counted: bool = True  # among the job's releases; False where nobody asked for it: its holder went away
+    taken: bool = True  # False: nobody has had it, and its grant is not counted among its reserves
 
 
 class Cancelled(Struct, frozen=True, gc=False):

@@ -28,22 +28,12 @@ class Deviation:
 
 
 _HTTP = "a browser that is made to call us must not have its body read as commands"
-_GIVEN_BACK = "jobs of a connection that ends are given back as by a release, and counted as that"
 _DELAY = "a job keeps the moment it is due, not how long it was told to wait; kicked, it is due now"
 _HUNDRED_YEARS = "nothing waits or runs for more than a hundred years"
 
 DEVIATIONS: Final = (
     Deviation("UNKNOWN_COMMAND", "(closed)", _HTTP, "http", "A web browser"),
     Deviation("UNKNOWN_COMMAND", "(closed)", _HTTP, "http", "A web browser that posts"),
-    *(
-        Deviation("releases: 0", "releases: 1", _GIVEN_BACK, "disconnecting", title)
-        for title in (
-            "A connection that ends gives its jobs back",
-            "A connection that breaks gives its jobs back",
-            "Quitting gives jobs back, and nothing is said",
-            "Half-closed with a job reserved",
-        )
-    ),
     *(
         Deviation("delay: 1000", "delay: 0", _DELAY, "stats-job", title, reply)
         for title, reply in (

@@ -122,6 +122,32 @@ async def test_a_more_urgent_job_that_is_put_meanwhile_comes_first(
     assert taken == [urgent, third, same]
 
 
+async def test_a_more_urgent_job_that_is_put_during_a_claim_comes_first(
+    app: Windlass, talk: Talk, other: Talk, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that did not see it may be told of after the put was: what it brings is not the next job."""
+    *_, third = [await talk.put(priority=10) for _ in range(3)]
+    number = int((await talk.say("reserve")).split()[1])
+    await talk.say(f"delete {number}")
+    number = int((await talk.say("reserve")).split()[1])
+    claim, urgent = app.store.claim, 0
+
+    async def slow_reply(request: ClaimRequest) -> Claim:
+        nonlocal urgent
+        answer = await claim(request)
+        monkeypatch.setattr(app.store, "claim", claim)
+        urgent = await other.put(priority=9)
+        return answer
+
+    monkeypatch.setattr(app.store, "claim", slow_reply)
+    await talk.say(f"delete {number}")
+    async with asyncio.timeout(20):
+        while not urgent:
+            await asyncio.sleep(0.001)
+    taken = [int((await talk.say("reserve")).split()[1]) for _ in range(2)]
+    assert taken == [urgent, third]
+
+
 async def test_a_paused_tube_gives_out_nothing_that_was_kept(talk: Talk, other: Talk, shared: Shared) -> None:
     """Not even to who it was kept for."""
     await put(talk, 3)

@@ -183,6 +183,15 @@ def test_http_is_not_listened_to(request_line: bytes) -> None:
         parser.next()
 
 
+def test_what_is_told_of_http_is_a_line_without_control_characters() -> None:
+    """It is logged: nobody outside writes lines of the log, or to the terminal it is read on."""
+    parser = Parser(max_job_size=10)
+    parser.feed(b"GET /\x1b[2J\n00:00:00 error all is lost HTTP/1.1\r\n")
+    with pytest.raises(NotBeanstalkd) as caught:
+        parser.next()
+    assert str(caught.value).isprintable()
+
+
 def test_only_a_first_line_can_be_http() -> None:
     """Somebody's unknown command later on is just that."""
     commands = parsed(b"stats\r\nGET / HTTP/1.1\r\n")

@@ -7,12 +7,13 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from windlass import ConfigurationError, Windlass
 from windlass.beanstalkd.connection import MAX_UNREAD, MAX_UNSENT
-from windlass.beanstalkd.listening import Address, bound_address, listen, read_address, remove_path
+from windlass.beanstalkd.listening import Address, bound_address, listen, read_address, stop_listening
 from windlass.beanstalkd.server import Server
 
 
@@ -156,6 +157,28 @@ async def test_a_job_whose_time_is_over_goes_to_who_waits() -> None:
         assert there.server.shared.counters.timeouts == 1
 
 
+async def test_a_job_touched_in_its_last_moment_is_still_its_holders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The store had it touched in time, and answered so late that its first end came before."""
+    async with serving() as there:
+        client = await there.client()
+        await client.say(b"put 0 0 3 1\r\nx\r\n")
+        await client.say(b"reserve\r\n", 2)
+        touch = there.app.store.touch
+
+        async def answers_late(*arguments: Any, **more: Any) -> list[float | None]:
+            touched = await touch(*arguments, **more)
+            while not there.server.shared.counters.timeouts:
+                await asyncio.sleep(0.01)
+            return touched
+
+        monkeypatch.setattr(there.app.store, "touch", answers_late)
+        await asyncio.sleep(2)  # so that it ends at 5 seconds, and not at 3
+        assert await client.say(b"touch 1\r\n") == b"TOUCHED\r\n"
+        assert await client.say(b"delete 1\r\n") == b"DELETED\r\n"
+
+
 async def test_http_is_hung_up_on_at_once() -> None:
     """Nothing of a request is read as a command."""
     async with serving() as there:
@@ -177,6 +200,31 @@ async def test_clients_beyond_the_limit_are_hung_up_on() -> None:
         assert await first.end() == b""
         fourth = await there.client()
         assert await fourth.say(b"use a\r\n") == b"USING a\r\n"
+
+
+async def test_being_full_is_said_once_however_clients_come_and_go(caplog: pytest.LogCaptureFixture) -> None:
+    """Those hung up on try again at once, and somebody leaves every moment."""
+    async with serving(max_connections=20) as there:
+        clients = [await there.client() for _ in range(20)]
+        for client in clients:
+            await client.say(b"use a\r\n")
+        for leaving in clients[:5]:
+            assert await (await there.client()).end() == b""
+            leaving.writer.write(b"quit\r\n")
+            assert await leaving.end() == b""
+            assert await (await there.client()).say(b"use a\r\n") == b"USING a\r\n"
+    said = [record.getMessage() for record in caplog.records if "--max-connections" in record.getMessage()]
+    assert len(said) == 1
+
+
+async def test_clients_that_all_come_at_once_are_kept_waiting_not_dropped() -> None:
+    """As many as beanstalkd keeps: after a restart every worker connects in the same moment."""
+    async with serving(max_connections=1000) as there:
+        client = await there.client()
+        await client.say(b"use a\r\n")  # it serves, and accepts nobody as long as this does not wait
+        waiting = [socket.create_connection(("127.0.0.1", there.port), 5) for _ in range(120)]
+        for one in waiting:
+            one.close()
 
 
 async def test_a_client_that_does_not_read_is_not_answered_without_end() -> None:
@@ -291,13 +339,59 @@ def test_a_socket_left_behind_is_replaced_and_one_in_use_is_not(tmp_path: Path) 
     with pytest.raises(ConfigurationError, match="another server listens"):
         listen(address)
     first.close()
-    listen(address).close()
-    remove_path(address)
+    stop_listening(listen(address), address)
     assert not Path(address.path).exists()
     Path(address.path).write_text("somebody's file")
     with pytest.raises(ConfigurationError, match="no socket"):
         listen(address)
     assert Path(address.path).read_text() == "somebody's file"
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no such sockets")
+def test_who_stops_leaves_the_socket_of_whoever_took_its_place(tmp_path: Path) -> None:
+    """Somebody removed the path under a running server and started another one there."""
+    address = Address(path=str(tmp_path / "queue.sock"))
+    first = listen(address)
+    Path(address.path).unlink()
+    second = listen(address)
+    stop_listening(first, address)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(address.path)
+    stop_listening(second, address)
+    assert not Path(address.path).exists()
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no such sockets")
+def test_a_server_too_busy_to_accept_is_not_taken_for_dead(tmp_path: Path) -> None:
+    """Its queue is full; whoever asks whether it lives is not kept waiting for it, either."""
+    address = Address(path=str(tmp_path / "queue.sock"))
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
+        busy.bind(address.path)
+        busy.listen(0)
+        waiting.connect(address.path)
+        with pytest.raises(ConfigurationError, match="another server listens"):
+            listen(address)
+
+
+def test_the_first_address_of_a_name_that_works_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many machines have an IPv6 address for localhost and no IPv6."""
+    foreign = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))  # for documentation: nobody's
+    own = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [foreign, own])
+    with listen(Address("localhost", 0)) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+    with listen(Address("localhost", 0)) as listener:
+        taken = (*own[:4], listener.getsockname())
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [taken, own])
+        with pytest.raises(ConfigurationError, match="in use"):
+            listen(Address("localhost", 0))
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid", "ä..b"])
+def test_a_host_that_is_not_this_machine_is_told(host: str) -> None:
+    """Whether it is another's, nobody's, or no name at all."""
+    with pytest.raises(ConfigurationError, match=f"cannot listen on {host}:0: .*--listen"):
+        listen(Address(host, 0))
 
 
 def test_a_port_in_use_is_told() -> None:

@@ -321,3 +321,12 @@ async def test_an_error_of_the_store_is_told_and_the_next_command_may_work(
     assert len(lines) == 2
     assert "the disk is full" in lines[0]
     assert "again" in lines[1]
+
+
+async def test_who_is_gone_gets_no_jobs_of_what_it_had_sent_before(talk: Talk, other: Talk) -> None:
+    """Its puts are carried out; a job that it reserved would be away from others for nothing."""
+    await talk.put()
+    other.session.hang_up(gone=True)
+    await other.put()
+    assert await other.say("reserve") == "TIMED_OUT"
+    assert (await talk.stats("stats"))["current-jobs-ready"] == "2"

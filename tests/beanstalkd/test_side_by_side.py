@@ -60,6 +60,15 @@ def test_a_carriage_return_inside_a_line_does_not_hide_its_end(theirs: Beanstalk
     assert all_replies(ours, said) == b"BAD_FORMAT\r\n" + b"USING default\r\n" * 20
 
 
+def test_a_pause_outlives_the_tube(theirs: Beanstalkd, ours: Door) -> None:
+    """beanstalkd forgets it with the tube, when nobody refers to it any more."""
+    pause = b"use paused\r\npause-tube paused 600\r\n"
+    take = b"use paused\r\nwatch paused\r\nput 0 0 60 1\r\nx\r\nreserve-with-timeout 0\r\n"
+    for server, told in ((theirs, b"RESERVED "), (ours, b"TIMED_OUT\r\n")):
+        assert b"PAUSED\r\n" in all_replies(server, pause)
+        assert told in all_replies(server, take)
+
+
 def test_ids_go_on_after_a_restart() -> None:
     """They are numbers of the store, not of the process."""
     put = b"put 0 0 60 1\r\nx\r\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -61,6 +62,49 @@ def test_it_listens_on_a_path_and_leaves_nothing_there(project: Project) -> None
             process.popen.send_signal(number)
             process.popen.wait(30)
     assert not path.exists()
+
+
+@posix
+@pytest.mark.parametrize("options", [["--bogus"], ["-Vv"], ["--url", "mysql://nowhere"], ["-p", "1"]])
+def test_a_command_that_serves_nothing_leaves_no_socket(project: Project, options: list[str]) -> None:
+    """It listens before it has read its options, and takes that back when they are wrong."""
+    path = project.directory / "queue.sock"
+    with project.start("beanstalkd", "--listen", f"unix:{path}", *options) as process:
+        assert process.popen.wait(30) == (0 if options == ["-Vv"] else 2)
+    assert not path.exists()
+
+
+@posix
+def test_jobs_are_kept_in_a_directory_of_any_name(project: Project) -> None:
+    """It becomes part of a URL, where some characters mean something else."""
+    place = project.directory / "50%25 of #1?"
+    place.mkdir()
+    with project.start("beanstalkd", "-p0", "-b", str(place), "-c", "-n") as process:
+        port_of(process)
+        assert (place / "windlass.db").exists()
+        stop(process)
+
+
+@posix
+def test_too_few_open_files_for_any_client_are_told(project: Project) -> None:
+    """It does not start, instead of hanging up on everybody."""
+    import resource
+    import subprocess
+
+    from tests.cli.processes import COMMAND
+
+    answer = subprocess.run(
+        [*COMMAND, "beanstalkd", "-p0", "--url", "memory://"],
+        cwd=project.directory,
+        env=project.environment(),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (150, 150)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert answer.returncode == 2
+    assert "too few open files" in answer.stderr
 
 
 @posix
@@ -134,6 +178,7 @@ def test_what_cannot_be_is_refused(run: Run, options: list[str], says: str) -> N
     answer = run("beanstalkd", *options)
     assert (answer.code, answer.out) == (2, "")
     assert says in answer.errors
+    assert gc.isenabled()
 
 
 def test_the_version_is_shown_as_beanstalkd_shows_it(run: Run) -> None:

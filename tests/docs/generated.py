@@ -111,7 +111,7 @@ def _options(command: click.Command, context: click.Context) -> list[str]:
 
 def _option(option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
-    value = "" if option.is_flag else f" {_value_of(option)}"
+    value = "" if option.is_flag or option.count else f" {_value_of(option)}"
     default = f" Default: {option.default}." if option.show_default else ""
     meaning = f"{' '.join((option.help or '').split())}{default}".replace("|", "\\|")
     return f"| {names}{value} | {meaning} |"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from tests.docs.pages import ROOT
 
 PAGES = ("docs/explanation/promises.md", "docs/explanation/faults.md", "docs/explanation/side-effects.md")
+_FUNCTION = re.compile(r"^\s*(?:async )?def (\w+)", re.MULTILINE)
 _TEST = re.compile(r"`((?:tests|src/windlass/testing)/[\w/]+\.py)(?:::(\w+))?`")
 
 
@@ -21,10 +21,7 @@ def _named(page: str) -> list[tuple[str, str]]:
 
 @cache
 def _functions(path: Path) -> frozenset[str]:
-    tree = ast.parse(path.read_text("utf-8"))
-    return frozenset(
-        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
+    return frozenset(_FUNCTION.findall(path.read_text("utf-8")))
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,3 +109,43 @@ async def test_a_caller_who_is_cancelled_leaves_the_others_waiting_in_peace() ->
     rounds.called()
     await second
     assert first.cancelled()
+
+
+async def test_who_comes_late_is_waited_for_as_long_as_others_come() -> None:
+    """Ten commands take longer than the moment that nobody may be silent for."""
+    rounds = Rounds()
+    rounds.answered(10)
+    gathering = asyncio.ensure_future(rounds.gather())
+    for _ in range(9):
+        await asyncio.sleep(0)
+        rounds.called()
+    assert not gathering.done()
+    rounds.called()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert gathering.done()
+
+
+async def test_the_clock_of_a_round_that_is_over_does_not_end_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each has its own; else those in step would fall out of it again and again."""
+    loop = asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
+    call_later = loop.call_later
+
+    def noted(*arguments: Any) -> asyncio.TimerHandle:
+        timers.append(call_later(*arguments))
+        return timers[-1]
+
+    monkeypatch.setattr(loop, "call_later", noted)
+    rounds = Rounds()
+    for _ in range(3):
+        rounds.answered(2)
+        gathering = asyncio.ensure_future(rounds.gather())
+        await asyncio.sleep(0)
+        rounds.called()
+        rounds.called()
+        await gathering
+    assert len(timers) == 3
+    assert all(timer.cancelled() for timer in timers)

@@ -366,3 +366,14 @@ async def test_an_ended_lease_that_must_wait_does_not_make_anybody_look_again_an
         assert len(claims.requests) - before <= 6
         clock.advance(2.1)
         await waiter
+
+
+async def test_topics_that_nobody_asks_for_any_more_are_forgotten(app: Windlass, queue: Queue) -> None:
+    """A client that waits for each reply in a topic of its own must not make all others slower for good."""
+    [patient] = await waiting(app, queue, ["mail"])
+    for number in range(3 * reservations._MANY_TOPICS):
+        waiter = app._connections.reservations().ask(frozenset({f"reply-{number}"}), None)
+        app._connections.reservations().withdraw(waiter)
+    assert len(app._connections.reservations()._topics) <= reservations._MANY_TOPICS + 1
+    await queue.put("mail")
+    await patient

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from windlass import Windlass
-from windlass.model import BodyFormat
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from windlass import LimitExceeded, Windlass
+from windlass.model import BodyFormat, Enqueued, NewJob
+from windlass.pulling import together
 from windlass.pulling.queue import Queue
 from windlass.testing.clock import FrozenClock
 
@@ -45,6 +51,42 @@ async def test_jobs_whose_time_is_over_can_be_brought_back_at_once(queue: Queue,
 async def test_jobs_are_made_from_a_template(queue: Queue) -> None:
     """Checked once, put many times."""
     template = queue.template("mail", 7, {"priority": -5})
-    jobs = [await queue.put_made(template.job(body, BodyFormat.BYTES)) for body in (b"a", b"b")]
+    jobs = [template.job(body, BodyFormat.BYTES) for body in (b"a", b"b")]
+    putting = [queue.on_wire().put_soon(job, quick=True) for job in jobs]
+    assert [(await one).job_id for one in putting] == [job.id for job in jobs]
     assert [(await queue.reserve("mail")).body for _ in jobs] == [b"a", b"b"]
     assert (await queue.stats_job(jobs[0].id)).ttr == 7.0
+
+
+async def test_jobs_put_at_a_time_are_one_write_unless_they_are_large(
+    app: Windlass, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement has its limits, and a small job must not wait for a gigabyte of others."""
+    batches: list[int] = []
+    store = app.store
+    enqueue = store.enqueue
+
+    async def counted(jobs: Sequence[NewJob]) -> list[Enqueued]:
+        batches.append(len(jobs))
+        return await enqueue(jobs)
+
+    wire = queue.on_wire()
+    monkeypatch.setattr(store, "enqueue", counted)
+    template = queue.template("mail", 60, {})
+    for size, expected in ((10, [8]), (together.MAX_BATCH_BYTES // 2, [2, 2, 2, 2])):
+        batches.clear()
+        jobs = [template.job(b"x" * size, BodyFormat.BYTES) for _ in range(8)]
+        await asyncio.gather(*(wire.put_soon(job, quick=True) for job in jobs))
+        assert batches == expected
+
+
+async def test_a_job_that_is_refused_does_not_spoil_those_put_with_it(url: str) -> None:
+    """The last free place of a topic is somebody's, and only the others are told that there is none."""
+    async with Windlass(url, max_jobs_per_topic=3) as app:
+        wire = app.queue.on_wire()
+        template = wire.template("mail", 60, {})
+        jobs = [template.job(b"x", BodyFormat.BYTES) for _ in range(5)]
+        answers = await asyncio.gather(
+            *(wire.put_soon(job, quick=True) for job in jobs), return_exceptions=True
+        )
+        assert [isinstance(answer, LimitExceeded) for answer in answers] == [False] * 3 + [True] * 2

@@ -15,7 +15,7 @@ from tests.servers import packages
 from tests.servers.accounts import Account
 from tests.servers.packages import Package
 from tests.servers.postgres import HOST, free_port
-from tests.servers.processes import close_at_exit, end_process, start_process
+from tests.servers.processes import PATIENCE, close_at_exit, end_process, start_process
 
 
 class ServerProgram(ABC):
@@ -71,6 +71,11 @@ class ServerProgram(ABC):
     def signal(self, number: int) -> None:
         assert self._process is not None
         self._process.send_signal(number)
+
+    def await_end(self) -> int:
+        """Until it has ended by itself or by a signal; its exit code."""
+        assert self._process is not None
+        return self._process.wait(PATIENCE)
 
     def stop(self) -> None:
         """Ask it to end."""

@@ -151,11 +151,12 @@ async def test_a_caller_that_gave_up_before_its_turn_gets_nothing_written(
 
 
 async def test_a_job_granted_to_somebody_who_has_left_is_free_at_once(store: SqliteStore, path: Path) -> None:
-    """Whether it was claimed or asked for by itself; no attempt is counted."""
+    """Whether it was claimed or asked for by itself; nothing is counted, because nobody has had it."""
     request = ClaimRequest("w", (Lane("mail"),), 1, 60.0)
     [answer] = await store.enqueue([_job()])
     calls = (store.claim(request), store.grant(answer.job_id, worker="w", lease_seconds=60))
-    for number, call in enumerate(calls, 1):
+    fence = 0
+    for call in calls:
         outsider = sqlite3.connect(path, isolation_level=None)
         outsider.execute("BEGIN IMMEDIATE")
         leaving = asyncio.ensure_future(call)
@@ -166,9 +167,12 @@ async def test_a_job_granted_to_somebody_who_has_left_is_free_at_once(store: Sql
         outsider.execute("ROLLBACK")
         outsider.close()
         async with asyncio.timeout(10):
-            while (record := await store.get(answer.job_id)) is None or record.releases < number:
+            while (record := await store.get(answer.job_id)) is None or not (
+                record.fence > fence and record.state is State.PENDING
+            ):
                 await asyncio.sleep(0.001)
-        assert (record.state, record.attempt, record.reserves) == (State.PENDING, 0, number)
+        assert (record.attempt, record.reserves, record.releases) == (0, 0, 0)
+        fence = record.fence
 
 
 async def test_a_lock_held_too_long_is_an_error_for_its_callers_and_nothing_else(path: Path) -> None:
@@ -300,6 +304,30 @@ async def test_a_lease_settled_through_another_connection_is_not_settled_again(s
     assert await store.settle([settlement]) == [False]
     assert await store.check() == []
     await sibling.close()
+
+
+async def test_a_stale_lease_costs_its_neighbours_in_the_transaction_nothing(store: SqliteStore) -> None:
+    """It is found when all was hoped to go well: everything is undone and done again, with care."""
+    await store.enqueue([_job() for _ in range(4)])
+    jobs = (await store.claim(ClaimRequest("w", (Lane("mail"),), 3, 60))).jobs
+    sibling = store.sibling()
+    await sibling.open()
+    assert await sibling.settle([Settlement(jobs[1].lease, Completed(), 0.0)]) == [True]
+    await sibling.close()
+    commits = _count_commits(store)
+    held, enqueued, claim = await asyncio.gather(
+        store.settle([Settlement(job.lease, Completed(b"1"), 0.0) for job in jobs]),
+        store.enqueue([_job()]),
+        store.claim(ClaimRequest("w", (Lane("mail"),), 10, 60)),
+    )
+    assert commits == [3]
+    assert held == [True, False, True]
+    assert len(enqueued) == 1
+    assert len(claim.jobs) == 2
+    assert await store.settle([Settlement(job.lease, Completed(), 0.0) for job in claim.jobs]) == [True] * 2
+    assert await store.check() == []
+    counts = {state: (await store.count(JobFilter(state=state))).total for state in State}
+    assert counts[State.COMPLETED] == 5
 
 
 async def test_a_failure_after_the_commit_costs_nobody_anything(

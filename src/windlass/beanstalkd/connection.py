@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
         try:
             self._answer_all(session)
         except NotBeanstalkd as error:
-            _log.warning("hung up on a client that speaks HTTP: %s", error)
+            self._server.shared.hung_up_on_http(str(error))
             self._close()
         except Exception:
             _log.exception("a connection was closed because of an error")
@@ -135,7 +135,6 @@ class Connection(asyncio.Protocol):
                     self._transport.resume_reading()
                 return
             if command.name == "quit":
-                self._flush()
                 self._close()
                 return
             if self._replies and command.name in _BLOCKING:
@@ -178,6 +177,7 @@ class Connection(asyncio.Protocol):
 
     def _close(self) -> None:
         session, self._session = self._session, None
+        self._flush()
         if self._transport is not None:
             self._transport.close()
         if session is not None:

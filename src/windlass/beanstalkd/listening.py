@@ -1,11 +1,14 @@
 """Where to listen, and the socket for it. Imports little, so that a command can listen before all else."""
 
+import errno
 import os
 import socket
 import stat
 
 TYPE_CHECKING = False  # as type checkers know it; importing it takes longer than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from windlass.errors import ConfigurationError
 
 DEFAULT_HOST = "127.0.0.1"
@@ -78,18 +81,28 @@ def listen(address: Address) -> socket.socket:
     """A socket that clients can connect to from now on; they wait until somebody accepts them."""
     try:
         return _listen_on_path(address.path) if address.path else _listen_on_port(address)
-    except OSError as error:
-        raise _wrong(
-            f"cannot listen on {address}: {error.strerror or error}; choose another with --listen"
-        ) from None
+    except (OSError, UnicodeError) as error:  # the second: no host can have this name
+        reason = getattr(error, "strerror", None) or error
+        raise _wrong(f"cannot listen on {address}: {reason}; choose another with --listen") from None
 
 
 def _listen_on_port(address: Address) -> socket.socket:
     # As bytes where that is possible: for text Python loads all it knows about names in other alphabets.
     host = address.host.encode() if address.host.isascii() else address.host
-    family, kind, protocol, _, place = socket.getaddrinfo(
-        host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
+    *others, last = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for place in others:
+        try:
+            return _listen_at(place)
+        except OSError as error:
+            # A name may have an IPv6 address that this machine cannot use, and another after it. But where
+            # somebody else listens at the first, he gets the clients.
+            if error.errno == errno.EADDRINUSE:
+                raise
+    return _listen_at(last)
+
+
+def _listen_at(place: "tuple[int, int, int, str, Any]") -> socket.socket:
+    family, kind, protocol, _, where = place
     # With its protocol named: asyncio turns Nagle's algorithm off for such sockets only.
     listener = socket.socket(family, kind, protocol or socket.IPPROTO_TCP)
     try:
@@ -97,7 +110,7 @@ def _listen_on_port(address: Address) -> socket.socket:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Whoever vanished without a word is noticed in the end, and its jobs are given back.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        listener.bind(place)
+        listener.bind(where)
         listener.listen(BACKLOG)
     except BaseException:
         listener.close()
@@ -124,15 +137,24 @@ def _clear(path: str) -> None:
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             raise _wrong(f"{path} is there and no socket; give another path")
+        if not _serves(path):
+            os.unlink(path)
+            return
     except FileNotFoundError:
         return
+    raise _wrong(f"another server listens on unix:{path}; stop it, or give another path")
+
+
+def _serves(path: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # one that accepts nobody for now has a full queue, and is alive
         try:
             probe.connect(path)
         except ConnectionRefusedError:
-            os.unlink(path)
-            return
-    raise _wrong(f"another server listens on unix:{path}; stop it, or give another path")
+            return False
+        except BlockingIOError:
+            return True
+    return True
 
 
 def bound_address(listener: socket.socket, address: Address) -> Address:
@@ -140,13 +162,18 @@ def bound_address(listener: socket.socket, address: Address) -> Address:
     return address if address.path else Address(*listener.getsockname()[:2])
 
 
-def remove_path(address: Address) -> None:
-    """After serving: leave no socket behind."""
-    if address.path:
-        try:
+def stop_listening(listener: socket.socket, address: Address) -> None:
+    """Close it, and leave no socket behind at a path: unless somebody else listens there by now."""
+    listener.close()
+    if not address.path:
+        return
+    try:
+        if stat.S_ISSOCK(os.stat(address.path).st_mode) and not _serves(address.path):
             os.unlink(address.path)
-        except FileNotFoundError:
-            return
+    except (
+        OSError
+    ):  # it is gone, or in a directory of root's and we are not root any more: the next start does it
+        return
 
 
 def _wrong(message: str) -> "ConfigurationError":

@@ -86,7 +86,7 @@ class Parser:
         start = bytes(self._buffer[: end if end >= 0 else MAX_LINE])
         # A URL can be made longer than any line of ours, with commands in the body of the request.
         if start.startswith(_HTTP_METHODS) and (end < 0 or b" HTTP/" in start):
-            raise NotBeanstalkd(start[:40].decode("latin-1"))
+            raise NotBeanstalkd(repr(start[:40].decode("latin-1")))  # quoted: it goes to the log
 
     def _with_body(self, put: Command) -> Command | None:
         end = put.size + 2

@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from windlass.beanstalkd.connection import Connection
+from windlass.beanstalkd.listening import BACKLOG
 from windlass.beanstalkd.shared import DEFAULT_MAX_JOB_SIZE, Shared
 from windlass.beanstalkd.statistics import BINLOG_FILE_BYTES
 from windlass.pulling.tidying import keep_tidy
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from windlass.beanstalkd.session import Session
 
 DEFAULT_MAX_CONNECTIONS: Final = 10_000
+_ROOM_AGAIN: Final = 0.9
+"""Share of the connections below which it is worth saying again that there is no room: clients that were hung
+up on come back at once, and one of many leaves every moment."""
 
 _log = logging.getLogger("windlass.beanstalkd")
 
@@ -39,7 +43,6 @@ class Server:
         self._connections: set[Connection] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._somebody_left = asyncio.Event()
-        self._stopping = asyncio.Event()
         self._full = False
 
     async def run(self, listener: socket.socket) -> None:
@@ -48,18 +51,20 @@ class Server:
         tidying = loop.create_task(keep_tidy(self.shared.app), name="windlass-tidying")
         tidying.add_done_callback(_tell_of_the_end)
         listening = await loop.create_server(lambda: Connection(self), sock=listener)
+        listener.listen(BACKLOG)  # asyncio has made it 100: too few when all clients come back at once
         try:
-            await self._stopping.wait()
+            await self.shared.stopping.wait()
         finally:
             listening.close()
             tidying.cancel()
             await self._hang_up()
+            await self.shared.close()
             with contextlib.suppress(asyncio.CancelledError):
                 await tidying
 
     def stop(self) -> None:
         """End ``run`` in order."""
-        self._stopping.set()
+        self.shared.stopping.set()
 
     def drain(self) -> None:
         """Take no new jobs from now on."""
@@ -69,7 +74,9 @@ class Server:
 
     def welcome(self, connection: Connection) -> bool:
         """Whether there is room for one more."""
-        if len(self._connections) >= self._max_connections or self._stopping.is_set():
+        if self.shared.stopping.is_set():
+            return False
+        if len(self._connections) >= self._max_connections:
             if not self._full:
                 self._full = True
                 _log.warning(
@@ -78,13 +85,14 @@ class Server:
                     f"{self._max_connections:,}",
                 )
             return False
-        self._full = False
         self._connections.add(connection)
         return True
 
     def farewell(self, connection: Connection, session: Session) -> None:
         """A connection has ended: its jobs are anybody's."""
         self._connections.discard(connection)
+        if len(self._connections) < self._max_connections * _ROOM_AGAIN:
+            self._full = False
         leaving = asyncio.get_running_loop().create_task(session.close())
         self._leaving.add(leaving)
         leaving.add_done_callback(self._left)

@@ -23,6 +23,7 @@ from windlass.errors import (
 from windlass.model import BodyFormat, State
 from windlass.pulling.ahead import MOMENT
 from windlass.pulling.queue import MAX_KICKED, MAX_TOPICS
+from windlass.pulling.reserved import give_back
 from windlass.pulling.statistics import QueueStats
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
     from windlass.beanstalkd.commands import Command
     from windlass.beanstalkd.shared import Shared
+    from windlass.beanstalkd.tubes import Tube
     from windlass.job import Job
+    from windlass.model import Enqueued
     from windlass.pulling.pulled import Pulled
     from windlass.pulling.reservations import Waiter
     from windlass.pulling.reserved import Reserved
@@ -44,10 +47,14 @@ MAX_HELD: Final = 10_000
 """Most jobs that one connection has reserved."""
 _GONE: Final = frozenset({State.COMPLETED, State.CANCELLED})
 """States of jobs that are kept for their history, and that a client has no business with any more."""
-_SEE_NO_OTHERS: Final = frozenset({"put", "touch"})
-"""Commands that take a while and whose answers do not depend on which jobs are ready."""
+_RESERVING: Final = frozenset({"reserve", "reserve-with-timeout"})
+_SEES_NO_OTHERS: Final = "touch"
+"""A command that takes a while and whose answer does not depend on which jobs are ready."""
 _TIMER_SLACK: Final = 0.005
 """Seconds that a timer may come too early."""
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 2.0
+"""Seconds between tries to give jobs back while the store is away; each pause is twice the one before."""
 
 _log = logging.getLogger("windlass.beanstalkd")
 
@@ -76,9 +83,11 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None
         self._waiter: Waiter | None = None
         self._last = ""  # command
-        self._deleted_at = 0.0
-        self._asks_again = False  # the last time, a delete was followed by a reserve at once
+        self._answered_at = 0.0
+        self._quick: set[str] = set()  # commands that were followed by another at once, the last time
+        self._asks_again = False  # a delete was followed by a reserve, the last time
         self._hung_up = False
+        self._gone = False
         self._producer = False
         self._worker = False
         shared.counters.connections += 1
@@ -93,15 +102,25 @@ class Session:
             self._counters.commands[name] += 1
         if command.error:
             return self._refuse(command)
+        self._learn(name)
         try:
             answer = _VERBS[name](self, command)
         except Exception as error:
             return self._failed(name, error)
-        self._last = name
         return answer if isinstance(answer, bytes | Later) else self._begin(name, answer)
 
+    def _learn(self, name: str) -> None:
+        """What this client does after the command before this one: it will do the same again."""
+        before, self._last = self._last, name
+        if self._app.clock.monotonic() < self._answered_at + MOMENT:
+            self._quick.add(before)
+        else:
+            self._quick.discard(before)
+        if before == "delete":
+            self._asks_again = name in _RESERVING and before in self._quick
+
     def _begin(self, name: str, answer: Coroutine[Any, Any, bytes]) -> Later:
-        if name not in _SEE_NO_OTHERS and self._queue.anything_ahead:
+        if name != _SEES_NO_OTHERS and self._queue.anything_ahead:
             answer = self._alone(answer)
         return Later(asyncio.get_running_loop().create_task(answer), _as_it_is, name)
 
@@ -114,6 +133,7 @@ class Session:
         """What to tell the client now that it is there."""
         if self._waiter is not None:
             self._wait(None)
+        self._answered_at = self._app.clock.monotonic()
         try:
             return later.then(later.future.result())
         except Exception as error:
@@ -136,6 +156,7 @@ class Session:
     def hang_up(self, *, gone: bool = False) -> None:
         """The client sends nothing more: it is not made to wait any longer. ``gone``: nor does it read."""
         self._hung_up = True
+        self._gone = self._gone or gone
         if self._waiter is not None:
             # A client that closed its side alone still gets a job that is there, as if it asked for no more.
             if gone:
@@ -154,17 +175,32 @@ class Session:
         shared.counters.connections -= 1
         shared.counters.producers -= self._producer
         shared.counters.workers -= self._worker
-        held, self._held = self._held, {}
-        if held:
-            await asyncio.gather(*map(self._give_back, held.values()))
+        held, self._held = list(self._held.values()), {}
+        pause = _FIRST_PAUSE
+        while held:
+            given = await asyncio.gather(*map(self._give_back, held))
+            held = [one for one, done in zip(held, given, strict=True) if not done and one.time_left > 0]
+            if held and shared.stopping.is_set():
+                _log.warning("%d jobs of a client stay reserved until their time to run is over", len(held))
+                return
+            if held:
+                await shared.rest(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _give_back(self, reserved: Reserved) -> None:
+    async def _give_back(self, reserved: Reserved) -> bool:
+        """False when it has to be tried again: the store is away, and a time to run can be years."""
         try:
-            await reserved.release()
+            await give_back(reserved)
         except NotReserved:
             pass  # its time was over already, so it is anybody's as it should be
+        except StoreUnavailable as error:
+            self._shared.failed(error)
+            return False
         except StoreError as error:
             _log.warning("job %d stays reserved until its time to run is over: %s", reserved.number, error)
+        else:
+            self._shared.worked()
+        return True
 
     # -- producers ----------------------------------------------------------------------------------------
 
@@ -178,17 +214,21 @@ class Session:
             self._producer = True
             self._counters.producers += 1
 
-    async def _put(self, command: Command) -> bytes:
+    def _put(self, command: Command) -> bytes | Later:
         self._be_producer()
         if self._counters.draining:
             return replies.DRAINING
         tube = self._tube
         template = self._shared.template(tube.name, command.priority, command.delay, command.ttr)
-        job = await self._queue.put_made(template.job(command.body, BodyFormat.BYTES))
+        job = template.job(command.body, BodyFormat.BYTES)
+        putting = self._queue.put_soon(job, quick="put" in self._quick)
+        return Later(putting, functools.partial(self._inserted, tube), "put")
+
+    def _inserted(self, tube: Tube, answer: Enqueued) -> bytes:
         self._counters.total_jobs += 1
         tube.total_jobs += 1
         self._shared.worked()
-        return replies.inserted(job.number)
+        return replies.inserted(answer.number)
 
     def _use(self, command: Command) -> bytes:
         tubes = self._shared.tubes
@@ -200,14 +240,15 @@ class Session:
 
     def _reserve(self, command: Command) -> bytes | Later:
         self._be_worker()
-        self._asks_again = self._last == "delete" and self._app.clock.monotonic() < self._deleted_at + MOMENT
+        if self._gone:
+            return replies.TIMED_OUT  # what it had sent before is still read, and it will get no job of it
         if len(self._held) >= MAX_HELD:
             return replies.OUT_OF_MEMORY
         wait: float | None = 0.0 if self._hung_up else command.timeout
         until_deadline = self._until_deadline()
         if until_deadline is not None:
             wait = max(0.0, until_deadline if wait is None else min(wait, until_deadline))
-        waiter = self._queue.ask(self._topics, wait)
+        waiter = self._queue.ask(self._topics, wait, quick=command.name in self._quick)
         self._wait(waiter)
         return Later(waiter.future, self._got, command.name)
 
@@ -284,7 +325,8 @@ class Session:
         reserved = self._held.get(command.number)
         if reserved is None:
             return self._delete_free(command.number)
-        deleting = reserved.deleting(then=self._topics if self._asks_again else None)
+        then = self._topics if self._asks_again else None
+        deleting = reserved.deleting(then=then, quick="delete" in self._quick)
         return Later(deleting, functools.partial(self._deleted, reserved), command.name)
 
     def _deleted(self, reserved: Reserved, held: bool) -> bytes | Later:
@@ -292,7 +334,6 @@ class Session:
         if not held:
             # Its time is over: it may be ready again, and then anybody may delete it.
             return self._begin("delete", self._delete_free(reserved.number))
-        self._deleted_at = self._app.clock.monotonic()
         return self._counted(reserved.topic)
 
     async def _delete_free(self, number: int) -> bytes:
@@ -336,7 +377,10 @@ class Session:
         if reserved is None:
             return replies.NOT_FOUND
         await reserved.touch()
+        # Its old end may have come meanwhile, and it been forgotten, though the store had it touched in time.
+        self._held[command.number] = reserved
         self._soonest = None
+        self._look_after(reserved.time_left)
         return replies.TOUCHED
 
     def _watch(self, command: Command) -> bytes:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from windlass.beanstalkd.statistics import BINLOG_FILE_BYTES, Counters
 from windlass.beanstalkd.tubes import Tubes
 from windlass.errors import StoreError
-from windlass.names import check_wire_topic
-from windlass.pulling.limits import NO_LIMITS
 from windlass.settings import LONGEST
 
 if TYPE_CHECKING:
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
     from windlass.options import Template
 
 DEFAULT_MAX_JOB_SIZE: Final = 2**16 - 1
-LARGEST_MAX_JOB_SIZE: Final = 2**30
-"""As in beanstalkd: what a body may have without -z, and what -z may say."""
+"""As in beanstalkd: what a body may have without -z."""
 _TEMPLATES_KEPT: Final = 1000
 _RESCUE_AFTER: Final = (0.005, 0.02, 0.08)
 """Seconds. Time to run is counted from when a job was asked for; for the store it began a moment later."""
@@ -38,12 +36,14 @@ class Shared:
         binlog_max_size: int = BINLOG_FILE_BYTES,
     ) -> None:
         self.app = app
-        self.queue = app.queue.under(touch_limits=NO_LIMITS, check_put_topic=check_wire_topic)
+        self.queue = app.queue.on_wire()
         self.tubes = Tubes()
         self.counters = Counters(app.clock, max_job_size, binlog_max_size)
+        self.stopping = asyncio.Event()
         self._templates: dict[tuple[str, int, int, int], Template] = {}
         self._rescuing: asyncio.Task[None] | None = None
         self._trouble = False
+        self._http = False
 
     def template(self, tube: str, priority: int, delay: int, ttr: int) -> Template:
         """What jobs have in common that are put like this. Most clients put all of theirs alike."""
@@ -72,6 +72,24 @@ class Shared:
             self.failed(error)  # whoever claims or tidies next does it
         finally:
             self._rescuing = None
+
+    async def close(self) -> None:
+        """Before the app is closed."""
+        if self._rescuing is not None:
+            self._rescuing.cancel()
+            await asyncio.wait((self._rescuing,))
+
+    async def rest(self, seconds: float) -> None:
+        """Wait so long, or until the server stops."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.stopping.wait()
+
+    def hung_up_on_http(self, start: str) -> None:
+        """A browser, or somebody's health check, which comes every few seconds: said once in full voice."""
+        level = logging.DEBUG if self._http else logging.WARNING
+        self._http = True
+        _log.log(level, "hung up on a client that speaks HTTP: %s", start)
 
     def failed(self, error: StoreError) -> None:
         """The store did not do what a client wanted. Said once, not for each of its commands."""

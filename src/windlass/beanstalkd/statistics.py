@@ -136,7 +136,9 @@ def _delay(job: JobStats) -> int:
 
     When a job is due is kept, not what it was delayed for. As long as it was only put that is the same.
     """
-    if not (job.releases or job.timeouts or job.kicks):
+    given_back = job.state == "ready" and job.reserves  # by a client that went away
+    dug_out = job.buries and job.state != "buried"
+    if not (job.releases or job.timeouts or job.kicks or given_back or dug_out):
         return round(job.delay)
     return math.ceil(job.time_left) if job.state == "delayed" else 0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,7 @@ from windlass.beanstalkd.listening import (
     bound_address,
     listen,
     read_address,
-    remove_path,
+    stop_listening,
 )
 from windlass.cli import failures
 from windlass.cli.early import take
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 DATABASE_NAME: Final = "windlass.db"
 """The file in the directory of -b."""
 LARGEST_JOB: Final = 2**30
+"""As in beanstalkd: the most that -z may say."""
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 
@@ -89,6 +90,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 @click.option(
     "-s", "binlog_max_size", type=click.IntRange(min=0), metavar="BYTES", help="Accepted: shown in stats."
 )
+@click.option("-c", "-n", "compacting", is_flag=True, help="Accepted, as in beanstalkd: without effect.")
 @click.option("-V", "verbosity", count=True, help="As beanstalkd: say more, on stderr. Twice: everything.")
 @click.option(
     "-v",
@@ -127,6 +129,7 @@ def beanstalkd(
     sync_ms: int | None,
     never_sync: bool,
     binlog_max_size: int | None,
+    compacting: bool,
     verbosity: int,
     max_connections: int,
     log_level: str | None,
@@ -136,10 +139,10 @@ def beanstalkd(
 
     Any client of beanstalkd, in any language, puts, reserves and deletes the jobs of this store. It has no
     passwords: whoever reaches the address may do everything, so it listens on this machine only unless told
-    otherwise. SIGUSR1 makes it refuse new jobs; Ctrl-C or SIGTERM ends it and gives reserved jobs back.
+    otherwise. SIGUSR1 makes it refuse new jobs. Ctrl-C or SIGTERM gives reserved jobs back and ends it; a
+    second one ends it at once.
     """
-    del sync_ms, never_sync  # a store writes durably, always
-    gc.disable()  # until it serves: all that is made meanwhile stays
+    del sync_ms, never_sync, compacting  # a store writes durably, always, and keeps its file small itself
     if app_reference is not None and url is not None:
         raise click.UsageError("--app and --url both name a store; give one of them", ctx)
     if listen_on is not None and (host is not None or port is not None):
@@ -151,6 +154,7 @@ def beanstalkd(
         max_job_size = LARGEST_JOB
     address = read_address(host or "", port) if listen_on is None else read_address(listen_on)
     listener = take(address) or listen(address)
+    gc.disable()  # until it serves: all that is made meanwhile stays
     try:
         address = bound_address(listener, address)
         if not address.local:
@@ -170,8 +174,8 @@ def beanstalkd(
             binlog_max_size=binlog_max_size,
         )
     finally:
-        listener.close()
-        remove_path(address)
+        gc.enable()
+        stop_listening(listener, address)
 
 
 def _app(reference: str | None, url: str | None, directory: Path | None) -> Windlass:
@@ -182,7 +186,9 @@ def _app(reference: str | None, url: str | None, directory: Path | None) -> Wind
     from windlass.app import Windlass
 
     if url is None and directory is not None:
-        url = f"sqlite:///{directory.absolute() / DATABASE_NAME}"
+        from urllib.parse import quote
+
+        url = f"sqlite:///{quote((directory.absolute() / DATABASE_NAME).as_posix(), safe='/:')}"
     return Windlass(url)
 
 
@@ -204,11 +210,16 @@ def _serve(
     from windlass.beanstalkd.shared import DEFAULT_MAX_JOB_SIZE
     from windlass.beanstalkd.statistics import BINLOG_FILE_BYTES
     from windlass.cli import logs
-    from windlass.open_files import allow_connections
+    from windlass.open_files import OWN_FILES, allow_connections
     from windlass.urls import shown_url
 
     logs.set_up(log_level, as_json=log_json)
     room = allow_connections(max_connections)
+    if room == 0:
+        raise ConfigurationError(
+            f"the system allows this process too few open files for a single connection beside its own "
+            f"{OWN_FILES}: raise the limit (ulimit -n, LimitNOFILE=)"
+        )
     if room < max_connections:
         failures.warn(
             f"the system allows this process about {room:,} connections, fewer than --max-connections: raise "
@@ -241,16 +252,27 @@ def _serve(
 
 
 def _signals(stop: Callable[[], None], drain: Callable[[], None]) -> ExitStack:
-    """What signals do while serving."""
+    """What signals do while serving. A second one to stop ends the process, as it does to beanstalkd: a
+    database that does not answer would keep it for half a minute.
+    """
     import asyncio
     import signal
 
     loop = asyncio.get_running_loop()
     stack = ExitStack()
-    for name, action in (("SIGINT", stop), ("SIGTERM", stop), ("SIGUSR1", drain)):
-        number = getattr(signal, name, None)
-        if number is None:
-            continue  # SIGUSR1 on Windows
+    ending = (signal.SIGINT, signal.SIGTERM)
+
+    def stop_once() -> None:
+        stop()
+        for number in ending:
+            with suppress(NotImplementedError):  # Windows
+                loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+
+    actions = dict.fromkeys(ending, stop_once)
+    if hasattr(signal, "SIGUSR1"):  # not on Windows
+        actions[signal.SIGUSR1] = drain
+    for number, action in actions.items():
         try:
             loop.add_signal_handler(number, action)
             stack.callback(loop.remove_signal_handler, number)

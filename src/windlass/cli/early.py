@@ -7,7 +7,7 @@ that say where; whatever it does not understand is left to the command, which sa
 
 import socket
 
-from windlass.beanstalkd.listening import Address, listen, read_address
+from windlass.beanstalkd.listening import Address, listen, read_address, stop_listening
 
 TYPE_CHECKING = False  # as type checkers know it; importing it takes as long as all of this
 if TYPE_CHECKING:
@@ -34,8 +34,15 @@ def take(address: Address) -> "socket.socket | None":
         if early == address:
             found = listener
         else:
-            listener.close()
+            stop_listening(listener, early)
     return found
+
+
+def give_up() -> None:
+    """The command has ended without it, because of its options or because it only tells something."""
+    while _listening:
+        early, listener = _listening.pop()
+        stop_listening(listener, early)
 
 
 def _address(arguments: "Sequence[str]") -> "Address | None":

@@ -8,7 +8,7 @@ moment only. What would show that it is not waiting any more makes its owner let
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
@@ -25,13 +25,22 @@ class Ahead:
         self._give_back = give_back
         self._kept: dict[frozenset[str], deque[tuple[float, Pulled]]] = {}  # until when, oldest first
         self._timer: asyncio.TimerHandle | None = None
+        self._expected: Counter[frozenset[str]] = Counter()
+
+    def expect(self, topics: frozenset[str]) -> None:
+        """Somebody ends a job now, and will ask for one of these topics."""
+        self._expected[topics] += 1
+
+    def expected(self) -> list[frozenset[str]]:
+        """What there are jobs to be claimed for."""
+        return list(self._expected)
+
+    def missing(self, topics: frozenset[str]) -> int:
+        """How many jobs are to be claimed for those who are expected to ask for these. Told once."""
+        return max(0, self._expected.pop(topics, 0) - len(self._kept.get(topics, ())))
 
     def __bool__(self) -> bool:
         return bool(self._kept)
-
-    def number(self, topics: frozenset[str]) -> int:
-        """How many there are for whoever asks for these."""
-        return len(self._kept.get(topics, ()))
 
     def keep(self, topics: frozenset[str], jobs: list[Pulled]) -> None:
         """For whoever asks for these topics next, the best first."""
@@ -44,9 +53,13 @@ class Ahead:
             self._timer = loop.call_at(until, self._let_go_of_old)
 
     def take(self, topics: frozenset[str]) -> Pulled | None:
-        """The next one for who asks for just these topics."""
+        """The next one for who asks for just these topics, and is not expected any more."""
         kept = self._kept.get(topics)
         if kept is None:
+            if self._expected.get(topics, 0) > 1:
+                self._expected[topics] -= 1
+            else:
+                self._expected.pop(topics, None)
             return None
         until, pulled = kept.popleft()
         if not kept:

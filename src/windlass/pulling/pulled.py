@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from windlass.model import Claimed
 
 
-@dataclass(frozen=True, slots=True)
-class Pulled:
+class Pulled(Struct, frozen=True):
     """A job just claimed. ``granted_at`` is when it was asked for, monotonic: its lease began no earlier."""
 
     job: Claimed

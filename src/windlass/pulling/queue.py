@@ -20,7 +20,7 @@ from windlass.managing import check_job_id, get, not_found
 from windlass.model import FOREVER, Head, NewJob, TopicDepth, Verdict
 from windlass.names import check_topic, check_wire_topic, shorten
 from windlass.options import PutOptions, Template, check_integer, check_seconds, make_template
-from windlass.pulling.limits import TouchLimits
+from windlass.pulling.limits import NO_LIMITS, TouchLimits
 from windlass.pulling.reserved import Reserved, check_reserved
 from windlass.pulling.statistics import JobStats, QueueStats, Recovery, TopicState
 from windlass.security import context_in_force, system_only, tenant_in_question, whole_view
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from windlass.app import Windlass
     from windlass.connections import Connections
     from windlass.pulling.blocking_twins import BlockingReserved
-    from windlass.pulling.pulled import Pulled
-    from windlass.pulling.reservations import Waiter
+    from windlass.pulling.wire import WireQueue
     from windlass.stores.protocol import Store
 
 DEFAULT_TTR: Final = 60.0
@@ -59,9 +58,13 @@ class Queue:
         self._limits = TouchLimits.of(app.settings) if touch_limits is None else touch_limits
         self._check_put_topic = check_put_topic
 
-    def under(self, *, touch_limits: TouchLimits, check_put_topic: Callable[[Any], str]) -> Queue:
-        """The same verbs under other rules: a wire has its own names, and its clients touch as they like."""
-        return Queue(self._app, self._connections, touch_limits=touch_limits, check_put_topic=check_put_topic)
+    def on_wire(self) -> WireQueue:
+        """The same verbs for a server."""
+        from windlass.pulling.wire import WireQueue
+
+        return WireQueue(
+            self._app, self._connections, touch_limits=NO_LIMITS, check_put_topic=check_wire_topic
+        )
 
     # -- putting ------------------------------------------------------------------------------------------
 
@@ -78,19 +81,19 @@ class Queue:
         ``ttr``: seconds a reservation of it lasts, at least 1. Attempts are not limited unless
         ``max_attempts`` is given. Other options are those of ``enqueue``.
         """
-        return await self.put_made(self.template(topic, ttr, options).job(*self._body(body)))
+        return await self._put(self.template(topic, ttr, options).job(*self._body(body)))
 
-    async def put_made(self, job: NewJob) -> Job[Any]:
-        """The same for a job that was made from a template. Those who put at a time share a commit."""
+    async def _put(self, job: NewJob) -> Job[Any]:
+        """Those who put at a time share a commit."""
         reservations = self._connections.reservations()
-        reservations.overtaken(job.topic, job.priority)
-        rounds = reservations.rounds
-        rounds.called()
-        await rounds.gather()
+        reservations.rounds.called()
+        await reservations.rounds.gather()
         try:
-            return await submit(self._app, job)
+            handle = await submit(self._app, job)
         finally:
-            rounds.answered(1)
+            reservations.rounds.answered(1)
+        reservations.overtaken(job.topic, job.priority)
+        return handle
 
     def template(self, topic: str, ttr: float | timedelta, options: PutOptions) -> Template:
         """What jobs have in common that are put into a topic with these options."""
@@ -126,31 +129,6 @@ class Queue:
         pulled = await self._connections.reservations().reserve(wanted, seconds)
         if pulled is None:
             raise ReserveTimeout(f"no job of {_listed(wanted)} was ready within {seconds or 0:g} s")
-        return self.taken(pulled)
-
-    def ask(self, topics: frozenset[str], timeout: float | None) -> Waiter:
-        """The same for a server, which has checked these already and is called back. See ``taken``."""
-        return self._connections.reservations().ask(topics, timeout)
-
-    def hurry(self, waiter: Waiter) -> None:
-        """It gets a job that is ready now, or none."""
-        self._connections.reservations().hurry(waiter)
-
-    def withdraw(self, waiter: Waiter) -> None:
-        """It gets none, unless it has one."""
-        self._connections.reservations().withdraw(waiter)
-
-    @property
-    def anything_ahead(self) -> bool:
-        """Whether jobs are away from the others for somebody who has not asked yet."""
-        return self._connections.reservations().anything_ahead
-
-    async def let_go(self) -> None:
-        """Of those, because somebody is about to look."""
-        await self._connections.reservations().let_go()
-
-    def taken(self, pulled: Pulled) -> Reserved:
-        """What a waiter got."""
         return Reserved(self._app, self._connections, pulled, self._limits)
 
     async def reserve_job(self, job_id: UUID | str) -> Reserved:
@@ -168,7 +146,7 @@ class Queue:
                 f"job {wanted} is {record.shown_state(await store.now())} and cannot be reserved; "
                 "that is possible for jobs that are ready, delayed or buried, and whose key nobody else holds"
             )
-        return self.taken(pulled)
+        return Reserved(self._app, self._connections, pulled, self._limits)
 
     # -- ending -------------------------------------------------------------------------------------------
 

@@ -13,20 +13,20 @@ import random
 import secrets
 import socket
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from windlass.clock import Clock
 from windlass.errors import NotOpen, StoreError, StoreUnavailable, TooManyWaiters
-from windlass.model import ClaimRequest, Lane, Lease, Settlement
+from windlass.model import ClaimRequest, Enqueued, Lane, Lease, NewJob, Settlement
 from windlass.outcome import Released
 from windlass.pulling.ahead import Ahead
-from windlass.pulling.endings import Endings
 from windlass.pulling.listing import Listing
 from windlass.pulling.pulled import Pulled
 from windlass.pulling.rounds import Rounds
+from windlass.pulling.together import Together
 from windlass.settings import Settings
 from windlass.stores.protocol import MAX_BATCH, Store, Wakeups
 
@@ -40,8 +40,14 @@ _LAST_LOOK_SECONDS: Final = 0.2
 """How long somebody whose time is over may be kept by a store that does not answer."""
 _LAST_CLAIM_SECONDS: Final = 2.0
 """How long a close waits for a claim under way: what it grants would stay reserved without a holder."""
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 2.0
+"""Seconds between tries to give a job back while the store is away; each pause is twice the one before."""
 _LINGER_SECONDS: Final = 5.0
 """How long the loop stays subscribed when nobody waits: most come back at once."""
+
+_UNSEEN: Final = Released(counted=False, taken=False)
+"""How a job is given back that nobody has seen."""
 
 _log = logging.getLogger("windlass.pulling")
 
@@ -55,6 +61,7 @@ class Waiter:
     future: asyncio.Future[Pulled | None]
     timer: asyncio.TimerHandle | None = None
     timed_out: bool = False  # it was patient, and this is its last look
+    quick: bool = True  # it will end the job at once, for all that is known
 
 
 class Reservations:
@@ -66,7 +73,8 @@ class Reservations:
         self._settings = settings
         self._clock = clock
         self._waiters: dict[Waiter, None] = {}  # in order of arrival
-        self._topics: frozenset[str] = frozenset()  # all that anybody has asked for while the loop runs
+        self._topics: frozenset[str] = frozenset()  # what was asked for while the loop runs, or most of it
+        self._most_topics = _MANY_TOPICS
         self._arrived = asyncio.Event()
         self._hints: Wakeups | None = None
         self._loop: asyncio.Task[None] | None = None
@@ -78,7 +86,12 @@ class Reservations:
             self.worker, store, clock, topics=lambda: self._topics, waiting=lambda: len(self._waiters)
         )
         self._ahead = Ahead(self._give_back)
-        self._endings = Endings(store, self.rounds, self._listing, self._claim_ahead)
+        self._endings = Together(self._settle, self.rounds)
+        self._puts = Together(self._enqueue, self.rounds)
+        self._put_meanwhile: list[tuple[str, int]] = []  # topics and priorities, during a claim
+        self._claiming: set[asyncio.Task[None]] = set()
+        self._closing = asyncio.Event()
+        self._trouble = False  # the store is away, and that was said
 
     @property
     def waiting(self) -> int:
@@ -101,20 +114,23 @@ class Reservations:
         finally:
             self.withdraw(waiter)
 
-    def ask(self, topics: frozenset[str], timeout: float | None) -> Waiter:
-        """The same for who does not wait for it here. Whoever loses interest has to ``withdraw``."""
+    def ask(self, topics: frozenset[str], timeout: float | None, *, quick: bool = True) -> Waiter:
+        """The same for who does not wait for it here. Whoever loses interest has to ``withdraw``.
+
+        Not ``quick``: the caller takes its time over a job, so nobody should wait for what it does next.
+        """
         limit = self._settings.max_waiters
         if limit is not None and len(self._waiters) >= limit:
             raise TooManyWaiters(
                 f"{len(self._waiters):,} callers wait for a job; the limit is {limit:,} (max_waiters)"
             )
         loop = asyncio.get_running_loop()
-        waiter = Waiter(topics, timeout is None or timeout > 0, loop.create_future())
+        waiter = Waiter(topics, timeout is None or timeout > 0, loop.create_future(), quick=quick)
         pulled = self._ahead.take(topics)
         if pulled is not None:
-            self.rounds.called()
-            self.rounds.answered(1)
-            self._answer(waiter, pulled)
+            self._hand(waiter, pulled)
+            if not quick:
+                self.rounds.called()  # else it is still expected, to end this one
             return waiter
         if timeout:
             waiter.timer = loop.call_later(timeout, self.hurry, waiter)
@@ -155,23 +171,54 @@ class Reservations:
             job = await self._store.grant(job_id, worker=self.worker, lease_seconds=self._settings.lease)
         return None if job is None else Pulled(job, sent)
 
-    def end(self, settlement: Settlement, *, then: frozenset[str] | None = None) -> asyncio.Future[bool]:
+    def end(
+        self, settlement: Settlement, *, then: frozenset[str] | None = None, quick: bool = True
+    ) -> asyncio.Future[bool]:
         """End a reservation as told; False when it is over already. It goes on when nobody waits for it.
 
         ``then``: its holder will ask for a job of these topics at once, as it did before. See ``ahead``.
+        Not ``quick``: it will not do anything at once.
         """
-        return self._endings.settle(settlement, then)
+        if then is not None:
+            self._ahead.expect(then)
+        return self._endings.add(settlement, quick=quick)
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        # Two tasks that begin one right after the other, so that SQLite's writer gets both at once.
+        settling = asyncio.create_task(self._store.settle(settlements))
+        self._claim_alongside()
+        answers = await settling
+        for settlement, held in zip(settlements, answers, strict=True):
+            self._listing.let_go(settlement.lease, held=held)
+        return answers
+
+    def put(self, job: NewJob, *, quick: bool) -> asyncio.Future[Enqueued]:
+        """Enqueue a job that has no key, together with others'. It goes on when nobody waits for it."""
+        return self._puts.add(job, quick=quick, size=len(job.payload))
+
+    async def _enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        answers = await self._store.enqueue(jobs)
+        for topic, priority in {(job.topic, job.priority) for job in jobs}:
+            self.overtaken(topic, priority)
+        await self._given_back()
+        return answers
 
     def overtaken(self, topic: str, priority: int) -> None:
-        """A job that comes before others is about to be put."""
+        """A job was put that may come before those kept for somebody, also before those on their way."""
         if self._ahead:
             self._ahead.overtaken(topic, priority)
+        if self._asking.locked():
+            self._put_meanwhile.append((topic, priority))
 
     async def let_go(self) -> None:
         """Of jobs that nobody has asked for yet: somebody is about to look."""
         self._ahead.let_go()
+        await self._given_back()
+
+    async def _given_back(self) -> None:
+        """When what is being given back is in its place again. A store that is away is not waited for."""
         if self._giving_back:
-            await asyncio.wait(self._giving_back)
+            await asyncio.wait(self._giving_back, timeout=_FIRST_PAUSE)
 
     @property
     def anything_ahead(self) -> bool:
@@ -188,11 +235,15 @@ class Reservations:
 
     async def close(self) -> None:
         """Let go. Those who still wait are told that the app was closed."""
+        self._closing.set()
         task, self._loop = self._loop, None
         if task is not None:
             await self._end_loop(task)
         self._end_all(NotOpen("the app was closed while a job was waited for"))
+        await self._puts.close()
         await self._endings.close()
+        if self._claiming:
+            await asyncio.wait(self._claiming)
         self._ahead.let_go()
         await self._listing.close()
         if self._giving_back:
@@ -215,6 +266,9 @@ class Reservations:
         self._arrived.set()
         if not waiter.topics <= self._topics:
             self._topics |= waiter.topics
+            if len(self._topics) > self._most_topics:  # mostly of those who have left
+                self._topics = frozenset().union(*(one.topics for one in self._waiters))
+                self._most_topics = max(_MANY_TOPICS, 2 * len(self._topics))
         if self._loop is None:
             self._loop = asyncio.create_task(self._run(), name="windlass-reservations")
         elif self._hints is not None:
@@ -259,9 +313,14 @@ class Reservations:
         rest = self._settings.poll_interval * random.uniform(0.75, 1.25)  # noqa: S311 - not all in step
         try:
             next_due_in = await self._claim_for_all()
+            if self._trouble:
+                self._trouble = False
+                _log.warning("jobs can be claimed again")
         except StoreUnavailable as error:
             # Those with time left wait on: the database comes back more often than not.
-            _log.warning("jobs cannot be claimed for %d who wait, trying again: %s", self.waiting, error)
+            level = logging.DEBUG if self._trouble else logging.WARNING
+            _log.log(level, "jobs cannot be claimed for %d who wait, trying again: %s", self.waiting, error)
+            self._trouble = True
             self._end_all(error, impatient_only=True)
             next_due_in = None
             rest = min(rest, 1.0)
@@ -278,6 +337,7 @@ class Reservations:
         # SQLite it needs no sync of its own. Ten clients took a quarter more jobs so.
         await self._endings.written()
         await self.rounds.gather()
+        await self._given_back()
         async with self._asking:
             return await self._claim_for_waiters()
 
@@ -290,11 +350,7 @@ class Reservations:
             return await self._claim(waiters, rooms, limit=min(len(waiters), MAX_BATCH), topic_limits=rooms)
         if len(wishes) <= _FEW_WISHES:
             # Waiters are looked up when their turn comes: some have left or been served by then.
-            moments = [
-                await self._claim(waiters, wish)
-                for wish in wishes
-                if (waiters := [waiter for waiter in self._waiters if waiter.topics == wish][:MAX_BATCH])
-            ]
+            moments = [await self._claim_wish(wish) for wish in wishes]
             return min((moment for moment in moments if moment is not None), default=None)
         # Who is served depends on the topic of the job that is found, and what is left to ask for on that.
         moment: float | None = 0.0
@@ -303,23 +359,52 @@ class Reservations:
             moment = await self._claim(waiters, frozenset().union(*(one.topics for one in waiters)), limit=1)
         return moment
 
+    async def _claim_wish(self, topics: frozenset[str]) -> float | None:
+        """For who waits for just these topics, and for who is expected to."""
+        missing = self._ahead.missing(topics)
+        waiters = [waiter for waiter in self._waiters if waiter.topics == topics]
+        limit = min(len(waiters) + missing, MAX_BATCH)
+        return await self._claim(waiters, topics, limit=limit, ahead=topics) if limit else None
+
+    def _claim_alongside(self) -> None:
+        """Jobs are being ended: claim for those who will ask for others, if all for the same topics."""
+        if len(self._ahead.expected()) == 1 and not self._asking.locked():
+            task = asyncio.create_task(self._claim_ahead(*self._ahead.expected()))
+            self._claiming.add(task)
+            task.add_done_callback(self._claiming.discard)
+
+    async def _claim_ahead(self, topics: frozenset[str]) -> None:
+        try:
+            async with self._asking:
+                await self._claim_wish(topics)
+        except StoreError as error:
+            _log.debug("nothing was claimed ahead: %s", error)  # who asks will be told
+
     async def _claim(
         self,
         waiters: list[Waiter],
         topics: Iterable[str],
         *,
-        limit: int | None = None,
+        limit: int,
         topic_limits: Mapping[str, int] | None = None,
+        ahead: frozenset[str] | None = None,
     ) -> float | None:
-        """One claim on behalf of these. When it is worth asking again: 0.0, there may be more."""
-        request = self._request(topics, len(waiters) if limit is None else limit, topic_limits or {})
+        """One claim on behalf of these. When it is worth asking again: 0.0, there may be more.
+
+        ``ahead``: what nobody waits for is kept for who asks for these topics next.
+        """
+        request = self._request(topics, limit, topic_limits or {})
+        self._put_meanwhile.clear()
         sent = self._clock.monotonic()
         impatient = [waiter for waiter in waiters if not waiter.patient]  # now: those of later look again
         claim = await self._store.claim(request)
-        self.rounds.answered(len(claim.jobs))
         pulled = [Pulled(job, sent) for job in claim.jobs]
         left = [one for one in pulled if not self._hand_over(one)]
-        if left:  # who they were claimed for have left meanwhile
+        if ahead is not None:
+            self._ahead.keep(ahead, left)
+            for topic, priority in self._put_meanwhile:
+                self._ahead.overtaken(topic, priority)
+        elif left:  # who they were claimed for have left meanwhile
             self._give_back(left)
         moment = claim.next_due_in
         if moment == 0.0 and not claim.jobs:
@@ -340,21 +425,6 @@ class Reservations:
             lasting=False,  # whoever holds the job is in this process
         )
 
-    async def _claim_ahead(self, topics: frozenset[str], callers: int) -> None:
-        """For callers who end their jobs now, and will ask for others of these topics."""
-        missing = callers - self._ahead.number(topics)
-        if missing <= 0 or self._asking.locked():
-            return
-        async with self._asking:
-            sent = self._clock.monotonic()
-            try:
-                claim = await self._store.claim(self._request(topics, missing, {}))
-            except StoreError as error:
-                _log.debug("nothing was claimed ahead: %s", error)  # who asks will be told
-                return
-        pulled = [Pulled(job, sent) for job in claim.jobs]
-        self._ahead.keep(topics, [one for one in pulled if not self._hand_over(one)])
-
     def _hand_over(self, pulled: Pulled) -> bool:
         """To whoever has waited longest; False when nobody waits for such a job."""
         for waiter in self._waiters:
@@ -365,10 +435,16 @@ class Reservations:
 
     def _answer(self, waiter: Waiter, pulled: Pulled | None) -> None:
         if not waiter.future.done():
-            waiter.future.set_result(pulled)
-            if pulled is not None:
-                self._listing.holds(pulled.job.lease, pulled.granted_at + pulled.job.lease_seconds)
+            if pulled is None:
+                waiter.future.set_result(None)
+            else:
+                self._hand(waiter, pulled)
+                self.rounds.answered(waiter.quick)
         self._forget(waiter)
+
+    def _hand(self, waiter: Waiter, pulled: Pulled) -> None:
+        waiter.future.set_result(pulled)
+        self._listing.holds(pulled.job.lease, pulled.granted_at + pulled.job.lease_seconds)
 
     def _forget(self, waiter: Waiter) -> None:
         if waiter.timer is not None:
@@ -376,7 +452,7 @@ class Reservations:
         self._waiters.pop(waiter, None)
 
     def _give_back(self, jobs: list[Pulled]) -> None:
-        task = asyncio.get_running_loop().create_task(self._release([pulled.job.lease for pulled in jobs]))
+        task = asyncio.get_running_loop().create_task(self._release(jobs))
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)
 
@@ -384,13 +460,32 @@ class Reservations:
         if not granting.cancelled() and granting.exception() is None and (pulled := granting.result()):
             self._give_back([pulled])
 
-    async def _release(self, leases: list[Lease]) -> None:
+    async def _release(self, jobs: list[Pulled]) -> None:
+        """Until it is done, or their time is over: that can be years, and nobody would have them."""
+        pause = _FIRST_PAUSE
+        while jobs:
+            batch = jobs[:MAX_BATCH]
+            try:
+                await self._store.settle([Settlement(pulled.job.lease, _UNSEEN) for pulled in batch])
+                jobs = jobs[MAX_BATCH:]
+            except StoreUnavailable as error:
+                if await self._closes_within(pause):
+                    _log.warning("%d jobs stay reserved until their leases end: %s", len(jobs), error)
+                    return
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                now = self._clock.monotonic()
+                jobs = [one for one in jobs if one.granted_at + one.job.lease_seconds > now]
+            except StoreError as error:
+                _log.warning("%d jobs stay reserved until their leases end: %s", len(jobs), error)
+                return
+
+    async def _closes_within(self, seconds: float) -> bool:
         try:
-            for start in range(0, len(leases), MAX_BATCH):
-                batch = leases[start : start + MAX_BATCH]
-                await self._store.settle([Settlement(lease, Released()) for lease in batch])
-        except StoreError as error:
-            _log.warning("%d jobs stay reserved until their leases end: %s", len(leases), error)
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _end_all(self, error: Exception, *, impatient_only: bool = False) -> None:
         for waiter in list(self._waiters):

@@ -104,12 +104,13 @@ class Reserved:
         """It is done. The job ends as completed."""
         await self._end(Completed(), "deleted")
 
-    def deleting(self, *, then: frozenset[str] | None) -> asyncio.Future[bool]:
+    def deleting(self, *, then: frozenset[str] | None, quick: bool) -> asyncio.Future[bool]:
         """The same for who does not wait for it here; False when it was not yours any more.
 
         ``then``: you are going to ask for a job of these topics at once, as you did before.
+        ``quick``: you are going to do something at once.
         """
-        return self._ending(Completed(), then)
+        return self._ending(Completed(), then, quick=quick)
 
     async def release(self, *, priority: int | None = None, delay: float | timedelta = 0) -> None:
         """Give it back, to be reserved again: now or after ``delay`` seconds, by anybody."""
@@ -147,9 +148,11 @@ class Reserved:
         if not held:
             raise self._lost(done)
 
-    def _ending(self, outcome: Outcome, then: frozenset[str] | None = None) -> asyncio.Future[bool]:
-        ran = self._app.clock.monotonic() - self._granted_at
-        return self._connections.reservations().end(Settlement(self._job.lease, outcome, ran), then=then)
+    def _ending(
+        self, outcome: Outcome, then: frozenset[str] | None = None, *, quick: bool = True
+    ) -> asyncio.Future[bool]:
+        settlement = Settlement(self._job.lease, outcome, self._app.clock.monotonic() - self._granted_at)
+        return self._connections.reservations().end(settlement, then=then, quick=quick)
 
     def _lost(self, done: str) -> NotReserved:
         return NotReserved(
@@ -163,6 +166,11 @@ class Reserved:
         from windlass.pulling.blocking_twins import BlockingReserved
 
         return BlockingReserved(self, self._app.portal)
+
+
+async def give_back(reserved: Reserved) -> None:
+    """Its holder is gone: the job is released, and not counted as that, because nobody asked for it."""
+    await reserved._end(Released(counted=False), "given back")
 
 
 def _check_priority(value: int | None) -> int | None:

@@ -47,6 +47,7 @@ class JobStats:
     @classmethod
     def of(cls, record: JobRecord, now: int) -> Self:
         delayed = record.state is State.PENDING and record.run_at > now
+        taken_early = record.run_at == record.claimed_at  # it was made due by that
         moment = record.leased_until if record.state is State.RUNNING else record.run_at if delayed else None
         state = WORDS.get(record.state) or ("delayed" if delayed else "ready")
         return cls(
@@ -56,7 +57,7 @@ class JobStats:
             state=state,
             priority=record.priority,
             age=max(0, now - record.created_at) / MICROSECONDS,
-            delay=max(0, record.run_at - record.created_at) / MICROSECONDS,
+            delay=0.0 if taken_early else max(0, record.run_at - record.created_at) / MICROSECONDS,
             ttr=record.lease_seconds,
             time_left=0.0 if moment is None else max(0, moment - now) / MICROSECONDS,
             reserves=record.reserves,

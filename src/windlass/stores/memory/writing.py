@@ -202,7 +202,8 @@ def settle(book: Book, settlement: Settlement, now: int) -> bool:
         case Released():  # still suspect if it was: given back unstarted, it has proved nothing
             job.attempt -= 1
             if not job.cancel_requested:
-                job.releases += 1
+                job.releases += outcome.counted
+                job.reserves -= not outcome.taken
                 if outcome.priority is not None:
                     job.priority = outcome.priority
             _return_or_cancel(book, job, outcome.delay, now)

@@ -22,7 +22,7 @@ from windlass.stores.queries import Queries
 _sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
 
 # What the settle function calls the outcomes.
-_COMPLETED, _FAILED, _BURIED, _CANCELLED, _RETRIED, _RELEASED = range(6)
+_COMPLETED, _FAILED, _BURIED, _CANCELLED, _RETRIED, _RELEASED, _RELEASED_UNCOUNTED, _UNTAKEN = range(8)
 
 _Ending = tuple[int, str | None, str | None, str | None, int | None, int | None]
 """kind, result, error, summary, delay in microseconds, priority"""
@@ -198,8 +198,9 @@ def _ending(outcome: Outcome) -> _Ending:
         case Retried(delay, error):
             wait = seconds_to_microseconds(delay)
             return _RETRIED, None, _json(error), _summary(error), wait, None
-        case Released(delay, priority):
-            return _RELEASED, None, None, None, seconds_to_microseconds(delay), priority
+        case Released(delay, priority, counted, taken):
+            kind = _UNTAKEN if not taken else _RELEASED if counted else _RELEASED_UNCOUNTED
+            return kind, None, None, None, seconds_to_microseconds(delay), priority
         case _:
             assert_never(outcome)
 

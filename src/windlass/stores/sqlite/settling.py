@@ -218,12 +218,13 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
             else:
                 _return(transaction, row, "retry", delay, {"summary": summarise_error(error)})
                 transaction.tally.happened(now, Metric.RETRIED, row.topic, row.task)
-        case Released(delay, priority):
+        case Released(delay, priority, counted, taken):
             if row.cancel_requested:
                 transaction.connection.execute(_sql["uncount"], (row.number,))
                 finish_cancelled(transaction, row, CANCELLED_ON_REQUEST, started_at)
             else:
-                _return(transaction, row, "release", delay, {"priority": priority})
+                more = {"priority": priority, "counted": counted, "untaken": not taken}
+                _return(transaction, row, "release", delay, more)
         case _:
             assert_never(outcome)
     return True

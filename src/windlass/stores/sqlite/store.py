@@ -177,7 +177,8 @@ class SqliteStore:
             raise
 
     def _give_back(self, jobs: Sequence[Claimed | None]) -> None:
-        settlements = [Settlement(job.lease, Released()) for job in jobs if job is not None]
+        unseen = Released(counted=False, taken=False)
+        settlements = [Settlement(job.lease, unseen) for job in jobs if job is not None]
         if settlements and self._open is not None:
             self._open[0].post(_settle, settlements)
 

@@ -97,7 +97,8 @@ outcomes = st.one_of(
     st.builds(Retried, delays, errors),
     st.builds(Retried, st.just(0.0), errors),
     st.builds(Failed, errors, st.sampled_from(FailureOrigin), st.sampled_from([None, None, -1])),
-    st.builds(Released, delays, st.sampled_from([None, None, 3])),
+    st.builds(Released, delays, st.sampled_from([None, None, 3]), st.booleans()),
+    st.builds(Released, delays, st.none(), st.just(False), st.just(False)),
     st.builds(Cancelled, errors),
 )
 progresses = st.one_of(

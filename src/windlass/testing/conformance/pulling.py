@@ -249,6 +249,23 @@ async def test_what_happened_to_a_job_is_counted(store: Store, clock: FrozenCloc
     assert (record.reserves, record.timeouts, record.releases, record.kicks) == (6, 1, 1, 3)
 
 
+async def test_a_job_given_back_by_nobodys_wish_was_not_released(store: Store) -> None:
+    """All else is as after a release: the run is no attempt, and the job is due when and as it is told."""
+    job_id = await put(store, priority=1)
+    for count in (1, 2):
+        assert await end(store, (await claim_one(store)).lease, Released(counted=False))
+        record = await look(store, job_id)
+        assert (record.state, record.attempt) == (State.PENDING, 0)
+        assert (record.reserves, record.releases) == (count, 0)
+        assert (record.worker, record.leased_until, record.priority) == (None, None, 1)
+    assert await end(store, (await claim_one(store)).lease, Released(counted=False, taken=False))
+    record = await look(store, job_id)
+    assert (record.state, record.attempt, record.reserves, record.releases) == (State.PENDING, 0, 2, 0)
+    assert await end(store, (await claim_one(store)).lease, Released(5, 7, counted=False))
+    record = await look(store, job_id)
+    assert (record.run_at - await store.now(), record.priority, record.releases) == (5_000_000, 7, 0)
+
+
 async def test_a_lease_that_ends_is_counted_however_the_job_ends(store: Store, clock: FrozenClock) -> None:
     """Also when it fails with it, or is cancelled."""
     failing, asked = await put(store, max_attempts=1), await put(store, "other")

@@ -460,7 +460,7 @@ BEGIN
     WITH returned AS (
         UPDATE jobs
         SET state = 1, attempt = attempt - 1, leased_until = NULL, worker = NULL, claimed_at = NULL,
-            granted_alone = false, releases = coalesce(releases, 0) + 1
+            granted_alone = false, reserves = reserves - 1
         WHERE ctid = ANY (ARRAY(
             SELECT ctid FROM jobs
             WHERE state = 2 AND claimer = p_claimer AND worker = p_worker AND fence > p_after AND started_at IS NULL

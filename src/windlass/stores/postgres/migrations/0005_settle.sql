@@ -10,8 +10,8 @@
 -- Only a running job has leased_until. Saying state = 2 as well would let a planner without statistics read the index
 -- of all leases instead of looking up ids.
 
--- End leases as told. p_kinds: 0 completed, 1 failed, 2 buried, 3 cancelled, 4 retried, 5 released; a single one is
--- that of all. NULL stands for an array of NULLs.
+-- End leases as told. p_kinds: 0 completed, 1 failed, 2 buried, 3 cancelled, 4 retried, 5 released, 6 released and not
+-- counted as that, 7 given back by who never had it; a single one is that of all. NULL stands for an array of NULLs.
 CREATE FUNCTION settle(
     p_now bigint, p_ids uuid[], p_fences bigint[], p_kinds smallint[], p_run_us bigint[], p_results text[],
     p_errors text[], p_summaries text[], p_delays_us bigint[], p_priorities bigint[], p_words text[]
@@ -120,7 +120,7 @@ BEGIN
             PERFORM finish(v_job.id, 5, v_now, v_job.attempt, v_job.started_at, v_job.summary, false);
         ELSIF v_job.cancel_requested THEN
             -- A run that was given back is not an attempt, also when the job ends with it.
-            PERFORM finish(v_job.id, 5, v_now, v_job.attempt - (v_job.kind = 5)::integer, v_job.started_at,
+            PERFORM finish(v_job.id, 5, v_now, v_job.attempt - (v_job.kind >= 5)::integer, v_job.started_at,
                            p_words[3], false);
         ELSIF v_job.kind = 4 AND v_job.attempt >= v_job.max_attempts THEN
             PERFORM finish(v_job.id, 4, v_now, v_job.attempt, v_job.started_at, v_job.summary, false);
@@ -131,10 +131,11 @@ BEGIN
             SET state = (v_job.delay_us <= 0)::integer,
                 run_at = CASE WHEN v_job.delay_us > 0 THEN v_now + v_job.delay_us ELSE least(run_at, v_now) END,
                 leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, granted_alone = false,
-                attempt = attempt - (v_job.kind = 5)::integer,
+                attempt = attempt - (v_job.kind >= 5)::integer,
                 releases = CASE WHEN v_job.kind = 5 THEN coalesce(releases, 0) + 1 ELSE releases END,
-                priority = CASE WHEN v_job.kind = 5 THEN coalesce(v_job.new_priority, priority) ELSE priority END,
-                suspect = suspect AND v_job.kind = 5,
+                reserves = reserves - (v_job.kind = 7)::integer,
+                priority = CASE WHEN v_job.kind >= 5 THEN coalesce(v_job.new_priority, priority) ELSE priority END,
+                suspect = suspect AND v_job.kind >= 5,
                 error_summary = CASE WHEN v_job.kind = 4 THEN v_job.summary ELSE error_summary END
             WHERE id = v_job.id;
             INSERT INTO tally (minute, tenant, topic, task, waiting, ready, running, did_retry)
@@ -289,7 +290,7 @@ BEGIN
             -- suspect; for one that was to be given back uncounted that is near enough.
             SELECT FROM jobs j
             WHERE j.id = e.id AND j.fence = e.fence AND j.state < 2
-                AND (e.kind = 5 OR e.kind > 0 AND j.error_summary = e.summary AND NOT j.suspect)
+                AND (e.kind >= 5 OR e.kind > 0 AND j.error_summary = e.summary AND NOT j.suspect)
         );
 END
 $$

@@ -44,7 +44,7 @@ WHERE number = :number
 UPDATE windlass_jobs
 SET state = :state, run_at = :run_at, priority = coalesce(:priority, priority), attempt = attempt - 1,
     leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, granted_alone = 0,
-    releases = releases + 1
+    releases = releases + :counted, reserves = reserves - :untaken
 WHERE number = :number
 
 -- name: release_key

@@ -1,0 +1,47 @@
+"""The pull verbs for a server: it is called back instead of waiting, and knows what its clients do next."""
+
+from __future__ import annotations
+
+import asyncio
+
+from windlass.model import Enqueued, NewJob
+from windlass.pulling.pulled import Pulled
+from windlass.pulling.queue import Queue
+from windlass.pulling.reservations import Waiter
+from windlass.pulling.reserved import Reserved
+
+
+class WireQueue(Queue):
+    """``app.queue`` under the rules of a wire: it has its own names, and clients touch as they like."""
+
+    def put_soon(self, job: NewJob, *, quick: bool) -> asyncio.Future[Enqueued]:
+        """Put a job that was made from a template without a key. ``quick``: the client will put another."""
+        return self._connections.reservations().put(job, quick=quick)
+
+    def ask(self, topics: frozenset[str], timeout: float | None, *, quick: bool) -> Waiter:
+        """Want a job of these topics, which are checked already. What the waiter gets is to be ``taken``.
+
+        ``quick``: the client will end the job at once, as it did before.
+        """
+        return self._connections.reservations().ask(topics, timeout, quick=quick)
+
+    def hurry(self, waiter: Waiter) -> None:
+        """It gets a job that is ready now, or none."""
+        self._connections.reservations().hurry(waiter)
+
+    def withdraw(self, waiter: Waiter) -> None:
+        """It gets none, unless it has one."""
+        self._connections.reservations().withdraw(waiter)
+
+    def taken(self, pulled: Pulled) -> Reserved:
+        """What a waiter got."""
+        return Reserved(self._app, self._connections, pulled, self._limits)
+
+    @property
+    def anything_ahead(self) -> bool:
+        """Whether jobs are away from the others for clients who have not asked yet."""
+        return self._connections.reservations().anything_ahead
+
+    async def let_go(self) -> None:
+        """Of those, because somebody is about to look."""
+        await self._connections.reservations().let_go()
