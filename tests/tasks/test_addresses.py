@@ -21,6 +21,7 @@ from tests.tasks.fetch_apps import fetching_app, run
 from tests.tasks.web import Web
 from windlass import ConfigurationError, State
 from windlass.tasks.addresses import Forbidden, Reach
+from windlass.tasks.exchange import Address
 
 ANY = Reach.configured(["*"], [])
 
@@ -235,3 +236,15 @@ async def test_https_is_checked_by_name_though_connected_to_by_address(
         job = await run(app, "download_file", {"url": f"{url}/down", "dest": "c"})
     assert job.error is not None
     assert (job.error.code, job.error.retryable) == ("forbidden_address", False)
+
+
+def test_a_name_in_another_script_is_asked_for_as_names_are() -> None:
+    """In a certificate, in a header and on a list it has one form."""
+    where = Address.of("http://Bücher.example/größe?q=ä#top")
+    assert (where.host, where.authority) == ("xn--bcher-kva.example", "xn--bcher-kva.example")
+    assert where.target == "/gr%C3%B6%C3%9Fe?q=%C3%A4"
+
+
+def test_an_address_is_shown_without_what_may_be_secret() -> None:
+    """Signed URLs carry their secret in the query; errors and logs do not repeat it."""
+    assert str(Address.of("https://example.org/file?signature=secret#x")) == "https://example.org/file"

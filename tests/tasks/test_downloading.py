@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
+import signal
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -17,6 +19,7 @@ from tests.servers.shared import empty_url
 from tests.tasks.fetch_apps import fetching_app, hidden, run
 from tests.tasks.fetching import MB, fetch
 from tests.tasks.web import Web, bytes_of, redirecting, saying
+from tests.worker.processes import Site, stop
 from windlass import InvalidPayload, Job, State
 from windlass.tasks.drafts import Draft
 from windlass.tasks.roots import Roots
@@ -528,6 +531,59 @@ async def test_a_run_that_ends_around_the_rename_is_not_repeated(
     assert len(web.requests) == 1
     assert (tmp_path / "file.bin").read_bytes() == web.content
     assert hidden(tmp_path) == []
+
+
+async def test_a_frozen_worker_that_goes_on_does_not_spoil_the_file(tmp_path: Path) -> None:
+    """SIGSTOP past the lease, a successor at work, SIGCONT: the file is whole and nothing else stays."""
+    root = tmp_path / "root"
+    root.mkdir()
+    site = Site(tmp_path, program="tests.tasks.fetch_victims")
+    web = Web(bytes_of(6 * MB), drop_every=2 * MB, hold_at=[3 * MB, 5 * MB])
+    with web.serving():
+        async with fetching_app(root, site.url) as app:
+            payload = {"url": web.url, "dest": "file.bin", "sha256": web.sha256}
+            job = await app.enqueue("download_file", payload)
+            with site.workers(1, ROOT=str(root)) as (frozen,):
+                await asyncio.to_thread(web.hold)
+                await asyncio.to_thread(site.freeze, frozen)
+                web.release()
+                successor = await asyncio.to_thread(site.start, ROOT=str(root))
+                try:
+                    await asyncio.to_thread(web.hold)
+                    frozen.send_signal(signal.SIGCONT)  # both are at it now
+                    web.release()
+                    result = await job.result(timeout=30)
+                    assert (root / "file.bin").read_bytes() == web.content
+                    await asyncio.to_thread(stop, frozen)
+                    await asyncio.to_thread(stop, successor)
+                finally:
+                    successor.kill()
+                    successor.communicate()
+    assert result.bytes == 6 * MB
+    assert (root / "file.bin").read_bytes() == web.content
+    assert hidden(root) == []
+
+
+async def test_a_full_disk_is_an_error_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """no_space, with what has arrived kept: the attempt after the clean-up goes on."""
+    write, room = os.write, [1_500_000]
+
+    def full(descriptor: int, data: Any) -> int:
+        if ".windlass-" not in os.readlink(f"/proc/self/fd/{descriptor}"):
+            return write(descriptor, data)
+        if not room[0]:
+            room[0] = 10 * MB  # somebody cleans up
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = write(descriptor, data[: room[0]])
+        room[0] -= written
+        return written
+
+    monkeypatch.setattr(os, "write", full)
+    with Web(bytes_of(4 * MB), drop_every=1 * MB).serving() as web:
+        job = await run(fetching_app(tmp_path), "download_file", {"url": web.url, "dest": "file.bin"})
+    assert (job.state, job.attempt) == (State.COMPLETED, 2), job.error
+    assert [one.error.code for one in job.attempts if one.error] == ["no_space"]
+    assert (tmp_path / "file.bin").read_bytes() == web.content
 
 
 async def test_two_jobs_for_one_file_do_not_mix(tmp_path: Path) -> None:

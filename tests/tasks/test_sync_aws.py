@@ -195,14 +195,23 @@ async def test_long_requests_are_waited_for_outside(monkeypatch: pytest.MonkeyPa
     assert cloud.made == 1
 
 
-async def test_a_request_without_end_is_given_up() -> None:
-    """aws_patience is how long a job waits altogether."""
+async def test_a_request_without_end_is_given_up_and_a_requeue_waits_for_it_anew() -> None:
+    """aws_patience is how long a job waits altogether; who requeues it finds the same request."""
     with Cloud(looks=10_000).serving() as cloud:
-        job = await sync(cloud, None, {"Size": 1}, aws_patience=0.2)
-    assert job.state is State.FAILED
-    assert job.error is not None
-    assert job.error.code == "aws_timeout"
-    assert "request-0" in job.error.message
+        async with syncing_app(cloud, aws_patience=0.2) as app:
+            payload = {"resource_type": TYPE, "resource_id": None, "config": {"Size": 1}}
+            job = await app.enqueue("sync_aws", payload)
+            await app.run_until_idle()
+            job = await app.get(job.id)
+            assert job.state is State.FAILED
+            assert job.error is not None
+            assert job.error.code == "aws_timeout"
+            assert "request-0" in job.error.message
+            cloud.requests[f"{job.id}-1"].looks = 2
+            await app.requeue(job.id)
+            await app.run_until_idle()
+            assert (await app.get(job.id)).state is State.COMPLETED
+    assert cloud.made == 1
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])

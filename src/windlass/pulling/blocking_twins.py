@@ -10,7 +10,6 @@ from uuid import UUID
 from windlass.blocking import Twin
 from windlass.blocking_twins import BlockingJob
 from windlass.options import PutOptions
-from windlass.pulling.pulled import Pulled
 from windlass.pulling.queue import DEFAULT_TTR, Queue
 from windlass.pulling.reserved import Reserved
 from windlass.pulling.statistics import JobStats, QueueStats, Recovery, TopicState
@@ -119,14 +118,6 @@ class BlockingQueue(Twin[Queue]):
         ``ReserveTimeout`` when there was none within ``timeout`` seconds; 0 is one look, None waits on.
         """
         return BlockingReserved(self._portal.run(self._inner.reserve, topics, timeout), self._portal)
-
-    def let_go(self) -> None:
-        """Of those, because somebody is about to look."""
-        self._portal.run(self._inner.let_go)
-
-    def taken(self, pulled: Pulled) -> BlockingReserved:
-        """What a waiter got."""
-        return BlockingReserved(self._inner.taken(pulled), self._portal)
 
     def reserve_job(self, job_id: UUID | str) -> BlockingReserved:
         """Take just this job, whether it is ready, delayed or buried, and whether its topic is paused.

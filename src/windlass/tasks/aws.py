@@ -26,7 +26,7 @@ from windlass.tasks.roots import Roots
 from windlass.tasks.signing import Credentials, credentials_from_environment
 
 MAX_ROUNDS: Final = 10
-"""Requests that one job may make of AWS, the failed ones included."""
+"""Requests that one run may make of AWS, the failed ones included."""
 TOKEN_SECONDS: Final = 36 * 3600
 """For so long Cloud Control knows a client token again."""
 HOLD_SECONDS: Final = 30.0
@@ -98,7 +98,7 @@ class AwsTasks:
                 "resource_id and config are both null; nothing says what to remove", code="invalid_input"
             )
         course = Course(**ctx.checkpoint.value) if ctx.checkpoint else Course()
-        while course.round <= MAX_ROUNDS:
+        for _ in range(MAX_ROUNDS):
             if course.operation is None:
                 operation = await self._decide(resource_type, resource_id, config)
                 if operation is None:
@@ -179,6 +179,8 @@ class AwsTasks:
         pause = 0.25
         while event.pending:
             if self._seconds() - course.began > self._patience_seconds:
+                # Whoever requeues the job waits as long once more, for the same request.
+                await ctx.checkpoint(asdict(replace(course, began=self._seconds())))
                 raise Fail(
                     f"request {course.request} is {event.status} after {self._patience_seconds:g} s "
                     "(aws_patience)",

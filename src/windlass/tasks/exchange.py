@@ -73,6 +73,11 @@ class Address:
             raise BadUrl("url names no host")
         if parts.username is not None or parts.password is not None:
             raise BadUrl("url holds a user name or password, which everybody who sees the job would see")
+        if not host.isascii():
+            try:
+                host = host.encode("idna").decode()
+            except UnicodeError as error:
+                raise BadUrl(f"url names a host that cannot be one: {error}") from None
         port = _PORTS[parts.scheme] if port is None else port
         return cls(url, parts.scheme, host, port, _target_of(parts))
 
