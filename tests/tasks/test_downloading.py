@@ -21,6 +21,7 @@ from tests.tasks.fetching import MB, fetch
 from tests.tasks.web import Web, bytes_of, redirecting, saying
 from tests.worker.processes import Site, stop
 from windlass import InvalidPayload, Job, State
+from windlass.context import Checkpoint
 from windlass.tasks.drafts import Draft
 from windlass.tasks.roots import Roots
 
@@ -584,6 +585,74 @@ async def test_a_full_disk_is_an_error_that_passes(tmp_path: Path, monkeypatch: 
     assert (job.state, job.attempt) == (State.COMPLETED, 2), job.error
     assert [one.error.code for one in job.attempts if one.error] == ["no_space"]
     assert (tmp_path / "file.bin").read_bytes() == web.content
+
+
+async def test_only_bytes_that_were_synced_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power cut the rest may be zeros of the right length; nobody would notice."""
+    synced, counted = [0], []
+    flush, save = Draft.flush, Checkpoint.__call__
+
+    def flushing(draft: Draft) -> None:
+        size = draft.size
+        flush(draft)
+        synced.append(size)
+
+    async def saving(checkpoint: Checkpoint, data: Any) -> None:
+        counted.append((data["bytes_downloaded"], synced[-1]))
+        await save(checkpoint, data)
+
+    monkeypatch.setattr(Draft, "flush", flushing)
+    monkeypatch.setattr(Checkpoint, "__call__", saving)
+    with Web(bytes_of(20 * MB), drop_every=7 * MB).serving() as web:
+        job = await run(fetching_app(tmp_path), "download_file", {"url": web.url, "dest": "file.bin"})
+    assert job.state is State.COMPLETED, job.error
+    assert len(counted) > 3
+    assert all(bytes_downloaded <= on_disk for bytes_downloaded, on_disk in counted)
+    assert counted[-1][0] == 20 * MB
+
+
+@pytest.mark.parametrize("left", [None, 1 * MB])
+async def test_a_draft_that_lost_bytes_is_not_gone_on_with(left: int | None, tmp_path: Path) -> None:
+    """A disk that was cleaned, or lied about its syncs: the download starts over."""
+    with Web(bytes_of(4 * MB), drop_every=3 * MB).serving() as web:
+
+        def lose(handler: BaseHTTPRequestHandler) -> bool:
+            if len(web.requests) != 2:
+                return False
+            (draft,) = tmp_path.glob(".windlass-*")
+            if left is None:
+                draft.unlink()
+            else:
+                os.truncate(draft, left)
+            return saying(503)(handler)
+
+        web.answer = lose
+        job = await run(fetching_app(tmp_path), "download_file", {"url": web.url, "dest": "file.bin"})
+    assert (job.state, job.attempt) == (State.COMPLETED, 2), job.error
+    assert "Range" not in web.requests[2]
+    assert (tmp_path / "file.bin").read_bytes() == web.content
+    assert hidden(tmp_path) == []
+
+
+async def test_what_a_signed_url_hides_is_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Errors, progress and log lines have the address without its query, after redirects, too."""
+    caplog.set_level("DEBUG")
+
+    def lead(handler: BaseHTTPRequestHandler) -> bool:
+        if handler.path.startswith("/file.bin"):
+            return redirecting("/else?token=sesame")(handler)
+        if len(web.requests) == 4:
+            return saying(404)(handler)
+        return False
+
+    with Web(bytes_of(3 * MB), drop_every=2 * MB, answer=lead).serving() as web:
+        payload = {"url": f"{web.url}?signature=sesame", "dest": "file.bin"}
+        job = await run(fetching_app(tmp_path), "download_file", payload)
+    assert error_of(job) == (State.FAILED, "http_error", False)
+    assert "goes on at byte 2000000" in caplog.text
+    assert "sesame" not in caplog.text
+    assert "sesame" not in str(job.error)
+    assert "sesame" not in str(job.progress)
 
 
 async def test_two_jobs_for_one_file_do_not_mix(tmp_path: Path) -> None:
