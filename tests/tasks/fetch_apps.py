@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import windlass
-from windlass import Job, Retry, Windlass
+from windlass import Job, Retry, State, Windlass
 from windlass.tasks import IncludeOptions
 
 AT_ONCE = Retry.fixed(0)
@@ -38,3 +38,9 @@ async def run(app: Windlass, task: str, payload: Mapping[str, Any], **options: A
 def hidden(directory: Path) -> list[str]:
     """Drafts that were left behind."""
     return [path.name for path in directory.rglob(".windlass-*")]
+
+
+def error_of(job: Job[Any]) -> tuple[State, str, bool]:
+    """How a job ended that errored: its state, the code, and whether that was retryable."""
+    assert job.error is not None
+    return job.state, job.error.code, job.error.retryable
