@@ -66,7 +66,7 @@ if TYPE_CHECKING:
         Stats,
         TopicStats,
     )
-    from windlass.options import BY_PAYLOAD
+    from windlass.options import BY_PAYLOAD, by_fields
     from windlass.pulling.queue import Queue
     from windlass.pulling.reserved import Reserved
     from windlass.pulling.statistics import JobStats, QueueStats, Recovery, TopicState
@@ -134,7 +134,7 @@ _HOMES = {
         "Stats",
         "TopicStats",
     ),
-    "windlass.options": ("BY_PAYLOAD",),
+    "windlass.options": ("BY_PAYLOAD", "by_fields"),
     "windlass.pulling.queue": ("Queue",),
     "windlass.pulling.reserved": ("Reserved",),
     "windlass.pulling.statistics": ("JobStats", "QueueStats", "Recovery", "TopicState"),
@@ -237,5 +237,6 @@ __all__ = [
     "WrongState",
     "__version__",
     "acting_as",
+    "by_fields",
     "tasks",
 ]

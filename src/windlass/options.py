@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from windlass.callbacks import Callback, ErrorCallback, SuccessCallback
@@ -52,6 +53,29 @@ BY_PAYLOAD: Final = ByPayload.BY_PAYLOAD
 """``key=BY_PAYLOAD``: two jobs of a task with the same payload are the same job."""
 
 
+@dataclass(frozen=True, slots=True)
+class ByFields:
+    """What :func:`by_fields` answers."""
+
+    names: tuple[str, ...]
+
+    def key_of(self, body: bytes) -> str:
+        """The key of a job with this body; a field that is left out counts as null."""
+        fields = msgspec.json.decode(body)
+        if not isinstance(fields, dict):
+            raise InvalidInput(
+                f"key is by_fields({', '.join(self.names)}), but the payload is no object with fields"
+            )
+        return canonical_hash(msgspec.json.encode({name: fields.get(name) for name in self.names}))
+
+
+def by_fields(*names: str) -> ByFields:
+    """``key=by_fields("user_id")``: two jobs of a task with the same value there are the same job."""
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise InvalidInput(f"by_fields is given {shorten(names)}; give names of fields of the payload")
+    return ByFields(names)
+
+
 class TaskOptions(TypedDict, total=False):
     """What a task says about all of its jobs."""
 
@@ -61,7 +85,7 @@ class TaskOptions(TypedDict, total=False):
     priority: int
     retention: float | timedelta | None
     retention_failed: float | timedelta | None
-    key: str | ByPayload | None
+    key: str | ByPayload | ByFields | None
     until: Literal["pruned", "finished"]
     on_duplicate: Literal["keep", "replace"]
     expires: float | timedelta | None
@@ -80,7 +104,7 @@ class PutOptions(TypedDict, total=False):
     delay: float | timedelta | None
     priority: int
     max_attempts: int | None
-    key: str | ByPayload | None
+    key: str | ByPayload | ByFields | None
     until: Literal["pruned", "finished"]
     on_duplicate: Literal["keep", "replace"]
     tenant: str | None
@@ -121,7 +145,7 @@ class Template:
     pattern: NewJob
     """All that these jobs have in common; a copy of it with a body of its own is ten times cheaper to make
     than a job from its fields."""
-    by_payload: bool
+    by_payload: bool | ByFields  # what of the body is the key, if anything
     tenant_given: bool = False  # by the caller, not by the settings
 
     def under(self, context: SecurityContext, *, uuids: bool) -> Template:
@@ -141,8 +165,16 @@ class Template:
         """A new job with this body."""
         if not self.by_payload:
             return replace(self.pattern, id=new_id(), payload=body, format=body_format)
-        is_json = body_format is BodyFormat.JSON
-        key = canonical_hash(body) if is_json else hashlib.sha256(body).hexdigest()
+        if body_format is not BodyFormat.JSON:
+            if isinstance(self.by_payload, ByFields):
+                raise InvalidInput("key is by_fields(…), but the payload is bytes, which have no fields")
+            key = hashlib.sha256(body).hexdigest()
+        else:
+            key = (
+                self.by_payload.key_of(body)
+                if isinstance(self.by_payload, ByFields)
+                else canonical_hash(body)
+            )
         return replace(self.pattern, id=new_id(), payload=body, format=body_format, key=key)
 
 
@@ -191,9 +223,11 @@ def make_template(
         retention_failed = retention
     expires = merged.get("expires")
     key = merged.get("key")
-    if key is BY_PAYLOAD and not merged.get("durable", True):
+    from_body = key if isinstance(key, ByFields) else key is BY_PAYLOAD
+    if from_body and not merged.get("durable", True):
+        given_as = "BY_PAYLOAD" if key is BY_PAYLOAD else "by_fields(…)"
         raise InvalidInput(
-            f"key is BY_PAYLOAD, but task {task!r} is not durable: objects have no JSON to compare them by; "
+            f"key is {given_as}, but task {task!r} is not durable: objects have no JSON to compare them by; "
             "give a key as text"
         )
     retry = given.get("retry")  # a task's own policy is looked up when the job runs, not copied into it
@@ -209,7 +243,7 @@ def make_template(
             max_attempts=merged.get("max_attempts", settings.max_attempts),
             timeout=merged.get("timeout", settings.timeout),
             retry=retry.dump() if retry is not None else None,
-            key=None if key is BY_PAYLOAD else key,
+            key=None if from_body else key,
             key_until=merged.get("until", KeyLifetime.PRUNED),
             on_duplicate=merged.get("on_duplicate", OnDuplicate.KEEP),
             expires_at=expires if isinstance(expires, int) else None,
@@ -220,7 +254,7 @@ def make_template(
             user_id=merged.get("user_id"),
             service_id=merged.get("service_id"),
         ),
-        by_payload=key is BY_PAYLOAD,
+        by_payload=from_body,
         tenant_given="tenant" in merged,
     )
 
@@ -247,7 +281,7 @@ def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) ->
             case "max_attempts":
                 checked[name] = None if value is None else check_integer(name, value, 1, MAX_COUNT)
             case "key":
-                if value is not BY_PAYLOAD:
+                if value is not BY_PAYLOAD and not isinstance(value, ByFields):
                     check_text("key", value, settings.max_key_length, "max_key_length")
                 checked[name] = value
             case "until":

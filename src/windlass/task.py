@@ -18,7 +18,7 @@ from windlass.isolation import importing_module
 from windlass.job import Job
 from windlass.model import BodyFormat, NewJob
 from windlass.names import MAX_NAME_LENGTH, check_task_name, check_topic, is_topic
-from windlass.options import EnqueueOptions, Template, check_task_options, make_template
+from windlass.options import ByFields, EnqueueOptions, Template, check_task_options, make_template
 from windlass.retry import Retry
 from windlass.security import context_in_force
 from windlass.signature import Signature
@@ -182,6 +182,9 @@ class Task(Generic[P, R]):
         topic = options.get("topic")
         if isinstance(topic, str) and topic != self.topic:
             self._refuse_foreign_home(topic)
+        key = options.get("key") or self.defaults.get("key")
+        if isinstance(key, ByFields):
+            self._refuse_unknown_fields(key)
         return make_template(
             self.app.settings, task=self.name, topic=self.topic, defaults=self.defaults, given=options
         )
@@ -195,6 +198,19 @@ class Task(Generic[P, R]):
                 f"topic is {topic!r}, which is home to {names}; workers would not look for {self.name!r} "
                 f"there. Register the task with topic={topic!r}, or route it to a topic of its own"
             )
+
+    def _refuse_unknown_fields(self, key: ByFields) -> None:
+        # A name that no payload has would give all jobs the same key, and only the first would be let in.
+        open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in self.signature.parameters)
+        if open_ended or not self.durable:  # which is refused for another reason
+            return
+        known = self.json_schema().get("properties", {})
+        for name in key.names:
+            if name not in known:
+                raise InvalidInput(
+                    f"key is by_fields({', '.join(key.names)}), but task {self.name!r} takes no "
+                    f"{name!r}; it takes {', '.join(known) or 'none'}"
+                )
 
 
 class BoundTask(Generic[P, R]):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from windlass import BY_PAYLOAD, ConfigurationError, Context, InvalidInput, Retry, Windlass
+from windlass import BY_PAYLOAD, ConfigurationError, Context, InvalidInput, Retry, Windlass, by_fields
 from windlass.model import KeyLifetime, NewJob, OnDuplicate
 from windlass.task import BoundTask, Task
 
@@ -121,6 +121,54 @@ def test_a_key_by_payload_is_the_same_for_equal_payloads(app: Windlass) -> None:
     assert first.key == second.key != third.key
     assert written(raw, data=b"x").key == hashlib.sha256(b"x").hexdigest()
     assert written(task.options(key="mine"), a=1, b=2).key == "mine"
+
+
+def test_a_key_by_fields_looks_at_those_alone(app: Windlass) -> None:
+    """Other fields may differ; one that is left out is null; a key given with the call wins."""
+
+    @app.task(key=by_fields("a", "b"))
+    def task(a: int, b: int | None = None, c: int = 0) -> None: ...
+
+    first = written(task, a=1, c=5)
+    assert first.key is not None
+    assert first.key == written(task, b=None, a=1, c=6).key
+    assert first.key not in {written(task, a=1, b=1).key, written(task, a=2).key}
+    assert written(task.options(key="mine"), a=1).key == "mine"
+    assert (
+        written(task.options(key=by_fields("c")), a=1).key
+        == written(task.options(key=by_fields("c")), a=2).key
+    )
+
+
+def test_a_key_by_fields_that_nobody_has_is_refused(app: Windlass) -> None:
+    """All jobs would have the same key, and only the first would be let in."""
+    with pytest.raises(ConfigurationError, match=r"takes no 'z'; it takes a"):
+
+        @app.task(key=by_fields("z"))
+        def one(a: int) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="takes no 'a'"):
+
+        @app.task(key=by_fields("a"))
+        def raw(a: bytes) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="not durable"):
+
+        @app.task(key=by_fields("a"), durable=False)
+        def lane(a: int) -> None: ...
+
+    @app.task
+    def two(a: int) -> None: ...
+
+    @app.task(key=by_fields("anything"))
+    def open_ended(**fields: int) -> None: ...
+
+    assert written(open_ended, anything=1, other=2).key == written(open_ended, anything=1).key
+    with pytest.raises(InvalidInput, match="takes no 'z'"):
+        two.options(key=by_fields("z"))
+    for names in ((), ("",), (1,)):
+        with pytest.raises(InvalidInput, match="by_fields is given"):
+            by_fields(*names)
 
 
 def test_key_lifetime_and_replacement_are_carried(app: Windlass) -> None:

@@ -27,6 +27,7 @@ from windlass import (
     SecurityContext,
     TaskError,
     Windlass,
+    by_fields,
     acting_as,
 )
 
@@ -37,6 +38,10 @@ included = app.include(windlass.tasks, roots=["data"], options={"create_file": {
 reveal_type(included["create_file"])  # reveals: "windlass.task.Task[..., Any]"
 app.include(windlass.tasks, rots=["data"])  # refused: call-arg
 app.include(windlass.tasks, roots=["data"], file_mode="600")  # refused: arg-type
+app.include(windlass.tasks, roots=["data"], allowed_hosts=["*"], max_download_bytes=10**9)
+app.include(windlass.tasks, aws_region="eu-central-1", aws_resource_types=["AWS::S3::Bucket"])
+app.include(windlass.tasks, roots=["data"], claude_command=["claude", "-p"])
+app.include(windlass.tasks, roots=["data"], max_answer_bytes="many")  # refused: arg-type
 app.include(windlass.errors)  # refused: arg-type
 
 
@@ -208,6 +213,8 @@ async def main() -> None:
     options_async.options(delay="60")  # refused: typeddict-item|arg-type
     options_async.options(until="never")  # refused: arg-type
     options_async.options(run_at=datetime.now(UTC), timeout=None, key=BY_PAYLOAD)
+    options_async.options(key=by_fields("a"))
+    options_async.options(key=7)  # refused: arg-type
     many = await options_async.enqueue_many([{"user_id": "1"}])
     reveal_type(many)  # reveals: list[windlass.job.Job[dict[str, int]]]
 

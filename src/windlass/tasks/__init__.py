@@ -8,5 +8,6 @@ for that nobody has allowed. Each is a model of how a task of your own should lo
 from windlass.tasks.files import remove_file, write_file
 from windlass.tasks.registering import IncludeOptions, register
 from windlass.tasks.roots import Roots
+from windlass.tasks.signing import Credentials
 
-__all__ = ["IncludeOptions", "Roots", "register", "remove_file", "write_file"]
+__all__ = ["Credentials", "IncludeOptions", "Roots", "register", "remove_file", "write_file"]

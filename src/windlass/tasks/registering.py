@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 from windlass.errors import ConfigurationError
 from windlass.names import shorten, suggest
 from windlass.options import TaskOptions
-from windlass.tasks import files
+from windlass.tasks import aws, claude, downloading, files
 from windlass.tasks.part import BuiltIn, Part
 from windlass.tasks.roots import RootOptions, Roots
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from windlass.task import Task
 
 # Every module of tasks is here once, and once among the bases of ``IncludeOptions``.
-PARTS: Final[tuple[Part, ...]] = (files.PART,)
+PARTS: Final[tuple[Part, ...]] = (files.PART, downloading.PART, aws.PART, claude.PART)
 
 
 class BuiltInOptions(TaskOptions, total=False):
@@ -34,7 +34,15 @@ class ChoiceOptions(TypedDict, total=False):
     options: Mapping[str, BuiltInOptions]
 
 
-class IncludeOptions(RootOptions, ChoiceOptions, files.FileOptions, total=False):
+class IncludeOptions(
+    RootOptions,
+    ChoiceOptions,
+    files.FileOptions,
+    downloading.DownloadOptions,
+    aws.AwsOptions,
+    claude.ClaudeOptions,
+    total=False,
+):
     """All that may be said with ``app.include(windlass.tasks, …)``."""
 
 

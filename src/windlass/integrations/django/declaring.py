@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from windlass.integrations.django.interface import Task
-from windlass.options import ByPayload
+from windlass.options import ByFields, ByPayload
 from windlass.retry import Retry
 
 AS_CONFIGURED: Final[Any] = ...
@@ -25,7 +25,7 @@ class WindlassTask(Task):  # type: ignore[misc]
     timeout: float | timedelta | None = AS_CONFIGURED
     retry: Retry = AS_CONFIGURED
     expires: float | timedelta | None = AS_CONFIGURED
-    key: str | ByPayload | None = AS_CONFIGURED
+    key: str | ByPayload | ByFields | None = AS_CONFIGURED
     until: Literal["pruned", "finished"] = AS_CONFIGURED
     on_duplicate: Literal["keep", "replace"] = AS_CONFIGURED
 
