@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+GAP: Final = 2
+"""Blanks between columns."""
+NARROWEST: Final = 8
+"""A column that is shortened further says nothing any more."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 STATE_STYLES: Final = {
@@ -97,6 +102,8 @@ class Column:
     justify: Literal["left", "right"] = "left"
     keep: bool = False
     """Never shortened, whatever the width: ids must stay copyable."""
+    first: bool = False
+    """Shortened last: the room a narrow terminal lacks is taken from the other columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +129,49 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], *, em
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    terminal = console()
+    for column, width in zip(columns, _widths(columns, filled, terminal.width), strict=True):
         table.add_column(
             column.title,
             justify=column.justify,
             no_wrap=True,
             overflow="ellipsis",
             min_width=36 if column.keep else None,
+            width=width,
         )
     for row in filled:
-        table.add_row(*(Text(cell.shown, style=cell.style) for cell in row))
-    console().print(table)
+        table.add_row(*(Text(printable(cell.shown), style=cell.style) for cell in row))
+    terminal.print(table)
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], room: int) -> list[int | None]:
+    """How wide each column is: None leaves that to rich, which takes what lacks from all of them alike."""
+    if not any(column.first for column in columns):
+        return [None] * len(columns)
+    widths = [
+        max(len(text) for text in (column.title, *(row[place].shown for row in rows)))
+        for place, column in enumerate(columns)
+    ]
+    lacking = sum(widths) + GAP * len(widths) - room
+    for first in (False, True):
+        while lacking > 0:
+            places = [place for place, column in enumerate(columns) if column.first is first]
+            widest = max(places, key=lambda place: widths[place], default=None)
+            if widest is None or widths[widest] <= NARROWEST:
+                break
+            widths[widest] -= 1
+            lacking -= 1
+    return [*widths]
 
 
 def _plain(cell: Cell) -> str:
     text = cell.shown if cell.plain is None else cell.plain
-    return " ".join(text.split())
+    return " ".join(printable(text).split())
+
+
+def printable(text: str) -> str:
+    """Text of somebody else's on one line, without what a terminal would obey: an error may hold anything."""
+    return "".join(
+        character if character.isprintable() else " " if character.isspace() else "?" for character in text
+    )
