@@ -49,6 +49,11 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "workers": Entry(
         "windlass.cli.workers:workers", "Look and manage", "List the workers, and how they are doing."
     ),
+    "top": Entry(
+        "windlass.cli.top.command:top",
+        "Look and manage",
+        "Watch the queue live: topics, rates, running jobs, failures.",
+    ),
     "why": Entry(
         "windlass.cli.why.command:why",
         "Look and manage",
