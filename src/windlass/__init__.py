@@ -10,6 +10,7 @@ TYPE_CHECKING = False  # as type checkers know it; importing it takes longer tha
 if TYPE_CHECKING:
     from typing import Any
 
+    from windlass import tasks
     from windlass.app import Windlass
     from windlass.context import Context
     from windlass.errors import (
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         WorkerStuck,
         WrongState,
     )
+    from windlass.fields import Alias
     from windlass.findings import TaskActivity, TaskStats
     from windlass.fleet import WorkerInfo
     from windlass.job import Attempt, Job, JobPage, Step
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from windlass.transaction import Transaction
 
 _HOMES = {
+    "windlass": ("tasks",),
     "windlass.app": ("Windlass",),
     "windlass.context": ("Context",),
     "windlass.errors": (
@@ -115,6 +118,7 @@ _HOMES = {
         "WorkerStuck",
         "WrongState",
     ),
+    "windlass.fields": ("Alias",),
     "windlass.findings": ("TaskActivity", "TaskStats"),
     "windlass.fleet": ("WorkerInfo",),
     "windlass.job": ("Attempt", "Job", "JobPage", "Step"),
@@ -150,6 +154,8 @@ def __getattr__(name: str) -> "Any":
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if home == __name__:  # a package of this one, which becomes an attribute by being imported
+        return import_module(f"{home}.{name}")
     value = globals()[name] = getattr(import_module(home), name)
     return value
 
@@ -163,6 +169,7 @@ __all__ = [
     "BY_PAYLOAD",
     "DISCOVERED",
     "EXPLICIT",
+    "Alias",
     "Attempt",
     "Backpressure",
     "BoundTask",
@@ -230,4 +237,5 @@ __all__ = [
     "WrongState",
     "__version__",
     "acting_as",
+    "tasks",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 from windlass import isolation, managing, visibility
@@ -19,6 +19,7 @@ from windlass.copying import AS_IT_WAS, CopyOptions, copy_of
 from windlass.enqueueing import submit, submit_many
 from windlass.errors import ConfigurationError, ResultTimeout
 from windlass.filters import JobFilters, check_filter
+from windlass.including import TaskSource, include
 from windlass.job import Job, JobPage
 from windlass.lane import Lane
 from windlass.making import make_together, maker
@@ -237,6 +238,10 @@ class Windlass:
             return task
 
         return register if fn is None else register(fn)
+
+    def include(self, source: TaskSource[P, R], /, *args: P.args, **configuration: P.kwargs) -> R:
+        """Take in tasks written elsewhere, all or none: ``app.include(windlass.tasks, roots=["data"])``."""
+        return cast("R", include(self, source, args, configuration))
 
     def json_schema(self) -> dict[str, Any]:
         """JSON Schema of every payload: a union of the durable tasks, told apart by ``task``."""
@@ -512,13 +517,10 @@ class Windlass:
 
     async def workers(self) -> list[WorkerInfo]:
         """Who runs jobs here, by name; those that vanished stay listed for a day and are ``missing``."""
-        from windlass.fleet import worker_info
+        from windlass.fleet import worker_infos
 
         system_only("workers")
-        store = self.store
-        records = await store.workers()
-        now = await store.now()
-        return [worker_info(record, now) for record in records]
+        return await worker_infos(self.store)
 
     async def migrate(self, *, rls: bool = False) -> list[str]:
         """Bring the schema up to date; the names of the steps taken.

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from windlass.clock import MICROSECONDS, to_datetime
 from windlass.model import WorkerRecord
+
+if TYPE_CHECKING:
+    from windlass.stores import Store
 
 MISSING_SECONDS: Final = 20.0
 """A worker not heard of for this long is missing; it tells about itself every five seconds."""
@@ -57,6 +60,13 @@ class WorkerInfo:
     def degraded(self) -> bool:
         """Whether some of its slots are stuck; with half of them stuck it makes way for a fresh worker."""
         return self.stuck > 0
+
+
+async def worker_infos(store: Store) -> list[WorkerInfo]:
+    """All that a store has on its list, by name."""
+    records = await store.workers()
+    now = await store.now()
+    return [worker_info(record, now) for record in records]
 
 
 def worker_info(record: WorkerRecord, now: int) -> WorkerInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,18 @@ class Registry:
         self._by_topic.setdefault(task.topic, []).append(task)
         if task.callbacks is not None:
             self._with_callbacks.append(task.name)
+
+    @contextmanager
+    def whole_or_nothing(self) -> Iterator[None]:
+        """Forget the tasks that are added inside when it ends with an error."""
+        before = dict(self._tasks), dict(self._names), list(self._with_callbacks)
+        topics = {topic: list(tasks) for topic, tasks in self._by_topic.items()}
+        try:
+            yield
+        except BaseException:
+            self._tasks, self._names, self._with_callbacks = before
+            self._by_topic = topics
+            raise
 
     @property
     def has_callbacks(self) -> bool:

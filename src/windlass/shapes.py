@@ -19,7 +19,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from windlass import payload
-from windlass.errors import InvalidPayload
+from windlass.errors import ConfigurationError, InvalidPayload
+from windlass.fields import aliases_in, checks_in
 from windlass.mismatch import describe
 from windlass.model import BodyFormat
 from windlass.names import shorten
@@ -82,6 +83,8 @@ class FieldsShape:
             "Payload", fields, kw_only=True, forbid_unknown_fields=extra is EMPTY, module=__name__
         )
         self._read = msgspec.json.Decoder(self.type, dec_hook=decode_foreign).decode
+        self._aliases = _aliases(task, self._names, types)
+        self._checks = [(name, check) for name in self._names for check in checks_in(types[name])]
 
     def from_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not args:
@@ -99,10 +102,14 @@ class FieldsShape:
 
     def encode(self, value: Any, limit: int) -> bytes:
         body = payload.encode(value, limit=limit)
+        if self._aliases:
+            body = self._by_own_names(body)
         self._decode(body)
         return body
 
     def decode(self, body: bytes) -> Arguments:
+        if self._aliases:  # a job written by others, or by an older version of this task
+            body = self._by_own_names(body)
         kwargs = msgspec.structs.asdict(self._decode(body))
         # Left-out fields are left out of the call as well, so the handler's own defaults apply.
         for name in self._defaults:
@@ -122,9 +129,42 @@ class FieldsShape:
             values = self._read(body)
         except (ValueError, RecursionError) as error:
             raise describe(self._task, error, body, self._names) from None
+        for name, check in self._checks:
+            self._apply(check, name, getattr(values, name))
         if self._extra is not EMPTY:
             self._extras(body)
         return values
+
+    def _apply(self, check: Callable[[Any], object], name: str, value: Any) -> None:
+        if value is msgspec.UNSET:
+            return
+        try:
+            check(value)
+        except ValueError as error:
+            kept = f"payload does not fit task {self._task!r}: {name}: {error}"
+            refusal = InvalidPayload(f"{kept} ({shorten(value)})")
+            refusal.kept = kept
+            refusal.places = ((payload.pointer_to([name]), str(error)),)
+            raise refusal from None
+
+    def _by_own_names(self, body: bytes) -> bytes:
+        """The body with each field under its parameter's own name, so that equal payloads stay equal."""
+        try:
+            fields = msgspec.json.decode(body)
+        except (ValueError, RecursionError):
+            return body  # whoever reads it next says what is wrong with it
+        if not isinstance(fields, dict) or not self._aliases.keys() & fields.keys():
+            return body
+        renamed: dict[str, Any] = {}
+        for given, value in fields.items():
+            name = self._aliases.get(given) or given
+            if name in renamed:
+                raise InvalidPayload(
+                    f"payload does not fit task {self._task!r}: {name} is given twice, once by another name; "
+                    "give one of them"
+                )
+            renamed[name] = value
+        return msgspec.json.encode(renamed)
 
     def _extras(self, body: bytes) -> dict[str, Any]:
         extras = {name: value for name, value in msgspec.json.decode(body).items() if name not in self._names}
@@ -297,6 +337,19 @@ def _references(value: Any) -> set[str]:
             pending.extend(item.values())
         elif isinstance(item, list):
             pending.extend(item)
+    return found
+
+
+def _aliases(task: str, names: tuple[str, ...], types: Mapping[str, Any]) -> dict[str, str]:
+    """Every other name of a parameter, with its own."""
+    found: dict[str, str] = {}
+    for name in names:
+        for alias in aliases_in(types[name]):
+            if alias in names or alias in found:
+                raise ConfigurationError(
+                    f"task {task!r}: {alias!r}, an alias of parameter {name}, is the name of another one"
+                )
+            found[alias] = name
     return found
 
 

@@ -1,0 +1,247 @@
+"""``create_file`` and ``delete_file``: files that are there whole or not at all, as often as it is tried."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypedDict
+
+from windlass.context import Context
+from windlass.errors import ConfigurationError, InvalidInput, TaskError
+from windlass.fields import Alias
+from windlass.names import shorten
+from windlass.options import check_integer
+from windlass.tasks.directories import Directory, flush
+from windlass.tasks.part import BuiltIn, Part
+from windlass.tasks.roots import FilePath, Place, Roots, told
+
+MAX_FILE_BYTES: Final = 16 * 2**20
+LARGEST_FILE_BYTES: Final = 2**30
+_CHUNK: Final = 2**20
+
+
+class FileOptions(TypedDict, total=False):
+    """What may be said about files."""
+
+    file_mode: int | None
+    max_file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileCreated:
+    """What ``create_file`` did: ``written`` is False when the file was there with this content."""
+
+    path: str
+    bytes: int
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FileDeleted:
+    """What ``delete_file`` did: ``deleted`` is False when there was nothing to delete."""
+
+    path: str
+    deleted: bool
+
+
+class FileTasks:
+    """The two tasks, with what was configured for them."""
+
+    def __init__(
+        self, roots: Roots, file_mode: int | None = None, max_file_bytes: int = MAX_FILE_BYTES
+    ) -> None:
+        self.roots = roots
+        self._mode = file_mode
+        self._limit = max_file_bytes
+
+    def create_file(self, ctx: Context, path: FilePath, content: str, overwrite: bool = False) -> FileCreated:
+        """Write a file beneath a root, whole or not at all; the same content there already is success."""
+        data = content.encode()
+        if len(data) > self._limit:
+            raise TaskError(
+                f"the content is {len(data):,} bytes; the limit is {self._limit:,} (max_file_bytes)",
+                code="file_too_large",
+                retryable=False,
+            )
+        with told(path), self.roots.place(path, create=True) as place:
+            written = write_file(ctx, place, data, overwrite=overwrite, mode=self._mode)
+            return FileCreated(place.path, len(data), written)
+
+    def delete_file(
+        self,
+        ctx: Context,
+        path: FilePath,
+        require_exists: Annotated[bool, Alias("requireExists")] = False,
+    ) -> FileDeleted:
+        """Remove a file beneath a root; a missing one is an error only with ``require_exists``."""
+        with told(path):
+            try:
+                with self.roots.place(path) as place:
+                    deleted = _delete(ctx, place, noted=require_exists)
+                    shown = place.path
+            except FileNotFoundError:  # of a directory on the way
+                deleted, shown = False, os.path.join(*_joined(self.roots.locate(path)))
+        # An earlier run that was killed after its work wrote this down before it.
+        if not deleted and require_exists and not ctx.checkpoint.get("found"):
+            raise TaskError(
+                f"{shown} does not exist, and require_exists is set", code="file_not_found", retryable=False
+            )
+        return FileDeleted(shown, deleted)
+
+    def disagreement(self, task: str, payload: Mapping[str, Any]) -> str | None:
+        """What the disk has against a completed job of these tasks, in words; None when they agree.
+
+        For reconciliation: it only looks, and a place that cannot be looked at is an error like a task's.
+        """
+        path = str(payload["path"])
+        with told(path):
+            try:
+                with self.roots.place(path) as place:
+                    found = place.directory.look(place.name)
+                    if task == "delete_file":
+                        return None if found is None else f"{place.path} is there again"
+                    if found is None:
+                        return f"{place.path} is gone"
+                    if not stat.S_ISREG(found.st_mode) or not _holds(place, payload["content"].encode()):
+                        return f"{place.path} has other content"
+            except FileNotFoundError:
+                if task != "delete_file":
+                    return f"{os.path.join(*_joined(self.roots.locate(path)))} is gone"
+        return None
+
+
+def write_file(ctx: Context, place: Place, data: bytes, *, overwrite: bool, mode: int | None = None) -> bool:
+    """Have a file hold exactly this, durably; False when it did already.
+
+    Killed at any moment it leaves the old file or the new one. What else it may leave is a temporary file
+    that carries the job's id; its name is in the checkpoint before it is made, so the next run removes it.
+    """
+    directory, name = place.directory, place.name
+    if (before := ctx.checkpoint.get("fence")) is not None:
+        directory.remove(_temporary(ctx, before))
+    there = directory.file(name)
+    if there is not None and _holds(place, data):
+        # It may be the work of a run that was killed before this.
+        _flush_file(directory, name)
+        directory.sync()
+        return False
+    if there is not None and not overwrite:
+        raise _exists(place)
+    # A run of the same job that was overtaken may still be at it, under its own name: two runs that share a
+    # temporary file could put half of it in place.
+    temporary = _temporary(ctx, ctx.fence)
+    ctx.sync.checkpoint({"fence": ctx.fence})
+    kept = mode if there is None else stat.S_IMODE(there.st_mode) & 0o777
+    try:
+        _write(directory, temporary, data, kept)
+        if overwrite:
+            directory.replace(temporary, name)
+        else:
+            directory.settle(temporary, name)
+    except FileExistsError:
+        directory.remove(temporary)
+        # Put there since we looked: by a run of this job that was overtaken, or by somebody else.
+        if directory.file(name) is None or not _holds(place, data):
+            raise _exists(place) from None
+    except BaseException:
+        with suppress(OSError):  # the error that brought us here says more
+            directory.remove(temporary)
+        raise
+    directory.sync()
+    return True
+
+
+def _delete(ctx: Context, place: Place, *, noted: bool) -> bool:
+    there = place.directory.file(place.name)
+    if there is not None and noted and not ctx.checkpoint.get("found"):
+        ctx.sync.checkpoint({"found": True})
+    deleted = there is not None and place.directory.remove(place.name)
+    # Also when it was gone: a run that was killed may not have come to this.
+    place.directory.sync()
+    return deleted
+
+
+def _write(directory: Directory, name: str, data: bytes, mode: int | None) -> None:
+    descriptor = directory.create(name, mode)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        if mode is not None and hasattr(os, "fchmod"):
+            os.fchmod(descriptor, mode)  # whatever the umask took away
+        flush(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _holds(place: Place, data: bytes) -> bool:
+    """Whether a file holds exactly this; no when it may not be read."""
+    try:
+        descriptor = place.directory.read(place.name)
+    except (FileNotFoundError, PermissionError):
+        return False
+    try:
+        if os.fstat(descriptor).st_size != len(data):
+            return False
+        rest = memoryview(data)
+        for chunk in _chunks(descriptor, len(data)):
+            if rest[: len(chunk)] != chunk:
+                return False
+            rest = rest[len(chunk) :]
+        return not rest
+    finally:
+        os.close(descriptor)
+
+
+def _chunks(descriptor: int, at_most: int) -> Iterator[bytes]:
+    left = at_most
+    while left > 0 and (chunk := os.read(descriptor, min(left, _CHUNK))):
+        left -= len(chunk)
+        yield chunk
+
+
+def _flush_file(directory: Directory, name: str) -> None:
+    descriptor = directory.read(name)
+    try:
+        flush(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _temporary(ctx: Context, fence: int) -> str:
+    return f".windlass-{ctx.job.id}-{int(fence)}.tmp"
+
+
+def _exists(place: Place) -> TaskError:
+    return TaskError(
+        f"{place.path} exists with other content, and overwrite is not set",
+        code="file_exists",
+        retryable=False,
+    )
+
+
+def _joined(located: tuple[str, tuple[str, ...]]) -> tuple[str, ...]:
+    root, parts = located
+    return (root, *parts)
+
+
+def _build(given: Mapping[str, Any], roots: Roots) -> Iterator[BuiltIn]:
+    mode = given.get("file_mode")
+    try:
+        limit = check_integer(
+            "max_file_bytes", given.get("max_file_bytes", MAX_FILE_BYTES), 1, LARGEST_FILE_BYTES
+        )
+    except InvalidInput as error:
+        raise ConfigurationError(str(error)) from None
+    if mode is not None and (isinstance(mode, bool) or not isinstance(mode, int) or not 0 <= mode <= 0o777):
+        raise ConfigurationError(f"file_mode is {shorten(mode)}; give one from 0o000 to 0o777, such as 0o640")
+    if roots:
+        tasks = FileTasks(roots, mode, limit)
+        yield BuiltIn("create_file", tasks.create_file)
+        yield BuiltIn("delete_file", tasks.delete_file)
+
+
+PART: Final = Part(("create_file", "delete_file"), _build, "roots, the directories to write in")

@@ -1,0 +1,81 @@
+"""How the built-in tasks come into an app."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+
+from windlass.errors import ConfigurationError
+from windlass.names import shorten, suggest
+from windlass.options import TaskOptions
+from windlass.tasks import files
+from windlass.tasks.part import BuiltIn, Part
+from windlass.tasks.roots import RootOptions, Roots
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.task import Task
+
+# Every module of tasks is here once, and once among the bases of ``IncludeOptions``.
+PARTS: Final[tuple[Part, ...]] = (files.PART,)
+
+
+class BuiltInOptions(TaskOptions, total=False):
+    """What may be said about one of the tasks: all that ``@app.task`` takes but its name."""
+
+    topic: str
+    aliases: Iterable[str]
+
+
+class ChoiceOptions(TypedDict, total=False):
+    """Which of the tasks, and what is said about each."""
+
+    only: Collection[str]
+    options: Mapping[str, BuiltInOptions]
+
+
+class IncludeOptions(RootOptions, ChoiceOptions, files.FileOptions, total=False):
+    """All that may be said with ``app.include(windlass.tasks, …)``."""
+
+
+def register(app: Windlass, **given: Unpack[IncludeOptions]) -> Mapping[str, Task[..., Any]]:
+    """Register the built-in tasks that are configured; they by their names.
+
+    ``only`` narrows them by name, ``options`` gives some of them options of a task, by name.
+    """
+    known = IncludeOptions.__annotations__
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(
+                f"{name!r} is no option of windlass.tasks{suggest(name, known)}; "
+                f"there are {', '.join(sorted(known))}"
+            )
+    roots = Roots(given.get("roots", ()))
+    offered: dict[str, BuiltIn] = {task.name: task for part in PARTS for task in part.build(given, roots)}
+    only, own = given.get("only"), given.get("options", {})
+    if isinstance(only, str):
+        only = (only,)
+    for name in (*(only or ()), *own):
+        _refuse_absent(name, offered)
+    chosen = offered if only is None else {name: offered[name] for name in only}
+    if not chosen:
+        needs = "; ".join(f"{', '.join(part.names)}: {part.needs}" for part in PARTS)
+        raise ConfigurationError(f"none of the tasks of windlass.tasks is configured ({needs})")
+    return {name: _registered(app, task, own.get(name, {})) for name, task in chosen.items()}
+
+
+def _registered(app: Windlass, task: BuiltIn, own: Mapping[str, Any]) -> Task[..., Any]:
+    options: dict[str, Any] = {**task.options, **own}
+    return app.task(name=task.name, **options)(task.fn)
+
+
+def _refuse_absent(name: str, offered: Collection[str]) -> None:
+    if name in offered:
+        return
+    for part in PARTS:
+        if name in part.names:
+            raise ConfigurationError(f"{name} is asked for but not configured; it needs {part.needs}")
+    names = [name for part in PARTS for name in part.names]
+    raise ConfigurationError(
+        f"{shorten(name)} is no task of windlass.tasks{suggest(name, names)}; there are {', '.join(names)}"
+    )
