@@ -11,8 +11,8 @@ import pytest
 
 from tests.docs.pages import ROOT
 
-PAGES = ("docs/explanation/promises.md", "docs/explanation/faults.md")
-_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+PAGES = ("docs/explanation/promises.md", "docs/explanation/faults.md", "docs/explanation/side-effects.md")
+_TEST = re.compile(r"`((?:tests|src/windlass/testing)/[\w/]+\.py)(?:::(\w+))?`")
 
 
 def _named(page: str) -> list[tuple[str, str]]:
@@ -48,3 +48,15 @@ def test_every_promise_names_a_test() -> None:
         body = promise.split("\n## ")[0]
         title = body.splitlines()[0]
         assert _TEST.search(body) or "not in 0.1" in body, f"promise {title!r} names no test"
+
+
+def test_every_rule_for_side_effects_names_a_test() -> None:
+    """Each numbered rule has a row, and each row a test; what was not to be built has none."""
+    text = (ROOT / "docs/explanation/side-effects.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\d+(?:\.\d+)?)[^|]*\|(.*)$", text, flags=re.MULTILINE)
+    numbers = {number for number, _ in rows}
+    sections = {"2": 4, "3": 3, "4": 5, "5": 3, "6": 3, "7": 4, "8": 6, "10": 4}
+    expected = {f"{section}.{rule + 1}" for section, rules in sections.items() for rule in range(rules)}
+    assert numbers >= expected
+    for number, row in rows:
+        assert number.startswith("10.") or _TEST.search(row) or "comes with that module" in row, number

@@ -41,7 +41,7 @@ class Walkthrough:
             EXAMPLES / name, self._directory, ignore=shutil.ignore_patterns("*.db*", "__pycache__")
         )
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            self._port = str(listener.getsockname()[1])
+            self.port = str(listener.getsockname()[1])
         path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
         kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_")}
         self._environment = {**kept, "PATH": path, **environment}
@@ -55,13 +55,24 @@ class Walkthrough:
                 if block.mark == "prepare":
                     for line in block.text.splitlines():
                         self._prepare(self._words(line), block.place)
-                if block.mark == "start":
-                    for line in block.text.splitlines():
-                        self._start([*self._words(line), *(() if self.processes else more)])
+            self._start_all(more)
             yield
         finally:
             for process in self.processes:
                 process.kill()
+
+    def _start_all(self, more: tuple[str, ...] = ()) -> None:
+        for block in self.blocks:
+            if block.mark == "start":
+                for line in block.text.splitlines():
+                    self._start([*self._words(line), *(() if self.processes else more)])
+
+    def kill_and_start_again(self) -> None:
+        """All of its processes by SIGKILL, and the same commands once more."""
+        for process in self.processes:
+            process.kill()
+        self.processes.clear()
+        self._start_all()
 
     def _prepare(self, command: list[str], place: str) -> None:
         done = subprocess.run(
@@ -118,7 +129,7 @@ class Walkthrough:
         return "\n".join(process.text for process in self.processes)
 
     def _words(self, line: str) -> list[str]:
-        return shlex.split(line.replace(PORT_OF_THE_PAGES, self._port).replace("ID", self._job_id))
+        return shlex.split(line.replace(PORT_OF_THE_PAGES, self.port).replace("ID", self._job_id))
 
     def _program(self, name: str) -> str:
         found = shutil.which(name, path=self._environment["PATH"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -35,11 +36,15 @@ class Victims:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def run(self, url: str, root: str, call: int) -> tuple[int, list[str]]:
-        """Run what is due until this system call; how the process ended, and the calls it has made."""
+    def run(self, url: str, root: str, call: int, module: str = "") -> tuple[int, list[str]]:
+        """Run what is due until this system call; how the process ended, and the calls it has made.
+
+        ``module`` has the app, and is looked for in the root; without one it is an app with file tasks.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"url": url, "root": root, "call": call}) + "\n")
+        question = {"url": url, "root": root, "call": call, "module": module}
+        self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
         return answer["status"], answer["calls"]
@@ -68,7 +73,7 @@ def serve() -> None:
         child = os.fork()
         if child == 0:
             os.close(ear)
-            _perform(question["url"], question["root"], question["call"], mouth)
+            _perform(question, mouth)
         os.close(mouth)
         with os.fdopen(ear) as heard:
             calls = heard.read().split()
@@ -77,12 +82,12 @@ def serve() -> None:
         print(json.dumps(answer), flush=True)
 
 
-def _perform(url: str, root: str, call: int, mouth: int) -> None:
+def _perform(question: dict[str, Any], mouth: int) -> None:
     """In the child: never returns."""
 
     def step(number: int, name: str, args: tuple[Any, ...]) -> None:
         os.write(mouth, f"{name}\n".encode())
-        if number == call:
+        if number == question["call"]:
             if name == "write":  # killed in the middle of it
                 os.write(args[0], bytes(args[1])[: len(args[1]) // 2])
             os.kill(os.getpid(), signal.SIGKILL)
@@ -91,7 +96,7 @@ def _perform(url: str, root: str, call: int, mouth: int) -> None:
     status = 1
     try:
         put_in_place(SteppedSystem(step))
-        asyncio.run(_run(url, root))
+        asyncio.run(_run(question["url"], question["root"], question["module"]))
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -99,9 +104,17 @@ def _perform(url: str, root: str, call: int, mouth: int) -> None:
         os._exit(status)
 
 
-async def _run(url: str, root: str) -> None:
-    async with app_at(url, root, START) as app:
-        await app.run_until_idle()
+async def _run(url: str, root: str, module: str) -> None:
+    if not module:
+        async with app_at(url, root, START) as app:
+            await app.run_until_idle()
+        return
+    os.chdir(root)
+    sys.path.insert(0, root)
+    found: Windlass = importlib.import_module(module).app
+    with found.on_store(url, clock=FrozenClock(START)):
+        async with found:
+            await found.run_until_idle()
 
 
 if __name__ == "__main__":

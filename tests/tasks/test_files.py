@@ -12,6 +12,7 @@ import pytest
 
 import windlass
 from windlass import ConfigurationError, InvalidPayload, Job, Windlass
+from windlass.tasks import directories, roots
 from windlass.tasks.files import FileCreated, FileDeleted, FileTasks
 
 
@@ -179,7 +180,7 @@ async def test_a_file_name_that_the_system_has_no_room_for_fails_at_once(app: Wi
 
 async def test_what_the_disk_has_against_a_completed_job_is_told(app: Windlass, root: Path) -> None:
     """For reconciliation, which looks and repairs nothing."""
-    tasks = app.registry.tasks["create_file"].fn.__self__
+    tasks = getattr(app.registry.tasks["create_file"].fn, "__self__", None)
     assert isinstance(tasks, FileTasks)
     wanted = {"path": "a/note", "content": "x"}
     assert tasks.disagreement("create_file", wanted) == f"{root / 'a/note'} is gone"
@@ -223,3 +224,27 @@ def test_some_of_the_tasks_with_options_of_their_own(root: Path) -> None:
     assert list(tasks) == ["create_file"]
     assert tasks["create_file"].topic == "files"
     assert tasks["create_file"].defaults["max_attempts"] == 9
+
+
+async def test_without_calls_relative_to_a_descriptor_the_tasks_do_the_same(
+    app: Windlass, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows, which has none."""
+    monkeypatch.setattr(roots, "open_directory", directories.PathDirectory.open)
+    job = await ran(app, "create_file", path="a/b/note", content="old")
+    assert await job.result(0) == FileCreated(str(root / "a/b/note"), 3, written=True)
+    job = await ran(app, "create_file", path="a/b/note", content="old")
+    assert not (await job.result(0)).written
+    assert await refused(app, "create_file", path="a/b/note", content="new") == "file_exists"
+    assert (
+        await ran(app, "create_file", path="a/b/note", content="new", overwrite=True)
+    ).state == "completed"
+    assert (root / "a/b/note").read_text() == "new"
+    assert os.listdir(root / "a/b") == ["note"]
+    assert (await (await ran(app, "delete_file", path="a/b/note")).result(0)).deleted
+    assert await refused(app, "delete_file", path="a/b/note", require_exists=True) == "file_not_found"
+    assert await refused(app, "create_file", path="a/b", content="x") == "not_a_file"
+    root.rename(root.with_name("moved"))
+    job = await ran(app, "delete_file", path="note")
+    assert job.error is not None
+    assert job.error.code == "root_missing"

@@ -169,3 +169,51 @@ async def test_content_is_on_the_disk_before_its_name_and_the_name_before_the_jo
     await app.run_until_idle()
     assert system.names.count("fsync") == 2, "a run that was killed may have left the same content unsynced"
     assert "write" not in system.names
+
+
+async def test_a_file_system_without_hard_links_or_syncs_of_directories_will_do(
+    app: Windlass, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it cannot do is done in another way or left out; a file that is there is still not replaced."""
+    files: set[int] = set()
+
+    def step(_number: int, name: str, args: tuple[Any, ...]) -> None:
+        if name == "write":
+            files.add(args[0])
+        if name == "link":
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+        if name == "fsync" and args[0] not in files:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        if name == "close":
+            files.discard(args[0])
+
+    step_through(monkeypatch, step)
+    job = await app.enqueue("create_file", {"path": "a/note", "content": NEW})
+    late = await app.enqueue("create_file", {"path": "a/note", "content": OLD})
+    await app.run_until_idle(concurrency=1)
+    assert (await job.result(0)).written
+    failed = (await app.get(late.id)).error
+    assert failed is not None
+    assert failed.code == "file_exists"
+    assert (root / "a" / "note").read_text() == NEW
+    assert os.listdir(root / "a") == ["note"]
+
+
+async def test_a_file_that_appears_at_the_last_moment_is_not_replaced(
+    app: Windlass, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it has the same content, which is what was wanted."""
+    content = ""
+
+    def step(_number: int, name: str, _args: tuple[Any, ...]) -> None:
+        if name == "link":
+            (root / "note").write_text(content)
+
+    step_through(monkeypatch, step)
+    for content, state in ((OLD, "failed"), (NEW, "completed")):
+        (root / "note").unlink(missing_ok=True)
+        job = await app.enqueue("create_file", {"path": "note", "content": NEW})
+        await app.run_until_idle()
+        assert (await app.get(job.id)).state == state
+        assert (root / "note").read_text() == content
+        assert os.listdir(root) == ["note"]

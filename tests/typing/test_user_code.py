@@ -14,10 +14,12 @@ USER_CODE = """
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
+import windlass
 from windlass import (
     BY_PAYLOAD,
+    Alias,
     Context,
     Job,
     JobError,
@@ -30,6 +32,16 @@ from windlass import (
 
 app = Windlass("memory://", lease=30, timeout=None)
 Windlass("memory://", leese=30)  # refused: call-arg
+
+included = app.include(windlass.tasks, roots=["data"], options={"create_file": {"max_attempts": 5}})
+reveal_type(included["create_file"])  # reveals: "windlass.task.Task[..., Any]"
+app.include(windlass.tasks, rots=["data"])  # refused: call-arg
+app.include(windlass.tasks, roots=["data"], file_mode="600")  # refused: arg-type
+app.include(windlass.errors)  # refused: arg-type
+
+
+@app.task
+async def with_alias(user_id: Annotated[str, Alias("userId")]) -> None: ...
 
 
 @dataclass

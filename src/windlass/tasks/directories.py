@@ -39,6 +39,7 @@ _READ = os.O_RDONLY | _O_NOFOLLOW | _O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | _O_NOFOLLOW | _O_CLOEXEC
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would change line ends
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK})
+_CANNOT_SYNC: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 _REPARSE_POINT: Final = 0x400  # of Windows: links, junctions and their like
 
 
@@ -189,7 +190,12 @@ class Directory:
 
     def sync(self) -> None:
         """Have the names in it survive a power cut."""
-        flush(self._descriptor)
+        try:
+            flush(self._descriptor)
+        except OSError as error:
+            # Some file systems of networks cannot sync a directory, and say so every time.
+            if error.errno not in _CANNOT_SYNC:
+                raise
 
 
 class PathDirectory(Directory):

@@ -20,6 +20,8 @@ from windlass.tasks.roots import FilePath, Place, Roots, told
 
 MAX_FILE_BYTES: Final = 16 * 2**20
 LARGEST_FILE_BYTES: Final = 2**30
+MAX_FENCES: Final = 20
+"""How many runs of a job are remembered for what they may have left."""
 _CHUNK: Final = 2**20
 
 
@@ -67,7 +69,7 @@ class FileTasks:
                 retryable=False,
             )
         with told(path), self.roots.place(path, create=True) as place:
-            written = write_file(ctx, place, data, overwrite=overwrite, mode=self._mode)
+            written = _write_at(ctx, place, data, overwrite=overwrite, mode=self._mode)
             return FileCreated(place.path, len(data), written)
 
     def delete_file(
@@ -77,13 +79,8 @@ class FileTasks:
         require_exists: Annotated[bool, Alias("requireExists")] = False,
     ) -> FileDeleted:
         """Remove a file beneath a root; a missing one is an error only with ``require_exists``."""
-        with told(path):
-            try:
-                with self.roots.place(path) as place:
-                    deleted = _delete(ctx, place, noted=require_exists)
-                    shown = place.path
-            except FileNotFoundError:  # of a directory on the way
-                deleted, shown = False, os.path.join(*_joined(self.roots.locate(path)))
+        deleted = _delete(ctx, self.roots, path, noted=require_exists)
+        shown = self.roots.shown(path)
         # An earlier run that was killed after its work wrote this down before it.
         if not deleted and require_exists and not ctx.checkpoint.get("found"):
             raise TaskError(
@@ -109,19 +106,34 @@ class FileTasks:
                         return f"{place.path} has other content"
             except FileNotFoundError:
                 if task != "delete_file":
-                    return f"{os.path.join(*_joined(self.roots.locate(path)))} is gone"
+                    return f"{self.roots.shown(path)} is gone"
         return None
 
 
-def write_file(ctx: Context, place: Place, data: bytes, *, overwrite: bool, mode: int | None = None) -> bool:
-    """Have a file hold exactly this, durably; False when it did already.
+def write_file(
+    ctx: Context, roots: Roots, path: str, data: bytes, *, overwrite: bool = False, mode: int | None = None
+) -> bool:
+    """Have the file at ``path`` hold exactly ``data``, durably; False when it did already.
 
-    Killed at any moment it leaves the old file or the new one. What else it may leave is a temporary file
-    that carries the job's id; its name is in the checkpoint before it is made, so the next run removes it.
+    For plain handlers of your own, which may write any number of files. Killed at any moment it leaves the
+    old file or the new one. What else it may leave is a temporary file, which the next run finds by the field
+    ``fences`` of the checkpoint: a checkpoint of your own has to be an object that keeps it.
     """
+    with told(path), roots.place(path, create=True) as place:
+        return _write_at(ctx, place, data, overwrite=overwrite, mode=mode)
+
+
+def remove_file(ctx: Context, roots: Roots, path: str) -> bool:
+    """Have no file at ``path``, durably; False when there was none. For handlers of your own."""
+    return _delete(ctx, roots, path, noted=False)
+
+
+def _write_at(ctx: Context, place: Place, data: bytes, *, overwrite: bool, mode: int | None) -> bool:
     directory, name = place.directory, place.name
-    if (before := ctx.checkpoint.get("fence")) is not None:
-        directory.remove(_temporary(ctx, before))
+    fences = _fences(ctx)
+    for fence in fences:
+        if fence != ctx.fence:
+            directory.remove(_temporary(ctx, fence))
     there = directory.file(name)
     if there is not None and _holds(place, data):
         # It may be the work of a run that was killed before this.
@@ -133,7 +145,8 @@ def write_file(ctx: Context, place: Place, data: bytes, *, overwrite: bool, mode
     # A run of the same job that was overtaken may still be at it, under its own name: two runs that share a
     # temporary file could put half of it in place.
     temporary = _temporary(ctx, ctx.fence)
-    ctx.sync.checkpoint({"fence": ctx.fence})
+    if ctx.fence not in fences:
+        ctx.sync.checkpoint({**(ctx.checkpoint.value or {}), "fences": [*fences, ctx.fence][-MAX_FENCES:]})
     kept = mode if there is None else stat.S_IMODE(there.st_mode) & 0o777
     try:
         _write(directory, temporary, data, kept)
@@ -154,14 +167,31 @@ def write_file(ctx: Context, place: Place, data: bytes, *, overwrite: bool, mode
     return True
 
 
-def _delete(ctx: Context, place: Place, *, noted: bool) -> bool:
-    there = place.directory.file(place.name)
-    if there is not None and noted and not ctx.checkpoint.get("found"):
-        ctx.sync.checkpoint({"found": True})
-    deleted = there is not None and place.directory.remove(place.name)
-    # Also when it was gone: a run that was killed may not have come to this.
-    place.directory.sync()
-    return deleted
+def _fences(ctx: Context) -> list[int]:
+    """Of the runs of this job that may have left something."""
+    value = ctx.checkpoint.value
+    if value is not None and not isinstance(value, dict):
+        raise TaskError(
+            f"the checkpoint is a {type(value).__name__}; where files are written it has to be an object",
+            code="invalid_checkpoint",
+            retryable=False,
+        )
+    return [fence for fence in ctx.checkpoint.get("fences") or () if isinstance(fence, int)]
+
+
+def _delete(ctx: Context, roots: Roots, path: str, *, noted: bool) -> bool:
+    with told(path):
+        try:
+            with roots.place(path) as place:
+                there = place.directory.file(place.name)
+                if there is not None and noted and not ctx.checkpoint.get("found"):
+                    ctx.sync.checkpoint({"found": True})
+                deleted = there is not None and place.directory.remove(place.name)
+                # Also when it was gone: a run that was killed may not have come to this.
+                place.directory.sync()
+                return deleted
+        except FileNotFoundError:  # of a directory on the way
+            return False
 
 
 def _write(directory: Directory, name: str, data: bytes, mode: int | None) -> None:
@@ -212,7 +242,7 @@ def _flush_file(directory: Directory, name: str) -> None:
 
 
 def _temporary(ctx: Context, fence: int) -> str:
-    return f".windlass-{ctx.job.id}-{int(fence)}.tmp"
+    return f".windlass-{ctx.job.id}-{fence}.tmp"
 
 
 def _exists(place: Place) -> TaskError:
@@ -221,11 +251,6 @@ def _exists(place: Place) -> TaskError:
         code="file_exists",
         retryable=False,
     )
-
-
-def _joined(located: tuple[str, tuple[str, ...]]) -> tuple[str, ...]:
-    root, parts = located
-    return (root, *parts)
 
 
 def _build(given: Mapping[str, Any], roots: Roots) -> Iterator[BuiltIn]:

@@ -89,7 +89,7 @@ class Roots:
             raise TaskError(f"the path {error}", code="invalid_path", retryable=False) from None
         if os.name == "nt" and any(":" in part for part in parts[not os.path.isabs(path) :]):
             raise TaskError("the path has a ':' in it", code="invalid_path", retryable=False)
-        if not os.path.isabs(path):
+        if not os.path.isabs(path) and self.paths:
             return self.paths[0], parts
         # The longest first: of two roots, one in the other, the inner one is meant.
         for root in sorted(self.paths, key=len, reverse=True):
@@ -102,6 +102,11 @@ class Roots:
             code="path_outside_roots",
             retryable=False,
         )
+
+    def shown(self, path: str) -> str:
+        """Where that is, for people."""
+        root, parts = self.locate(path)
+        return os.path.join(root, *parts)
 
     @contextmanager
     def place(self, path: str, *, create: bool = False) -> Iterator[Place]:
