@@ -107,6 +107,15 @@ def test_a_screen_of_80_by_24_has_a_place_for_everything() -> None:
     assert lines[-1].startswith(" q quits")
 
 
+def test_a_store_that_is_silent_is_said_to_be() -> None:
+    """Before it is given up; figures that stand still must not look like a queue that does."""
+    shown = view(glance())
+    shown.seen_at = 100.0
+    last = [rendered(draw(shown, Canvas(80, 24), now=now)[-1], 80, colour=False) for now in (101.0, 107.0)]
+    assert last[0] == " q quits   every 1 s   the store answered in 0 ms"
+    assert last[1] == " q quits   the store has not answered for 7.0 s"
+
+
 def test_rows_are_shared_by_need() -> None:
     """Nobody gets more than it wants, and what is left goes to the others."""
     assert share(10, [1, 20, 20]) == [1, 5, 4]

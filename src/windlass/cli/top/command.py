@@ -21,6 +21,8 @@ from windlass.urls import shown_url
 
 FASTEST: Final = 0.2
 SLOWEST: Final = 3600.0
+IN_A_PIPE: Final = (120, 24)
+"""Columns of plain text that nobody's terminal limits, unless $COLUMNS does."""
 
 
 @click.command(
@@ -66,7 +68,7 @@ def top(ctx: click.Context, target: Target, every: float, once: bool, tenant: st
 
     view = target.run(look)
     if once or not is_terminal():
-        canvas = Canvas(shutil.get_terminal_size().columns, None, unicode=speaks_unicode())
+        canvas = Canvas(shutil.get_terminal_size(IN_A_PIPE).columns, None, unicode=speaks_unicode())
         for line in draw(view, canvas, now=time.monotonic()):
             click.echo(rendered(line, canvas.width, colour=False).rstrip())
 

@@ -18,6 +18,8 @@ from windlass.stuck import lane_name
 
 SPARKS: Final = "▁▂▃▄▅▆▇█"
 MOST_ALARMS: Final = 2
+SILENT_SECONDS: Final = 3.0
+"""An answer that takes longer is worth a word."""
 TALL: Final = 20
 """From so many rows on there is room for the line of bars and for blank lines."""
 BAR: Final = 10
@@ -214,15 +216,17 @@ _TOPIC_COLUMNS: Final = (
     ("FAIL/S", 7),
     ("FAILED", 8),
 )
+_TOPIC_NUMBERS: Final = sum(size for _, size in _TOPIC_COLUMNS)
 
 
 def _name_width(width: int) -> int:
-    return max(NARROWEST_NAME, width - sum(size for _, size in _TOPIC_COLUMNS))
+    return min(WIDEST_NAME, max(NARROWEST_NAME, width - _TOPIC_NUMBERS))
 
 
 def _topic_head(width: int) -> Line:
-    names = [left(" TOPIC", _name_width(width), "head")]
-    return [*names, *(right(title, size, "head") for title, size in _TOPIC_COLUMNS)]
+    room = _name_width(width)
+    titles = [right(title, size, "head") for title, size in _TOPIC_COLUMNS]
+    return [left(" TOPIC", room, "head"), *titles, left("", max(0, width - room - _TOPIC_NUMBERS), "head")]
 
 
 def _topic_line(topic: _Topic, view: View, width: int) -> Line:
@@ -329,5 +333,9 @@ def _footer(view: View, canvas: Canvas, now: float) -> Line:
         since = words.duration(max(0.0, now - view.trouble_since))
         text = f" q quits   no answer from the store for {since}{seen}: {view.trouble}"
         return [Piece(cut(text, canvas.width), "alarm")]
+    silent = now - view.seen_at
+    if silent > max(SILENT_SECONDS, view.every * 2, view.took_seconds * 10):
+        text = f" q quits   the store has not answered for {words.duration(silent)}"
+        return [Piece(cut(text, canvas.width), "yellow")]
     took = f"the store answered in {words.duration(view.took_seconds)}"
     return [Piece(cut(f" q quits   every {view.every:g} s   {took}", canvas.width), "dim")]

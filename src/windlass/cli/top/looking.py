@@ -80,6 +80,7 @@ class Lookout:
     def _see(self, glance: Glance, taken: float) -> None:
         view = self._view
         view.glance = glance
+        view.seen_at = time.monotonic()
         rates = self._meter.measure(glance, taken)
         if rates is not None:
             view.rates = rates

@@ -34,6 +34,8 @@ class View:
     workers: Sequence[WorkerInfo] = ()
     took_seconds: float = 0.0
     """the last look at the store"""
+    seen_at: float = 0.0
+    """when that was, monotonic"""
     trouble: str | None = None
     """why the last look failed"""
     trouble_since: float = 0.0

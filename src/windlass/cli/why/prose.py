@@ -18,8 +18,8 @@ INDENT: Final = 10
 SEVERITY_COLOURS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}
 
 
-def say(text: str, *, label: str = "", indent: int = 0, fg: str | None = None, bold: bool = False) -> None:
-    """A sentence below its own beginning, with a label before it in the style given."""
+def say(text: str, *, label: str = "", indent: int = 0, fg: str | None = None, bold: bool = False) -> int:
+    """A sentence below its own beginning, with a label before it in the style given; the rows it took."""
     text = printable(text)
     if is_terminal():
         width = min(console().width, WIDEST) - 1
@@ -35,6 +35,7 @@ def say(text: str, *, label: str = "", indent: int = 0, fg: str | None = None, b
     elif label:
         text = f"{'' if label.endswith(' ') else ' '}{text}"
     click.echo(click.style(label, fg=fg, bold=bold) + text)
+    return text.count("\n") + 1
 
 
 def say_command(command: str, what_for: str) -> None:
@@ -43,15 +44,20 @@ def say_command(command: str, what_for: str) -> None:
     click.echo(f"    {printable(command)}")
 
 
-def say_finding(finding: Finding, *, options: str = "", brief: bool = False) -> None:
-    """What is wrong, then what to do, and which jobs it is about. ``brief``: what to do first."""
+def say_finding(finding: Finding, *, options: str = "", brief: bool = False) -> int:
+    """What is wrong, then what to do, and which jobs it is about; how many rows that took.
+
+    ``brief``: no more than what to do first.
+    """
     colour = SEVERITY_COLOURS[finding.severity]
-    say(finding.title, label=f"{finding.severity.upper():9} ", indent=INDENT, fg=colour, bold=True)
+    rows = say(finding.title, label=f"{finding.severity.upper():9} ", indent=INDENT, fg=colour, bold=True)
     if not brief:
-        say(finding.explanation, label=" " * INDENT, indent=INDENT)
+        rows += say(finding.explanation, label=" " * INDENT, indent=INDENT)
     remedy = finding.remedy.partition("; ")[0].partition(". ")[0] if brief else finding.remedy
-    say(remedy, label=f"{'do: ':>{INDENT}}", indent=INDENT, bold=True)
+    rows += say(remedy, label=f"{'do: ':>{INDENT}}", indent=INDENT, bold=True)
     if not brief and finding.where is not None and shlex.quote(finding.where) not in finding.remedy:
         # A command is copied: not wrapped by us, and nothing before it but its label.
         command = f"windlass jobs list --where {shlex.quote(finding.where)}{options}"
         click.echo(click.style(f"{'see: ':>{INDENT}}", bold=True) + printable(command))
+        rows += 1
+    return rows
