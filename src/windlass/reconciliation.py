@@ -80,7 +80,7 @@ def reconcile(
         try:
             place = disk.roots.locate(payload["path"])
         except (KeyError, TaskError) as error:
-            reason = "its payload names no path" if isinstance(error, KeyError) else str(error)
+            reason = "its payload is not that of a file job" if isinstance(error, KeyError) else str(error)
             unknown.append(Disagreement(job.id, job.task, reason))
             continue
         before = last.get(place)
@@ -167,7 +167,11 @@ def _payload(job: JobRecord) -> Mapping[str, Any]:
         value = msgspec.json.decode(job.payload)
     except msgspec.DecodeError:
         return {}
-    return value if isinstance(value, dict) and isinstance(value.get("path"), str) else {}
+    if not isinstance(value, dict) or not isinstance(value.get("path"), str):
+        return {}
+    if job.task == "create_file" and not isinstance(value.get("content"), str):
+        return {}
+    return value
 
 
 def _ended(job: JobRecord) -> tuple[int, int]:

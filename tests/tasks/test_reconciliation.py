@@ -112,7 +112,7 @@ async def test_a_task_of_ones_own_with_the_same_name_is_not_compared() -> None:
         assert await reconcile_files(app) is None
 
 
-@pytest.mark.parametrize("payload", [b"[]", b'{"path": 3}', b"\xff"])
+@pytest.mark.parametrize("payload", [b"[]", b'{"path": 3}', b'{"path": "a", "content": 3}', b"\xff"])
 async def test_a_payload_that_makes_no_sense_is_told(app: Windlass, payload: bytes) -> None:
     """It cannot have been written by us, and spoils nothing."""
     from dataclasses import replace
@@ -127,5 +127,5 @@ async def test_a_payload_that_makes_no_sense_is_told(app: Windlass, payload: byt
     disk = disk_of(app)
     assert disk is not None
     found = reconcile([record], [record], disk)
-    assert [one.text for one in found.unknown] == ["its payload names no path"]
+    assert [one.text for one in found.unknown] == ["its payload is not that of a file job"]
     assert replace(found, unknown=()).files == 0
