@@ -244,6 +244,8 @@ class FindingKind(StrEnum):
     UNSAFE_COMMITS = "unsafe_commits"
     PINNED_VACUUM = "pinned_vacuum"
     DEAD_ROWS = "dead_rows"
+    SPARSE = "sparse"
+    NO_VACUUM = "no_vacuum"
     NOTIFY_QUEUE = "notify_queue"
     FEW_CONNECTIONS = "few_connections"
     POOLED = "pooled"

@@ -583,9 +583,14 @@ class Windlass:
 
     def _workers(self, options: WorkerOptions) -> Succession:
         from windlass.succession import Succession
+        from windlass.verification.starting import look_after_start
 
         inner: WorkerOptions = {**options, "handle_signals": False}
-        return Succession(lambda: self.worker(**inner), handle_signals=options.get("handle_signals", True))
+        return Succession(
+            lambda: self.worker(**inner),
+            handle_signals=options.get("handle_signals", True),
+            beside=lambda: look_after_start(self),
+        )
 
     def _store_of(self, job_id: UUID, verb: str = "") -> Store:
         """Where a job is: in the lane of this process, or where all others are. ``verb``: to change it."""

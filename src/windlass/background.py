@@ -108,10 +108,13 @@ class WorkerThread:
 
     async def _main(self) -> None:
         from windlass.succession import Succession
+        from windlass.verification.starting import look_after_start
 
         self._loop = asyncio.get_running_loop()
         async with self._app:
-            self._workers = Succession(lambda: self._app.worker(**self._options))
+            self._workers = Succession(
+                lambda: self._app.worker(**self._options), beside=lambda: look_after_start(self._app)
+            )
             self._ready.set()
             await self._workers.run()
 

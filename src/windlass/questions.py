@@ -52,6 +52,15 @@ from windlass.wording import duration, plural
 if TYPE_CHECKING:
     from windlass.app import Windlass
 
+ASKED: Final = {
+    "outstanding": "What is outstanding?",
+    "failed": "What failed, and why?",
+    "stuck": "What is stuck?",
+    "durations": "How long do jobs take?",
+    "duplicates": "Are there duplicates?",
+    "last_hour": "What ran in the last hour?",
+}
+"""The six, by the names of their methods, as people ask them."""
 HOUR: Final = 3600.0
 PACE_SECONDS: Final = 600.0
 """Over so long it is measured how fast a lane gets done."""

@@ -7,7 +7,7 @@ from typing import Any, Final, assert_never
 
 from windlass.answers import Severity
 from windlass.findings import Ailment, AilmentKind
-from windlass.wording import duration, plural
+from windlass.wording import duration, plural, size
 
 LONG_PIN_SECONDS: Final = 3600.0
 """A snapshot so old is nobody's report any more."""
@@ -43,19 +43,38 @@ def said(ailment: Ailment) -> Said:
                 "file is opened",
             )
         case AilmentKind.LONG_LOG:
+            holders = figures.get("holders")
+            find = f"find the program that has {figures['file']} open (fuser tells) and end its transaction"
             return Said(
                 Severity.WARNING,
                 "The write-ahead log grows",
-                f"the write-ahead log is {_size(figures['bytes'])} and cannot be reset: some connection "
+                f"the write-ahead log is {size(figures['bytes'])} and cannot be reset: some connection "
                 "keeps a read transaction open",
-                f"find the program that has {figures['file']} open (fuser tells) and end its transaction",
+                f"one of those that have it open is to end its transaction: {holders}" if holders else find,
+            )
+        case AilmentKind.SPARSE:
+            return Said(
+                Severity.INFO,
+                f"{figures['table']} is mostly empty",
+                f"at most {figures['used']:.0%} of the {size(figures['bytes'])} of {figures['table']} are in "
+                "use: there was more in it once, and disks and backups still carry that",
+                "new jobs fill it again; to have the room back run VACUUM on SQLite, or VACUUM FULL on "
+                "PostgreSQL, in a quiet hour: nobody can use it meanwhile",
+            )
+        case AilmentKind.NO_VACUUM:
+            return Said(
+                Severity.CRITICAL,
+                f"Nothing is vacuumed: {figures['setting']} is off",
+                f"{figures['setting']} is off, so dead rows are never removed: every claim and every ending "
+                "leaves some, and the queue becomes slower by the hour",
+                f"set {figures['setting']} = on in postgresql.conf",
             )
         case AilmentKind.LITTLE_SPACE:
             free = figures["free"]
             return Said(
                 Severity.CRITICAL if free < VERY_LITTLE_SPACE else Severity.WARNING,
                 "The disk is nearly full",
-                f"only {_size(free)} are left on the disk of {figures['directory']}, and no job is taken in "
+                f"only {size(free)} are left on the disk of {figures['directory']}, and no job is taken in "
                 "when there is nothing left",
                 "make room there, or keep finished jobs for a shorter time (retention)",
             )
@@ -202,10 +221,3 @@ def _sql_text(text: str) -> str:
 
 def _listed(figures: dict[str, Any], *names: str) -> str:
     return ", ".join(str(figures[name]) for name in names if figures.get(name)) or "nothing known of it"
-
-
-def _size(number: int) -> str:
-    for unit, size in (("GB", 2**30), ("MB", 2**20), ("kB", 2**10)):
-        if number >= size:
-            return f"{number / size:,.1f} {unit}"
-    return plural(number, "byte")

@@ -243,6 +243,12 @@ class Settings:
     )
     strict_tasks: bool = _setting(Kind.SWITCH, False, "Refuse to enqueue tasks this app does not know.")
     migrate: bool = _setting(Kind.SWITCH, True, "Bring the schema up to date when the app opens.")
+    check_on_start: bool = _setting(
+        Kind.SWITCH,
+        True,
+        "Look at the store and at the files of completed jobs a moment after a worker has started, and log "
+        "what is wrong.",
+    )
     tenant: str = _setting(Kind.TEXT, ROOT_TENANT, "The tenant of jobs that are given none.")
     tenant_uuids: bool = _setting(Kind.SWITCH, False, "Refuse tenants other than root that are no UUIDs.")
     http_api: bool = _setting(
@@ -377,6 +383,7 @@ class SettingOptions(TypedDict, total=False):
     transaction_seconds: float | timedelta | None
     strict_tasks: bool
     migrate: bool
+    check_on_start: bool
     tenant: str
     tenant_uuids: bool
     http_api: bool

@@ -6,8 +6,9 @@ left running stays until it ends by itself; the fresh one has slots of its own.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from windlass.errors import WorkerStuck
@@ -26,7 +27,7 @@ class Succession:
     """Runs the workers that ``make`` makes, until one is told to stop or is idle.
 
     ``most_left_behind``: so many predecessors may have handlers that still run; ``WorkerStuck`` is raised
-    instead of leaving behind one more.
+    instead of leaving behind one more. ``beside`` is run beside them while they ``run``, and cancelled then.
     """
 
     def __init__(
@@ -35,11 +36,13 @@ class Succession:
         *,
         handle_signals: bool = False,
         most_left_behind: int = MOST_LEFT_BEHIND,
+        beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self.worker = make()
         self._make = make
         self._handle_signals = handle_signals
         self._most_left_behind = most_left_behind
+        self._beside = beside
         self._left_behind: list[Worker] = []
         self._ran = 0  # by workers before this one
         self._asked = False
@@ -56,7 +59,13 @@ class Succession:
 
     async def run(self) -> None:
         """Run jobs until stopped."""
-        await self._run(lambda worker: worker.run())
+        beside = None if self._beside is None else asyncio.ensure_future(self._beside())
+        try:
+            await self._run(lambda worker: worker.run())
+        finally:
+            if beside is not None:
+                beside.cancel()
+                await asyncio.wait((beside,))
 
     async def run_until_idle(self) -> int:
         """Run jobs until none is due; how many attempts that took."""

@@ -26,3 +26,11 @@ def duration(seconds: float | None) -> str:
 def plural(number: int, one: str, many: str = "") -> str:
     """A number with its noun: ``1 retry``, ``2 retries``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def size(number: int) -> str:
+    """Bytes: ``12 bytes``, ``1.5 kB``, ``3.0 GB``."""
+    for unit, bytes_ in (("GB", 2**30), ("MB", 2**20), ("kB", 2**10)):
+        if number >= bytes_:
+            return f"{number / bytes_:,.1f} {unit}"
+    return plural(number, "byte")

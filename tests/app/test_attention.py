@@ -349,6 +349,14 @@ def test_every_ailment_has_words() -> None:
             "ROLLBACK PREPARED 'a''b'",
         ),
         (Ailment(AilmentKind.DEAD_ROWS, {"table": "w.jobs", "dead": 200_000, "live": 5}), "200,000 dead"),
+        (Ailment(AilmentKind.SPARSE, {"table": "w.jobs", "bytes": 2**30, "used": 0.1}), "10% of the 1.0 GB"),
+        (Ailment(AilmentKind.NO_VACUUM, {"setting": "autovacuum"}), "set autovacuum = on"),
+        (
+            Ailment(
+                AilmentKind.LONG_LOG, {"bytes": 2**28, "limit": 1, "file": "/x", "holders": "7 (backup)"}
+            ),
+            "end its transaction: 7 (backup)",
+        ),
         (Ailment(AilmentKind.NOTIFY_QUEUE, {"usage": 0.5}), "50% full"),
         (Ailment(AilmentKind.FEW_CONNECTIONS, {"used": 95, "limit": 100}), "95 of at most 100"),
         (Ailment(AilmentKind.POOLED), "pooler"),

@@ -179,7 +179,8 @@ def on_terminal(
         if popen.poll() is None:
             popen.kill()
         popen.wait(PATIENCE)
-        os.close(controller)
+        screen.hang_up()
+        os.close(screen._controller)
 
 
 class Terminal:
@@ -210,6 +211,27 @@ class Terminal:
 
     def type(self, text: str) -> None:
         os.write(self._controller, text.encode())
+
+    @property
+    def modes(self) -> list[Any]:
+        """How the terminal treats keys and output: what a program has to leave as it found it."""
+        import termios
+
+        return termios.tcgetattr(self._controller)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """As somebody who drags the window does; the program is told, as the kernel would."""
+        import fcntl
+        import struct
+        import termios
+
+        fcntl.ioctl(self._controller, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.signal(signal.SIGWINCH)
+
+    def hang_up(self) -> None:
+        """The window is closed."""
+        os.close(self._controller)
+        self._controller = os.open(os.devnull, os.O_RDWR)
 
     def signal(self, number: int = signal.SIGINT) -> None:
         self.popen.send_signal(number)

@@ -85,6 +85,84 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Pretend:
     return pretend
 
 
+FILES = """
+import windlass.tasks
+from windlass import Windlass
+
+app = Windlass("sqlite:///jobs.db", check_on_start=False)
+app.include(windlass.tasks, roots=["data"])
+"""
+
+
+def test_files_are_compared_with_completed_jobs(run: Run, project: Project) -> None:
+    """What is gone, changed or there again is told with its job; nothing on the disk is touched."""
+    data = project.directory / "data"
+    data.mkdir()
+    project.write("filing.py", FILES)
+    from windlass.cli.loading import load_app
+
+    app = load_app("filing:app")
+    with app.sync:
+        for name in ("whole", "gone", "changed"):
+            app.sync.enqueue("create_file", {"path": name, "content": name})
+        app.sync.enqueue("delete_file", {"path": "again"})
+        app.sync.run_until_idle()
+    answer = run("doctor", "--app", "filing:app")
+    assert answer.code == 0
+    assert "4 files of 4 completed file jobs compared with the disk: 0 files differ." in answer.lines
+    (data / "gone").unlink()
+    (data / "changed").write_text("other")
+    (data / "again").write_text("again")
+    before = sorted((path.name, path.read_text()) for path in data.iterdir())
+    answer = run("doctor", "--app", "filing:app")
+    assert (answer.code, answer.lines[0]) == (1, "# WRONG: 3 problems")
+    assert f"- WRONG: {data / 'gone'} is gone, though job" in answer.out
+    told = run("doctor", "--app", "filing:app", "--json").json
+    assert told["files"]["files"] == 4
+    assert {found["task"] for found in told["files"]["disagreements"]} == {"create_file", "delete_file"}
+    assert sorted((path.name, path.read_text()) for path in data.iterdir()) == before
+    assert run("doctor", "--app", "filing:app", "--no-files").code == 0
+    assert run("doctor", "--url", project.url).code == 0  # nobody knows the roots
+
+
+def test_tasks_that_an_app_does_not_have_are_told(run: Run, project: Project) -> None:
+    """Their jobs wait for ever; without an app nobody can tell that from a worker that is to be started."""
+    run("enqueue", "forgotten", "{}", "--url", project.url)
+    assert run("doctor", "--url", project.url).code == 0
+    answer = run("doctor", "--app", "jobs:app")
+    assert answer.code == 1
+    assert "- WRONG: 1 due job of forgotten, which neither a live worker nor this app knows" in answer.out
+
+
+def test_leases_that_nobody_ends_are_told(run: Run, project: Project) -> None:
+    """A job whose worker is gone comes back as soon as any worker lives, and until then it is stuck."""
+    run("enqueue", "send_digest", '{"user_id": "42"}', "--app", "jobs:app")
+    damage(
+        project,
+        "UPDATE windlass_jobs SET state = 2, leased_until = created_at - 1000000, claimed_at = created_at, "
+        "fence = 1, worker = 'gone'",
+    )
+    damage(project, "UPDATE windlass_counts SET state = 2 WHERE state = 1")
+    damage(project, "UPDATE windlass_sequences SET value = 1 WHERE name = 'fence'")
+    told = run("doctor", "--url", project.url, "--json")
+    assert told.code == 1
+    [problem] = [finding for finding in told.json["findings"] if finding["level"] == "problem"]
+    assert problem["kind"] == "lease_ended"
+    assert "1 job of send_digest ended without a word from the worker" in problem["text"]
+
+
+def test_a_running_job_without_a_lease_is_told(run: Run, postgres: PostgresServer) -> None:
+    """A constraint forbids it, unless somebody dropped that."""
+    url = fresh_url()
+    run("enqueue", "mail", "{}", "--url", url)
+    schema = schema_of(url)
+    execute(postgres, f"ALTER TABLE {schema}.jobs DROP CONSTRAINT jobs_check")
+    execute(postgres, f"UPDATE {schema}.jobs SET state = 2")  # noqa: S608 - a name of ours
+    answer = run("doctor", "--url", url)
+    assert answer.code == 1
+    assert "runs without a lease" in answer.out
+
+
 # -- the store's own check ----------------------------------------------------------------------------------
 
 
@@ -99,7 +177,9 @@ def test_a_store_that_is_well(run: Run, project: Project) -> None:
     assert "synchronous full" in answer.out
     told = run("doctor", "--url", project.url, "--json").json
     assert told["well"] is told["checked"] is True
-    assert told["findings"] == []
+    assert [finding["kind"] for finding in told["findings"] if finding["level"] != "note"] == ["no_worker"]
+    assert told["sizes"]["file"] > 4096
+    assert told["files"] is None
     assert told["verified"] is None
     assert told["settings"]["synchronous"] == "full"
     assert files(project) == before
@@ -126,12 +206,13 @@ def test_damage_is_told_and_not_repaired(run: Run, project: Project) -> None:
     for _ in range(2):
         answer = run("doctor", "--url", project.url)
         assert answer.code == 1
-        assert answer.lines[0] == "# WRONG: 2 problems with the store"
+        assert answer.lines[0] == "# WRONG: 2 problems"
         assert "- WRONG: sequence number is behind" in answer.out
     told = run("doctor", "--url", project.url, "--json")
     assert told.code == 1
     assert told.json["well"] is False
-    assert {finding["level"] for finding in told.json["findings"]} == {"problem"}
+    problems = [finding for finding in told.json["findings"] if finding["level"] == "problem"]
+    assert [problem["kind"] for problem in problems] == ["store", "store"]
 
 
 def test_damage_on_a_server_is_told(run: Run, postgres: PostgresServer) -> None:
@@ -351,7 +432,7 @@ def test_a_damaged_store_is_wrong_also_when_no_promise_was_broken(
     pretend()
     answer = run("doctor", "--verify", "--url", project.url)
     assert answer.code == 1
-    assert answer.lines[0].startswith("# WRONG: 1 problem with the store; no promise was broken in 60 s")
+    assert answer.lines[0].startswith("# WRONG: 1 problem; no promise was broken in 60 s")
 
 
 def test_before_there_is_a_store_promises_can_be_tried(run: Run, project: Project, pretend: Pretend) -> None:

@@ -44,6 +44,19 @@ def test_a_job_is_enqueued_shown_listed_counted_and_changed(run: Run) -> None:
     assert run("stats", "--json", *at).json["cancelled"] == 0
 
 
+def test_the_six_questions_are_answered(run: Run) -> None:
+    """In the same words, with the same fields."""
+    at = ("--url", fresh_url())
+    run("enqueue", "mail", '{"to": 1}', *at)
+    run("enqueue", "mail", '{"to": 1}', *at)
+    told = run("why", "--json", *at).json
+    assert (told["outstanding"]["due"], told["duplicates"]["same_payload"][0]["jobs"]) == (2, 2)
+    assert told["stuck"]["things"][0]["kind"] == "no_worker"
+    text = run("why", "all", *at).out
+    assert "2 jobs outstanding: 2 due, 0 running, 0 delayed" in text
+    assert "No worker is running" in text
+
+
 def test_row_level_security_is_set_up_and_looked_at(run: Run, project: Project) -> None:
     """After the steps, and again by itself; the doctor says what is wrong with roles, and SQLite has none."""
     at = ("--url", fresh_url())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import pytest
 
+from tests.servers.postgres import FAST, PostgresServer
 from tests.servers.shared import empty_url
 from windlass import Windlass
 from windlass.findings import Ailment, AilmentKind
@@ -109,3 +111,31 @@ async def test_dead_rows_and_a_crowd_are_told_beyond_their_limits(monkeypatch: p
         kinds = {one.kind for one in await app.store.ailments()}
         assert {AilmentKind.DEAD_ROWS, AilmentKind.FEW_CONNECTIONS, AilmentKind.NOTIFY_QUEUE} <= kinds
         assert not app.store.deaf
+
+
+async def test_a_table_that_is_mostly_empty_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that fill less than a quarter of its pages; a table nobody has counted yet is not accused."""
+    monkeypatch.setattr(ailing, "LARGE_TABLE", 8192 * 4)
+    url = empty_url()
+    schema = parse_qs(urlsplit(url).query)["schema"][0]
+    async with Windlass(url) as app:
+        await app.enqueue_many("mail", [{"text": "x" * 500}] * 300)
+        assert await of_kind(app, AilmentKind.SPARSE) == []
+        connection = await asyncpg.connect(url.partition("?")[0])
+        try:
+            await connection.execute(f"ANALYZE {schema}.jobs")
+            assert await of_kind(app, AilmentKind.SPARSE) == []
+            await connection.execute(f"DELETE FROM {schema}.jobs")  # noqa: S608 - a name of ours
+            await connection.execute(f"VACUUM (TRUNCATE false, ANALYZE) {schema}.jobs")
+            [sparse] = await of_kind(app, AilmentKind.SPARSE)
+        finally:
+            await connection.close()
+    assert (sparse.figures["table"], sparse.figures["used"]) == (f"{schema}.jobs", 0.0)
+
+
+async def test_a_server_that_does_not_vacuum_is_told() -> None:
+    """A queue leaves a dead row with every claim."""
+    with PostgresServer(settings={**FAST, "autovacuum": "off"}) as server:
+        async with Windlass(server.url()) as app:
+            [found] = await of_kind(app, AilmentKind.NO_VACUUM)
+            assert found.figures == {"setting": "autovacuum"}

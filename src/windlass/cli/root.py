@@ -52,6 +52,16 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "workers": Entry(
         "windlass.cli.workers:workers", "Look and manage", "List the workers, and how they are doing."
     ),
+    "top": Entry(
+        "windlass.cli.top.command:top",
+        "Look and manage",
+        "Watch the queue live: topics, rates, running jobs, failures.",
+    ),
+    "why": Entry(
+        "windlass.cli.why.command:why",
+        "Look and manage",
+        "Answer an operator's six questions, and say what to do next.",
+    ),
     "keys": Entry("windlass.cli.keys:keys", "Let others in", "Make, list and revoke API keys."),
     "superusers": Entry(
         "windlass.cli.superusers:superusers", "Let others in", "Make, list and remove those who may log in."

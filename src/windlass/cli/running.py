@@ -15,6 +15,7 @@ from windlass.cli.replacing import Replacement
 from windlass.errors import StoreUnavailable, WorkerStuck
 from windlass.succession import MOST_LEFT_BEHIND, Succession
 from windlass.urls import shown_url
+from windlass.verification.starting import look_after_start
 from windlass.worker import Worker
 from windlass.worker.backoff import pause_after
 from windlass.worker.signals import stop_signals
@@ -66,7 +67,9 @@ class Run:
             try:
                 replaceable = self._can_be_replaced(app)
                 self._workers = workers = Succession(
-                    lambda: self._make(app), most_left_behind=0 if replaceable else MOST_LEFT_BEHIND
+                    lambda: self._make(app),
+                    most_left_behind=0 if replaceable else MOST_LEFT_BEHIND,
+                    beside=lambda: look_after_start(app),
                 )
                 self.begun = True
                 if self._leash is not None:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
+GAP: Final = 2
+"""Blanks between columns."""
+NARROWEST: Final = 8
+"""A column that is shortened further says nothing any more."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 STATE_STYLES: Final = {
@@ -29,7 +34,9 @@ STATE_STYLES: Final = {
     "cancelled": "bright_black",
 }
 
-_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
+_CONTROLS: Final = {
+    code: " " if chr(code).isspace() else f"\\x{code:02x}" for code in (*range(32), *range(127, 160))
+}
 
 
 def make_streams_safe() -> None:
@@ -100,6 +107,8 @@ class Column:
     justify: Literal["left", "right"] = "left"
     keep: bool = False
     """Never shortened, whatever the width: ids must stay copyable."""
+    first: bool = False
+    """Shortened last: the room a narrow terminal lacks is taken from the other columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +139,19 @@ def make_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> Tab
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
+    filled = list(rows)
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for column, width in zip(columns, _widths(columns, filled, console().width), strict=True):
         table.add_column(
             column.title,
             justify=column.justify,
             no_wrap=True,
             overflow="ellipsis",
             min_width=36 if column.keep else None,
+            width=width,
         )
-    for row in rows:
-        table.add_row(*(Text(harmless(cell.shown), style=cell.style) for cell in row))
+    for row in filled:
+        table.add_row(*(Text(printable(cell.shown), style=cell.style) for cell in row))
     return table
 
 
@@ -149,11 +160,31 @@ def plain_line(cells: Iterable[Cell]) -> str:
     return "\t".join(_plain(cell) for cell in cells)
 
 
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], room: int) -> list[int | None]:
+    """How wide each column is: None leaves that to rich, which takes what lacks from all of them alike."""
+    if not any(column.first for column in columns):
+        return [None] * len(columns)
+    widths = [
+        max(len(text) for text in (column.title, *(row[place].shown for row in rows)))
+        for place, column in enumerate(columns)
+    ]
+    lacking = sum(widths) + GAP * len(widths) - room
+    for first in (False, True):
+        while lacking > 0:
+            places = [place for place, column in enumerate(columns) if column.first is first]
+            widest = max(places, key=lambda place: widths[place], default=None)
+            if widest is None or widths[widest] <= NARROWEST:
+                break
+            widths[widest] -= 1
+            lacking -= 1
+    return [*widths]
+
+
 def _plain(cell: Cell) -> str:
     text = cell.shown if cell.plain is None else cell.plain
-    return harmless(" ".join(text.split()))
+    return " ".join(printable(text).split())
 
 
-def harmless(text: str) -> str:
-    """Control characters as escapes: an error message must not move the cursor of whoever reads it."""
+def printable(text: str) -> str:
+    """Somebody else's text on one line, with escapes for what a terminal would obey: it may hold anything."""
     return text if text.isprintable() else text.translate(_CONTROLS)

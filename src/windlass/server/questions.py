@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from windlass.answers import Attention, Duplicates, FailedJobs, JobDurations, LastHour, Outstanding, StuckJobs
 from windlass.findings import TaskStats
-from windlass.questions import Questions
+from windlass.questions import ASKED, Questions
 from windlass.server.jobs import JobsFilter
 from windlass.server.names import TenantName
 from windlass.server.request import Request
@@ -116,37 +116,21 @@ class Question:
     """One of the six."""
 
     name: str
-    question: str
     answer: type
     ask: Callable[[Questions, str | None], Awaitable[Any]]
 
+    @property
+    def question(self) -> str:
+        return ASKED[self.name]
+
 
 QUESTIONS: Final = (
-    Question(
-        "outstanding",
-        "What is outstanding?",
-        Outstanding,
-        lambda asked, tenant: asked.outstanding(tenant=tenant),
-    ),
-    Question(
-        "failed", "What failed, and why?", FailedJobs, lambda asked, tenant: asked.failed(tenant=tenant)
-    ),
-    Question("stuck", "What is stuck?", StuckJobs, lambda asked, tenant: asked.stuck(tenant=tenant)),
-    Question(
-        "durations",
-        "How long do jobs take?",
-        JobDurations,
-        lambda asked, tenant: asked.durations(tenant=tenant),
-    ),
-    Question(
-        "duplicates",
-        "Are there duplicates?",
-        Duplicates,
-        lambda asked, tenant: asked.duplicates(tenant=tenant),
-    ),
-    Question(
-        "last_hour", "What ran in the last hour?", Hour, lambda asked, tenant: asked.last_hour(tenant=tenant)
-    ),
+    Question("outstanding", Outstanding, lambda asked, tenant: asked.outstanding(tenant=tenant)),
+    Question("failed", FailedJobs, lambda asked, tenant: asked.failed(tenant=tenant)),
+    Question("stuck", StuckJobs, lambda asked, tenant: asked.stuck(tenant=tenant)),
+    Question("durations", JobDurations, lambda asked, tenant: asked.durations(tenant=tenant)),
+    Question("duplicates", Duplicates, lambda asked, tenant: asked.duplicates(tenant=tenant)),
+    Question("last_hour", Hour, lambda asked, tenant: asked.last_hour(tenant=tenant)),
 )
 
 

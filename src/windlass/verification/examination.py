@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from windlass.app import Windlass
 from windlass.errors import StoreError, StoreUnavailable
+from windlass.reconciliation import Reconciliation
 from windlass.remedies import said
 from windlass.stores import Ground, look_at_ground
-
-
-class Level(StrEnum):
-    """How bad it is."""
-
-    PROBLEM = "problem"  # something is wrong, and somebody has to do something
-    DOUBT = "doubt"  # it works, and promises less than it could
-    NOTE = "note"  # good to know
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was found, in a sentence."""
-
-    level: Level
-    text: str
+from windlass.verification.circumstances import look_around
+from windlass.verification.findings import Finding, Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,33 +23,68 @@ class Examination:
     checked: bool
     """Whether the store's own check could be run."""
     findings: tuple[Finding, ...]
+    files: Reconciliation | None = None
+    """What came of comparing file jobs with the disk, where there are any to compare."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes, by name: of a file and its log."""
 
     @property
     def problems(self) -> list[str]:
         return [finding.text for finding in self.findings if finding.level is Level.PROBLEM]
 
 
-async def examine(url: str, *, needed: bool = True) -> Examination:
+async def examine(
+    url: str, *, needed: bool = True, app: Windlass | None = None, files: bool = True
+) -> Examination:
     """Look at the store that ``url`` names, which must be there. Tables are neither made nor changed.
 
-    That there are none yet is a problem where they are ``needed``. Raises ``StoreUnavailable`` where the
-    store cannot be reached, of which nothing can be said.
+    That there are none yet is a problem where they are ``needed``. With ``app`` its tasks are known, and
+    unless told otherwise completed ``files`` of its jobs are compared with the disk. Raises
+    ``StoreUnavailable`` where the store cannot be reached, of which nothing can be said.
     """
     ground = await look_at_ground(url)
-    findings = _doubts(ground)
-    checked = False
+    findings: list[Finding] = []
+    checked, compared = False, None
+    sizes: dict[str, int] = {}
+    looking = Windlass(url, migrate=False)
+    if app is not None:
+        looking.registry = app.registry
     try:
-        async with Windlass(url, migrate=False) as app:
-            if steps := await app.store.missing_steps():
+        async with looking:
+            if steps := await looking.store.missing_steps():
                 findings.append(_behind(steps, needed=needed))
             else:
-                findings += [Finding(Level.PROBLEM, problem) for problem in await app.check()]
+                findings += [Finding(Level.PROBLEM, problem) for problem in await looking.check()]
                 checked = True
+                sizes = _sizes(looking.describe().get("file"))
+                around, compared = await look_around(looking, files=files)
+                findings += around
     except StoreUnavailable:
         raise
     except StoreError as error:  # damaged beyond reading, or made by a newer Windlass
         findings.append(Finding(Level.PROBLEM, str(error)))
-    return Examination(ground, checked, tuple(findings))
+    # What a look around tells better is not told twice.
+    told = {finding.kind for finding in findings}
+    findings = [finding for finding in _doubts(ground) if finding.kind not in told] + findings
+    return Examination(ground, checked, tuple(_worst_first(findings)), compared, sizes)
+
+
+def _sizes(path: str | None) -> dict[str, int]:
+    """Of an SQLite file. A log that was never written to is not there."""
+    if path is None:
+        return {}
+    sizes = {}
+    for name, file in (("file", path), ("write-ahead log", f"{path}-wal")):
+        try:
+            sizes[name] = os.stat(file).st_size
+        except OSError:
+            sizes[name] = 0
+    return sizes
+
+
+def _worst_first(findings: Sequence[Finding]) -> list[Finding]:
+    ranks = {level: rank for rank, level in enumerate(Level)}
+    return sorted(findings, key=lambda finding: ranks[finding.level])
 
 
 async def survey(url: str, *notes: Finding) -> Examination:
@@ -72,7 +95,7 @@ async def survey(url: str, *notes: Finding) -> Examination:
 
 def _doubts(ground: Ground) -> list[Finding]:
     """What is not as it should be for a queue that must lose nothing."""
-    return [Finding(Level.DOUBT, said(doubt).sentence) for doubt in ground.doubts]
+    return [Finding(Level.DOUBT, said(doubt).sentence, doubt.kind) for doubt in ground.doubts]
 
 
 def _behind(steps: list[str], *, needed: bool) -> Finding:
@@ -80,9 +103,11 @@ def _behind(steps: list[str], *, needed: bool) -> Finding:
         return Finding(
             Level.PROBLEM if needed else Level.NOTE,
             "there are no tables of Windlass yet; `windlass migrate` or opening the app makes them",
+            "schema",
         )
     return Finding(
         Level.PROBLEM,
         f"the tables are older than this Windlass, which would check what they do not have "
         f"({', '.join(steps)}); `windlass migrate` or opening the app brings them up to date",
+        "schema",
     )

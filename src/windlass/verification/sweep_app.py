@@ -60,7 +60,9 @@ def make_sweep_app(
 
     In a process that is ``spared`` no job blocks or kills.
     """
-    app = Windlass(url, **{**DEFAULTS, "lease": lease, "concurrency": concurrency, "shutdown_grace": lease})
+    # Nobody is to look at the books before the end.
+    changes = {"lease": lease, "concurrency": concurrency, "shutdown_grace": lease, "check_on_start": False}
+    app = Windlass(url, **{**DEFAULTS, **changes})
     for topic in TOPICS:
         task = app.task(name=topic, topic=topic, max_attempts=MAX_ATTEMPTS, retry=Retry.fixed(0.2))
         task(_handler(recorder, lease, spared=spared))

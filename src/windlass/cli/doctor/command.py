@@ -16,6 +16,7 @@ from typing import Final, TextIO
 import click
 from click.core import ParameterSource
 
+from windlass.app import Windlass
 from windlass.cli import failures, words
 from windlass.cli.doctor.diagnosis import Diagnosis
 from windlass.cli.doctor.printing import print_report
@@ -26,7 +27,8 @@ from windlass.cli.ending import ended_by_signals
 from windlass.cli.target import Target, missing_file, no_database, target_options
 from windlass.cli.terminal import examples, json_option, print_json
 from windlass.urls import shown_url
-from windlass.verification.examination import Examination, Finding, Level, examine, survey
+from windlass.verification.examination import Examination, examine, survey
+from windlass.verification.findings import Finding, Level
 from windlass.verification.sweep import Plan, verify
 
 SEEDS: Final = 1_000_000
@@ -36,7 +38,8 @@ ONLY_WITH_VERIFY: Final = ("seconds", "seed", "keep")
 
 @click.command(
     epilog=examples(
-        "windlass doctor",
+        "windlass doctor --app myproject.jobs:app",
+        "windlass doctor --json | jq '.findings[]'",
         "windlass doctor --verify --output report.md",
         "windlass doctor --verify --seconds 10m --url postgresql://localhost/shop",
     )
@@ -46,6 +49,12 @@ ONLY_WITH_VERIFY: Final = ("seconds", "seed", "keep")
     "verifying",
     is_flag=True,
     help="Also try the promises: kill and freeze workers beside your store, then look at the books.",
+)
+@click.option(
+    "--files/--no-files",
+    default=True,
+    show_default=True,
+    help="With --app: compare completed create_file and delete_file jobs with the disk.",
 )
 @click.option(
     "--seconds",
@@ -80,6 +89,7 @@ def doctor(
     ctx: click.Context,
     target: Target,
     verifying: bool,
+    files: bool,
     seconds: float,
     seed: int | None,
     keep: Path | None,
@@ -88,8 +98,10 @@ def doctor(
 ) -> None:
     """Check the store and what it stands on, and try the promises there.
 
-    Runs the store's own check and says what looks wrong. Nothing is repaired or changed. Exits 1 when
-    something is wrong; what is only in doubt does not count.
+    Runs the store's own check, looks at what it stands on and at who works there, and says what looks wrong.
+    With --app also whether jobs wait for tasks that it does not have, and whether files are as its jobs left
+    them. Nothing is repaired or changed. Exits 1 when something is wrong or the store cannot be reached; what
+    is only in doubt does not count.
 
     With --verify it then lets workers and producers work in a place of its own for a minute, kills and
     freezes them, takes the store away from them, and checks from what they wrote down that no promise was
@@ -101,11 +113,14 @@ def doctor(
         for name in ONLY_WITH_VERIFY:
             if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
                 raise click.UsageError(f"--{name} is about --verify, which was not asked for", ctx)
-    url = target.load().settings.url
+    app = target.load()
+    url = app.settings.url
     plan = Plan(seconds, secrets.randbelow(SEEDS) if seed is None else seed) if verifying else None
     with _new_file(output) as file:
         try:
-            diagnosis = asyncio.run(_diagnose(url, plan, keep))
+            diagnosis = asyncio.run(
+                _diagnose(app if target.app is not None else None, url, plan, keep, files=files)
+            )
         except asyncio.CancelledError:
             left = "nothing" if keep is None else f"nothing but the histories in {keep}"
             click.echo(f"stopped; {left} is left behind", err=True)
@@ -144,18 +159,20 @@ def _new_file(path: Path | None) -> Iterator[TextIO | None]:
         raise
 
 
-async def _diagnose(url: str, plan: Plan | None, keep: Path | None) -> Diagnosis:
+async def _diagnose(
+    app: Windlass | None, url: str, plan: Plan | None, keep: Path | None, *, files: bool
+) -> Diagnosis:
     with ended_by_signals(), Watch(0.0 if plan is None else plan.seconds) as watch:
         date = datetime.now(UTC)
-        examination = await _examine(url, needed=plan is None)
+        examination = await _examine(url, app, needed=plan is None, files=files)
         diagnosis = Diagnosis(shown_url(url), date, examination)
         return diagnosis if plan is None else await _verify(diagnosis, url, plan, keep, watch)
 
 
-async def _examine(url: str, *, needed: bool) -> Examination:
+async def _examine(url: str, app: Windlass | None, *, needed: bool, files: bool) -> Examination:
     path = missing_file(url)
     if path is None:
-        return await examine(url, needed=needed)
+        return await examine(url, needed=needed, app=app, files=files)
     if needed:
         raise no_database(path)
     # The promises can be tried before there is anything to lose.

@@ -29,8 +29,13 @@ def print_report(lines: Sequence[str]) -> None:
 
     terminal = console()
     width = min(terminal.width, WIDEST)
+    rows = 0
     for line in lines:
-        terminal.print(Text(_wrapped(line, width), style=_style(line)))
+        text = _wrapped(line, width)
+        rows += text.count("\n") + 1
+        terminal.print(Text(text, style=_style(line)))
+    if rows >= terminal.height:  # the verdict has scrolled away, and is what was asked for
+        terminal.print(Text(f"\n{lines[0].removeprefix('# ')}", style=_style(lines[0])))
 
 
 def _style(line: str) -> str:

@@ -7,10 +7,11 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from windlass import wording
 from windlass.__about__ import __version__
 from windlass.cli import words
 from windlass.cli.doctor.diagnosis import Diagnosis, Promise, Verdict, promises
-from windlass.verification.examination import Level
+from windlass.verification.findings import Level
 from windlass.verification.rules import NOTICE_SECONDS
 from windlass.verification.sweep import Outcome
 
@@ -71,9 +72,9 @@ def report_lines(diagnosis: Diagnosis) -> list[str]:
 def _verdict(diagnosis: Diagnosis) -> str:
     problems, outcome = diagnosis.examination.problems, diagnosis.outcome
     store = diagnosis.examination.ground.store
-    found = f"{words.plural(len(problems), 'problem')} with the store"
+    found = words.plural(len(problems), "problem")
     if outcome is None:
-        return f"WRONG: {found}" if problems else f"Well: {store}, its own check found nothing wrong"
+        return f"WRONG: {found}" if problems else f"Well: {store}, nothing is wrong{_doubtful(diagnosis)}"
     during = f"in {_length(outcome.plan.seconds)} of faults on {store}"
     if not outcome.kept:
         broken = [promise.name for promise in promises(outcome) if promise.verdict is Verdict.BROKEN]
@@ -84,9 +85,15 @@ def _verdict(diagnosis: Diagnosis) -> str:
     return f"Kept: no promise was broken {during}"
 
 
+def _doubtful(diagnosis: Diagnosis) -> str:
+    doubts = sum(finding.level is Level.DOUBT for finding in diagnosis.examination.findings)
+    return f", {words.plural(doubts, 'thing is', 'things are')} in doubt" if doubts else ""
+
+
 def _conditions(diagnosis: Diagnosis) -> Iterator[str]:
     ground = diagnosis.examination.ground
     settings = [f"{name} {value}" for name, value in ground.settings.items()]
+    settings += [f"{name} {wording.size(number)}" for name, number in diagnosis.examination.sizes.items()]
     yield f"- date: {diagnosis.date:%Y-%m-%d %H:%M:%S} UTC"
     yield f"- store: {diagnosis.url}"
     yield f"- database: {', '.join([ground.store, *settings])}"
@@ -103,8 +110,15 @@ def _store(diagnosis: Diagnosis) -> Iterator[str]:
         yield "Its own check found nothing wrong: the database, the rules between its tables, the counters."
     elif not examination.checked:
         yield "Its own check was not run."
-    else:
+    elif any(finding.level is Level.PROBLEM and finding.kind == "store" for finding in examination.findings):
         yield "Its own check found what must not be. Nothing was changed."
+    else:
+        yield "Its own check found nothing wrong, but there is something else. Nothing was changed."
+    files = examination.files
+    if files is not None:
+        of = f"{words.plural(files.files, 'file')} of {words.plural(files.jobs, 'completed file job')}"
+        differ = words.plural(len(files.disagreements), "file differs", "files differ")
+        yield f"{of} compared with the disk: {differ}."
     if examination.findings:
         yield ""
     for finding in examination.findings:

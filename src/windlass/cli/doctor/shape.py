@@ -9,6 +9,7 @@ from typing import Any
 
 from windlass.__about__ import __version__
 from windlass.cli.doctor.diagnosis import Diagnosis, promises
+from windlass.reconciliation import Disagreement, Reconciliation
 from windlass.verification.rules import NOTICE_SECONDS
 from windlass.verification.sweep import Outcome
 
@@ -27,9 +28,26 @@ def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "store": examination.ground.store,
         "settings": dict(examination.ground.settings),
         "checked": examination.checked,
+        "sizes": dict(examination.sizes),
+        "files": None if examination.files is None else _files_json(examination.files),
         "findings": [asdict(finding) for finding in examination.findings],
         "verified": None if outcome is None else _outcome_json(outcome, diagnosis),
     }
+
+
+def _files_json(files: Reconciliation) -> dict[str, Any]:
+    return {
+        "jobs": files.jobs,
+        "files": files.files,
+        "busy": files.busy,
+        "complete": files.complete,
+        "disagreements": [_disagreement_json(found) for found in files.disagreements],
+        "unknown": [_disagreement_json(found) for found in files.unknown],
+    }
+
+
+def _disagreement_json(found: Disagreement) -> dict[str, str]:
+    return {"job_id": str(found.job_id), "task": found.task, "text": found.text}
 
 
 def _outcome_json(outcome: Outcome, diagnosis: Diagnosis) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from windlass.cli import failures
 from windlass.cli.ending import ended_by_signals
 from windlass.cli.jobs import shape
 from windlass.cli.jobs.listing import cells, columns, is_wide
-from windlass.cli.terminal import console, dump_json, harmless, is_terminal, make_table, plain_line
+from windlass.cli.terminal import console, dump_json, is_terminal, make_table, plain_line, printable
 from windlass.clock import to_datetime
 from windlass.errors import StoreUnavailable
 from windlass.filters import JobFilters
@@ -69,7 +69,7 @@ def _drawn(
         total = f"{page.total:,}" if page.total_exact else f"more than {page.total:,}"
         title.append(f"  {total} {'job' if page.total == 1 else 'jobs'}")
     said = " ".join(str(value) if name == "where" else f"{name}:{value}" for name, value in filters.items())
-    title.append(f"  {harmless(said)}" if said else "", style="cyan")
+    title.append(f"  {printable(said)}" if said else "", style="cyan")
     last = Text(trouble or "Ctrl-C ends", no_wrap=True, overflow="ellipsis")
     last.stylize("red" if trouble else "bright_black")
     if not page:

@@ -32,6 +32,12 @@ DEAD_SHARE: Final = 0.5
 """A table is not kept up with when so many rows are dead, and so many for each live one: twenty times of what
 its settings let gather before vacuum comes."""
 MOST_TABLES: Final = 5
+LARGE_TABLE: Final = 256 * 1024 * 1024
+"""Bytes from which on it matters that a table is mostly empty."""
+LONGEST_ROW: Final = 2048
+"""Bytes of a row in its table; what is longer is stored apart."""
+VACUUM_SETTINGS: Final = ("autovacuum", "track_counts")
+"""Without the second the first does not know what to do."""
 QUEUE_SHARE: Final = 0.25
 """Of the room for notifications, which is emptied within milliseconds as a rule."""
 CONNECTION_SHARE: Final = 0.9
@@ -57,6 +63,7 @@ async def ailments(database: Database) -> list[Ailment]:
         ("prepared transactions", _prepared),
         ("replication slots", _slots),
         ("dead rows", lambda connection: _dead_rows(connection, database.location.schema)),
+        ("sizes of tables", lambda connection: _sparse(connection, database.location.schema)),
         ("notifications", _notifications),
         ("connections", _connections),
     )
@@ -105,7 +112,11 @@ async def read_settings(connection: Any) -> dict[str, str]:
 
 
 async def _settings(connection: Any) -> list[Ailment]:
-    return of_settings(await read_settings(connection))
+    found = of_settings(await read_settings(connection))
+    vacuum = dict(await connection.fetch(_sql["settings"], list(VACUUM_SETTINGS)))
+    return found + [
+        Ailment(AilmentKind.NO_VACUUM, {"setting": name}) for name in VACUUM_SETTINGS if vacuum[name] != "on"
+    ]
 
 
 async def _pins(connection: Any) -> list[Ailment]:
@@ -165,6 +176,17 @@ async def _dead_rows(connection: Any, schema: str) -> list[Ailment]:
     return [
         Ailment(AilmentKind.DEAD_ROWS, {"table": f"{schema}.{table}", "dead": dead, "live": live}, vacuumed)
         for table, dead, live, vacuumed in rows
+    ]
+
+
+async def _sparse(connection: Any, schema: str) -> list[Ailment]:
+    rows = await connection.fetch(_sql["sparse"], schema, LARGE_TABLE, MOST_TABLES)
+    return [
+        Ailment(
+            AilmentKind.SPARSE,
+            {"table": f"{schema}.{table}", "bytes": size, "used": min(1.0, live * LONGEST_ROW / size)},
+        )
+        for table, size, live in rows
     ]
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with what a file stands on: the library, the disk, the log. Looked at, never opened."""
+"""What is wrong with what a file stands on: the library, the disk, the log, the file's own size."""
 
 from __future__ import annotations
 
@@ -20,11 +20,18 @@ FIXED_BRANCHES: Final = ((3, 44, 6), (3, 50, 7))
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 LITTLE_SPACE: Final = 512 * 1024 * 1024
 """Bytes free on the disk: a log alone may grow by a tenth of that in a minute."""
+LARGE_FILE: Final = 256 * 1024 * 1024
+"""Bytes of empty pages from which on it matters that a file has them, …"""
+EMPTY_SHARE: Final = 0.5
+"""… and of all its pages."""
+MOST_PROCESSES: Final = 10_000
+MOST_HOLDERS: Final = 10
 
 
-def ailments(location: Location) -> list[Ailment]:
+def ailments(connection: sqlite3.Connection, location: Location) -> list[Ailment]:
     """All of them. Blocks, as disks do."""
-    return [*of_library(), *of_ground(location), *_of_log(location), *_of_disk(location)]
+    found = [*of_library(), *of_ground(location), *_of_log(location), *_of_disk(location)]
+    return [*found, *_of_pages(connection, location)]
 
 
 def of_library() -> list[Ailment]:
@@ -62,7 +69,30 @@ def _of_log(location: Location) -> list[Ailment]:
         return [_unseen("the write-ahead log", error)]
     if size <= PATIENT_BYTES:
         return []
-    return [Ailment(AilmentKind.LONG_LOG, {"bytes": size, "limit": PATIENT_BYTES, "file": location.wal_path})]
+    figures: dict[str, str | int | float | None] = {
+        "bytes": size,
+        "limit": PATIENT_BYTES,
+        "file": location.wal_path,
+    }
+    if holders := holders_of(location.wal_path):
+        figures["holders"] = ", ".join(holders)
+    return [Ailment(AilmentKind.LONG_LOG, figures)]
+
+
+def holders_of(path: str) -> list[str]:
+    """Other processes that have a file open, as ``1234 (backup)``, as far as the system tells: Linux does."""
+    found = []
+    for process in sorted(Path("/proc").glob("[0-9]*"))[:MOST_PROCESSES]:
+        if process.name == str(os.getpid()):
+            continue
+        try:
+            if any(os.readlink(opened) == path for opened in (process / "fd").iterdir()):
+                found.append(f"{process.name} ({(process / 'comm').read_text().strip()})")
+        except OSError:
+            continue  # somebody else's, or it has ended meanwhile
+        if len(found) == MOST_HOLDERS:
+            break
+    return found
 
 
 def _of_disk(location: Location) -> list[Ailment]:
@@ -74,6 +104,18 @@ def _of_disk(location: Location) -> list[Ailment]:
     if free >= LITTLE_SPACE:
         return []
     return [Ailment(AilmentKind.LITTLE_SPACE, {"free": free, "directory": str(directory)})]
+
+
+def _of_pages(connection: sqlite3.Connection, location: Location) -> list[Ailment]:
+    """Pages that were used once: SQLite fills them again, and never makes the file smaller by itself."""
+    [free], [pages], [size] = (
+        connection.execute(f"PRAGMA {name}").fetchone()
+        for name in ("freelist_count", "page_count", "page_size")
+    )
+    if free * size < LARGE_FILE or free < pages * EMPTY_SHARE:
+        return []
+    figures = {"table": location.path, "bytes": pages * size, "used": (pages - free) / pages}
+    return [Ailment(AilmentKind.SPARSE, figures)]
 
 
 def _unseen(part: str, error: OSError) -> Ailment:

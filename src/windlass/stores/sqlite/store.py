@@ -147,7 +147,7 @@ class SqliteStore:
         }
 
     async def ailments(self) -> list[Ailment]:
-        return await self._reader.run(lambda _: ailing.ailments(self._location))
+        return await self._reader.run(lambda connection: ailing.ailments(connection, self._location))
 
     @property
     def deaf(self) -> bool:

@@ -55,6 +55,15 @@ FROM pg_stat_user_tables
 WHERE schemaname = $1 AND n_dead_tup >= $2::bigint AND n_dead_tup >= n_live_tup * $3::double precision
 ORDER BY n_dead_tup DESC LIMIT $4::integer
 
+-- name: sparse
+-- Of a row longer than 2 kB the long values are stored apart, so four rows fill a page at least: a table with fewer
+-- of them is mostly empty. Only what the server has counted is asked, no table is read.
+SELECT relname::text, pg_relation_size(relid), n_live_tup
+FROM pg_stat_user_tables
+WHERE schemaname = $1 AND coalesce(last_analyze, last_autoanalyze, last_vacuum, last_autovacuum) IS NOT NULL
+    AND pg_relation_size(relid) >= greatest($2::bigint, (n_live_tup + n_dead_tup) * 8192)
+ORDER BY 2 DESC LIMIT $3::integer
+
 -- name: notifications
 SELECT pg_notification_queue_usage()
 

@@ -98,6 +98,10 @@ LEFT JOIN {schema}.keys k
     AND k.key = j.key AND k.id = j.id
 WHERE j.key IS NOT NULL AND k.id IS NULL AND NOT (j.key_until = 1 AND j.state > 2)
 
+-- name: running_leased
+-- A constraint says so, too; this is for tables on which somebody dropped or disabled it.
+SELECT format('job %s runs without a lease', number) FROM {schema}.all_jobs WHERE state = 2 AND leased_until IS NULL
+
 -- name: attempts_within_bounds
 SELECT format('job %s had %s attempts of %s', number, attempt, max_attempts)
 FROM {schema}.all_jobs WHERE attempt > max_attempts

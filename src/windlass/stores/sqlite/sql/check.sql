@@ -50,6 +50,10 @@ LEFT JOIN windlass_keys k
     AND k.key = j.key AND k.number = j.number
 WHERE j.key IS NOT NULL AND k.number IS NULL AND NOT (j.key_until = 1 AND j.state > 2)
 
+-- name: running_leased
+-- A constraint says so, too; this is for tables on which somebody dropped or disabled it.
+SELECT printf('job %d runs without a lease', number) FROM windlass_jobs WHERE state = 2 AND leased_until IS NULL
+
 -- name: attempts_within_bounds
 SELECT printf('job %d had %d attempts of %d', number, attempt, max_attempts)
 FROM windlass_jobs WHERE attempt > max_attempts

@@ -1,0 +1,1 @@
+"""``windlass top``: a queue at work, live on a terminal."""

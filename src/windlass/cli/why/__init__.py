@@ -1,0 +1,1 @@
+"""``windlass why``: the six questions of an operator."""

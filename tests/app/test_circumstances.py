@@ -1,0 +1,97 @@
+"""What the doctor finds around a store: clocks, and what is worth a verdict."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.servers.shared import fresh_url
+from windlass import Windlass
+from windlass.answers import Attention, Finding, FindingKind, Severity
+from windlass.clock import SystemClock, seconds_to_microseconds
+from windlass.verification.circumstances import (
+    clock_difference,
+    look_around,
+    of_attention,
+    of_clock,
+    of_newest_job,
+)
+from windlass.verification.findings import Level
+
+
+class Behind(SystemClock):
+    """A machine whose clock is an hour late."""
+
+    def now(self) -> int:
+        return super().now() - seconds_to_microseconds(3600)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "uncertain", "level"),
+    [
+        (0.2, 0.0, None),
+        (-0.9, 0.0, None),
+        (1.5, 0.0, Level.DOUBT),
+        (-5.0, 0.5, Level.DOUBT),
+        (5.0, 4.5, None),
+        (90.0, 0.1, Level.PROBLEM),
+        (-3600.0, 0.1, Level.PROBLEM),
+    ],
+)
+def test_a_clock_is_told_of_beyond_what_the_way_explains(
+    ahead: float, uncertain: float, level: Level | None
+) -> None:
+    """A second is in doubt, a minute is wrong; a slow answer proves nothing."""
+    assert [finding.level for finding in of_clock(ahead, uncertain)] == ([] if level is None else [level])
+
+
+async def test_the_clock_of_a_server_is_compared_with_ours() -> None:
+    """By how much, and in which direction."""
+    async with Windlass(fresh_url()) as app:
+        ahead, uncertain = await clock_difference(app)
+        assert abs(ahead) <= uncertain + 0.5
+        app.clock = Behind()
+        ahead, _ = await clock_difference(app)
+        assert 3599 < ahead < 3601
+        found, _ = await look_around(app)
+        [clock] = [finding for finding in found if finding.kind == "clock"]
+        assert clock.level is Level.PROBLEM
+        assert "the store's clock is 1h ahead of this machine's" in clock.text
+
+
+async def test_a_clock_that_was_set_back_is_told(tmp_path: object) -> None:
+    """On one machine there is one clock, and jobs that were made later than now tell of it."""
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with Windlass(url) as app:
+        await app.enqueue("mail")
+        assert await of_newest_job(app) == []
+    async with Windlass(url, clock=Behind()) as app:
+        [finding] = await of_newest_job(app)
+        assert finding.level is Level.DOUBT
+        assert "the newest job was made 1h from now" in finding.text
+
+
+def test_every_kind_of_trouble_with_the_ground_has_a_level() -> None:
+    """What grows until it hurts is wrong when it hurts; tasks that fail are for windlass why."""
+    not_the_doctors = {
+        FindingKind.SLOW,
+        FindingKind.FAILING_TASK,
+        FindingKind.BACKLOG,
+        FindingKind.WORKER_LAGGING,
+    }
+    for kind in FindingKind:
+        levels = []
+        for severity in (Severity.WARNING, Severity.CRITICAL):
+            one = Finding(kind=kind, severity=severity, title="t", explanation="E is so.", remedy="Do it")
+            told = Attention(answer="", critical=0, warnings=0, infos=0, findings=(one,), more=0)
+            levels += [finding.level for finding in of_attention(told)]
+        assert (not levels) == (kind in not_the_doctors), kind
+    full = Finding(
+        kind=FindingKind.LITTLE_SPACE,
+        severity=Severity.CRITICAL,
+        title="",
+        explanation="It is full.",
+        remedy="Go",
+    )
+    told = Attention(answer="", critical=0, warnings=0, infos=0, findings=(full,), more=0)
+    [finding] = of_attention(told)
+    assert (finding.level, finding.text) == (Level.PROBLEM, "it is full; go")

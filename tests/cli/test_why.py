@@ -1,0 +1,188 @@
+"""``windlass why``: the six questions, answered for somebody who was woken up by them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.conftest import Run, Within
+from tests.cli.processes import Project, on_terminal
+from windlass import Windlass
+from windlass.cli.why.command import NAMES
+from windlass.questions import ASKED
+from windlass.server.questions import QUESTIONS
+
+needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+
+
+@pytest.fixture
+def trouble(project: Project, within: Within, work_off: Callable[[], None]) -> None:
+    """Three completed jobs, two failed ones, two that nobody knows and two that are alike."""
+
+    async def fill(app: Windlass) -> None:
+        await app.enqueue_many("send_digest", [{"user_id": str(number)} for number in range(3)])
+        await app.enqueue_many("send_digest", [{"user_id": "nobody"}] * 2)
+
+    async def more(app: Windlass) -> None:
+        await app.enqueue_many("forgotten", [{"number": 1}] * 2)
+
+    within(fill)
+    work_off()
+    within(more)
+
+
+@pytest.mark.usefixtures("trouble")
+def test_without_a_question_every_answer_is_a_sentence(run: Run, project: Project) -> None:
+    """All six, and below them what needs attention and what to do about it."""
+    answer = run("why", "--url", project.url)
+    assert answer.code == 0
+    for name in ASKED:
+        [line] = [line for line in answer.lines if line.startswith(f"{name:12}")]
+        assert line.endswith(".")
+    assert "2 jobs have failed, with “no_user: nobody lives here” in send_digest (2)" in answer.out
+    assert "CRITICAL  No worker is running" in answer.out
+    assert "do: Start one: windlass worker MODULE:APP" in answer.out
+    assert f"windlass why stuck --url {project.url}" in answer.out
+
+
+@pytest.mark.usefixtures("trouble")
+def test_commands_that_are_proposed_do_what_they_say(run: Run, project: Project) -> None:
+    """They can be copied as they stand: the store is named in them, the filter is quoted."""
+    text = run("why", "failed", "--url", project.url).out
+    proposed = [line.strip() for line in text.splitlines() if line.startswith("    windlass ")]
+    shown, listed, requeued = (shlex.split(line)[1:] for line in proposed)
+    assert "nobody lives here" in run(*shown).out
+    assert len(run(*listed, "--json").json["items"]) == 2
+    assert run(*requeued, "--yes", "--json").code == 0
+    assert run("why", "failed", "--url", project.url).lines[1] == "No job has failed."
+
+
+@pytest.mark.usefixtures("trouble")
+@pytest.mark.parametrize("name", NAMES)
+def test_each_question_can_be_asked_alone(run: Run, project: Project, name: str) -> None:
+    """For people a sentence first, for programs the same fields under the same name."""
+    told = run("why", name, "--json", "--url", project.url).json
+    assert list(told) == [name]
+    lines = run("why", name.replace("_", "-"), "--url", project.url).lines
+    assert lines[0] == ASKED.get(name, "What needs attention?")
+    # Milliseconds have passed in between.
+    timeless = re.compile(r"\d+ ms")
+    assert timeless.sub("", lines[1]) == timeless.sub("", told[name]["answer"])
+
+
+@pytest.mark.usefixtures("trouble")
+def test_json_has_every_answer_by_its_name(run: Run, project: Project) -> None:
+    """The names are those of the Python and the HTTP API; ids and times are text."""
+    told = run("why", "--json", "--url", project.url).json
+    assert list(told) == [*ASKED, "attention"] == [*(asked.name for asked in QUESTIONS), "attention"]
+    [group] = told["failed"]["groups"]
+    assert (group["jobs"], group["topic"], len(group["newest"])) == (2, "send_digest", 36)
+    assert group["last_failed_at"].endswith("+00:00")
+    assert told["duplicates"]["same_payload"][0]["jobs"] == 2
+    assert told["stuck"]["things"][0]["kind"] == "no_worker"
+    assert told["last_hour"]["series"][0]["minute"].endswith(":00+00:00")
+    assert run("why", "all", "--json", "--url", project.url).json.keys() == told.keys()
+
+
+@pytest.mark.usefixtures("trouble")
+def test_with_an_app_tasks_nobody_knows_are_told(run: Run) -> None:
+    """Without one a store cannot tell a forgotten task from a worker that is still to be started."""
+    text = run("why", "stuck", "--app", "jobs:app").out
+    assert "unknown_task\t2" in text
+    assert "do: Deploy code that registers it" in text
+    assert "see: windlass jobs list --where 'state:pending topic:forgotten" in text
+    assert "--app jobs:app" in text
+
+
+def test_a_quiet_queue_is_said_to_be_quiet(run: Run, project: Project, within: Within) -> None:
+    """Nothing is no reason for tables without rows."""
+
+    async def nothing(app: Windlass) -> None:
+        pass
+
+    within(nothing)
+    text = run("why", "--url", project.url).out
+    assert "Nothing is outstanding." in text
+    assert "No job has failed." in text
+    assert run("why", "failed", "--url", project.url).lines == ["What failed, and why?", "No job has failed."]
+
+
+def test_a_question_that_does_not_exist_is_an_error(run: Run) -> None:
+    """With the nearest one, before any store is opened."""
+    answer = run("why", "faild")
+    assert (answer.code, "there is no question 'faild' (did you mean failed?)" in answer.errors) == (2, True)
+    assert "the questions are outstanding, failed, stuck" in run("why", "42").errors
+
+
+def test_a_file_that_is_not_there_is_an_error(run: Run, project: Project) -> None:
+    """And is not made by asking about it."""
+    answer = run("why")
+    assert (answer.code, "there is no database" in answer.errors) == (1, True)
+    assert not (project.directory / "windlass.db").exists()
+
+
+def test_a_tenant_is_answered_about_its_own_jobs(run: Run, project: Project, within: Within) -> None:
+    """And commands that are proposed are about that tenant."""
+
+    async def fill(app: Windlass) -> None:
+        await app.enqueue_many("one", [{"same": 1}] * 2, tenant="acme")
+        await app.enqueue_many("two", [{"same": 1}] * 3)
+
+    within(fill)
+    told = run("why", "--json", "--tenant", "acme", "--url", project.url).json
+    assert told["outstanding"]["pending"] == 2
+    text = run("why", "outstanding", "duplicates", "--tenant", "acme", "--url", project.url).out
+    assert "two" not in text
+    assert "--tenant acme" in run("why", "--tenant", "acme", "--url", project.url).out
+
+
+def test_what_an_error_says_is_not_obeyed_by_the_terminal(run: Run, project: Project) -> None:
+    """An error may hold anything, also what clears a screen or paints a prompt."""
+    project.write(
+        "evil.py",
+        "from windlass import Fail, Windlass\n"
+        'app = Windlass("sqlite:///jobs.db")\n'
+        "@app.task(max_attempts=1)\n"
+        "async def evil() -> None:\n"
+        '    raise Fail("\\x1b[2J\\x1b]0;owned\\x07 gone")\n',
+    )
+    from windlass.cli.loading import load_app
+
+    app = load_app("evil:app")
+    app.sync.open()
+    app.sync.enqueue("evil")
+    app.sync.run_until_idle()
+    app.sync.close()
+    for arguments in (("why",), ("why", "all"), ("jobs", "list")):
+        text = run(*arguments, "--app", "evil:app").out
+        assert "gone" in text
+        assert "\x1b" not in text
+        assert "\x07" not in text
+
+
+@needs_terminal
+@pytest.mark.usefixtures("trouble")
+def test_a_terminal_of_80_columns_shows_what_matters(project: Project) -> None:
+    """Numbers are whole, the error is what is shortened, and prose breaks between words."""
+    with on_terminal(project, "why", "failed", "stuck", "--app", "jobs:app") as terminal:
+        terminal.wait_for("What to do next")
+        assert terminal.wait() == 0
+    lines = terminal.text.splitlines()
+    assert any(line.startswith("jobs  last  last hour") for line in lines)
+    [row] = [line for line in lines if line.startswith("   2 ")]
+    assert "no_user: nobody lives here" in row
+    proposals = ("    windlass", "     see:")
+    assert all(len(line) <= 80 for line in lines if not line.startswith(proposals))
+
+
+@needs_terminal
+@pytest.mark.usefixtures("trouble")
+def test_the_six_answers_fit_on_one_screen(project: Project) -> None:
+    """Whoever looks at them at night need not scroll."""
+    with on_terminal(project, "why", "--app", "jobs:app") as terminal:
+        assert terminal.wait() == 0
+    assert len(terminal.text.splitlines()) < 24
