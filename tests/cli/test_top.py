@@ -129,7 +129,7 @@ def test_texts_are_cut_by_columns() -> None:
     assert cut("abc", 3) == "abc"
     assert cut("abcd", 3) == "ab…"
     assert cut("漢字漢字", 5) == "漢字…"
-    assert cut("a\x1b[31mb", 20) == "a?[31mb"
+    assert cut("a\x1b[31mb", 20) == r"a\x1b[31mb"
     assert cut("abc", 0) == ""
 
 
