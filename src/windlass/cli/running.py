@@ -17,6 +17,7 @@ from windlass.succession import MOST_LEFT_BEHIND, Succession
 from windlass.urls import shown_url
 from windlass.worker import Worker
 from windlass.worker.backoff import pause_after
+from windlass.worker.health import WorkerHealth, starting
 from windlass.worker.signals import stop_signals
 from windlass.worker.waiting import first_of
 
@@ -44,6 +45,11 @@ class Run:
     def lingers(self) -> bool:
         """Whether handlers are left that do not end."""
         return self._workers is not None and self._workers.lingers
+
+    def health(self) -> WorkerHealth:
+        """How its worker is doing; from any thread."""
+        workers = self._workers
+        return starting(self._options["name"] or "") if workers is None else workers.worker.health()
 
     async def main(self, app: Windlass) -> None:
         loop = asyncio.get_running_loop()
