@@ -21,9 +21,9 @@ STORE_SEAM = {"stores", "stores.joining", "stores.protocol"}
 HALL = {
     "access", "annotations", "answers", "app", "attention", "background", "benchmark", "blocking",
     "blocking_twins", "borrowed", "bulk", "callbacks", "calls", "connections", "context", "copying",
-    "enqueueing", "filtering", "filters", "fleet", "isolation", "job", "lane", "lane_thread", "making",
-    "managing", "mismatch", "open_files", "options", "orders", "pulling", "questions", "registry", "remedies",
-    "results", "returns", "schema_scripts", "schemas", "settings", "shapes", "signature", "steps", "stuck",
+    "enqueueing", "filtering", "filters", "fleet", "isolation", "job", "lane", "lane_thread", "lifecycle",
+    "making", "managing", "mismatch", "open_files", "options", "orders", "pulling", "questions", "registry",
+    "remedies", "results", "returns", "schema_scripts", "schemas", "settings", "shapes", "signature", "steps", "stuck",
     "succession", "task", "transaction", "using", "verification", "visibility", "watching",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd", "integrations"}

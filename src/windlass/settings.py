@@ -198,6 +198,9 @@ class Settings:
         "Where `windlass worker` answers how it is doing: HOST:PORT, or PORT on the loopback interface.",
         empty_means="nowhere",
     )
+    log_jobs: bool = _setting(
+        Kind.SWITCH, False, "Log a line for each step in a job's life, as windlass.lifecycle."
+    )
     prefetch: int | None = _setting(
         Kind.NUMBER,
         None,
@@ -374,6 +377,7 @@ class SettingOptions(TypedDict, total=False):
     shutdown_grace: float | timedelta
     poll_interval: float | timedelta
     health_listen: str
+    log_jobs: bool
     prefetch: int | None
     max_waiters: int | None
     max_touches: int | None

@@ -35,6 +35,7 @@ from windlass.worker.callbacks import CallbackRunner
 from windlass.worker.health import WorkerHealth, judge, starting
 from windlass.worker.held import Held, HeldJobs, Stop
 from windlass.worker.janitor import Janitor
+from windlass.worker.journal import Journal
 from windlass.worker.keeper import Keeper
 from windlass.worker.keeper_thread import Beside, KeeperThread, OnDeath
 from windlass.worker.lag import LoopLag
@@ -111,6 +112,7 @@ class Worker:
         self._keeper_thread = keeper_thread
         self._slots = Slots(settings.concurrency, settings.prefetch, topic_concurrency or {}, self._clock)
         self._held = HeldJobs()
+        self._journal = Journal(self.name, store, self._background) if settings.log_jobs else None
         self._stopping = False
         self._asked = False  # to stop, by whoever runs this worker
         self._stop_now = False
@@ -227,7 +229,9 @@ class Worker:
             runner.start_waiting()
 
         callbacks = CallbackRunner(self._registry, workplace, self._slots, self._stuck, freed)
-        settler = Settler(self._store, self._held, self._settled, callbacks, self._clock, recovery)
+        settler = Settler(
+            self._store, self._held, self._settled, callbacks, self._clock, recovery, self._journal
+        )
         runner = Runner(
             self._store,
             workplace,
@@ -418,6 +422,8 @@ class Worker:
             held = Held.since(sent, job, task)
             self._held.add(held)
             self._slots.take_in(held)
+        if self._journal is not None:
+            self._journal.claimed(claim.jobs)
         if unknown:
             _log.error("%d jobs of %s have no task here any more; given back", len(unknown), self.name)
             self._background(self._give_back(unknown))
