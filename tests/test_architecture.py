@@ -23,8 +23,8 @@ HALL = {
     "blocking_twins", "borrowed", "bulk", "callbacks", "calls", "connections", "context", "copying",
     "enqueueing", "filtering", "filters", "fleet", "isolation", "job", "lane", "lane_thread", "lifecycle",
     "making", "managing", "mismatch", "open_files", "options", "orders", "pulling", "questions", "registry",
-    "remedies", "results", "returns", "schema_scripts", "schemas", "settings", "shapes", "signature", "steps", "stuck",
-    "succession", "task", "transaction", "using", "verification", "visibility", "watching",
+    "remedies", "results", "returns", "schema_scripts", "schemas", "settings", "shapes", "signature", "steps",
+    "stuck", "succession", "task", "transaction", "using", "verification", "visibility", "watching",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd", "integrations"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}
