@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.processes import Process, Project, wait_until
+from tests.servers import DURABLE, PostgresServer
 from windlass.cli.health import port as health_port
 from windlass.cli.health.listening import listen, place_of
 from windlass.cli.health.port import MOST_CONNECTIONS, HealthPort
@@ -151,6 +152,18 @@ def test_a_worker_whose_store_goes_away_says_so_and_comes_back(healthy: Project)
         assert told["reasons"] == ["the store does not answer"]
         assert ask(where, "/healthz")[0] == 200
         (healthy.directory / "elsewhere.db").rename(database)
+        assert becomes(where, "/readyz", 200)["store"] is True
+
+
+def test_a_server_that_is_stopped_and_started_is_told_both_times(healthy: Project) -> None:
+    """On PostgreSQL, where connections break instead of files; nobody has to restart the worker."""
+    with PostgresServer(settings=DURABLE) as server, worker(healthy, WINDLASS_URL=server.url()) as process:
+        where = place(process)
+        becomes(where, "/readyz", 200)
+        server.stop("immediate")
+        assert becomes(where, "/readyz", 503)["store"] is False
+        assert ask(where, "/healthz")[0] == 200
+        server.start()
         assert becomes(where, "/readyz", 200)["store"] is True
 
 
