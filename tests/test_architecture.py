@@ -22,9 +22,9 @@ HALL = {
     "access", "annotations", "answers", "app", "attention", "background", "benchmark", "blocking",
     "blocking_twins", "borrowed", "bulk", "callbacks", "calls", "connections", "context", "copying",
     "enqueueing", "fields", "filtering", "filters", "fleet", "glance", "including", "isolation", "job",
-    "lane", "lane_thread", "making", "managing", "mismatch", "moving", "open_files", "options", "orders",
-    "pulling", "questions", "reconciliation", "registry", "remedies", "results", "returns", "schema_scripts",
-    "schemas", "settings", "shapes", "signature", "steps", "stuck", "succession", "task", "transaction",
+    "lane", "lane_thread", "lifecycle", "making", "managing", "mismatch", "moving", "open_files", "options",
+    "orders", "pulling", "questions", "reconciliation", "registry", "remedies", "results", "returns",
+    "schema_scripts", "schemas", "settings", "shapes", "signature", "steps", "stuck", "succession", "task", "transaction",
     "using", "verification", "visibility", "watching",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd", "integrations"}

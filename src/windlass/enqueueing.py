@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from windlass import lifecycle
 from windlass.errors import StoreUnavailable
 from windlass.job import Fresh, Job
 from windlass.model import Enqueued, NewJob
@@ -25,11 +26,13 @@ async def submit(app: Windlass, job: NewJob) -> Job[Any]:
     """Write a job that is already checked; its handle."""
     store = joined(app) or app.store if type(job.payload) is bytes else app.lane.open()
     answer = (await store.enqueue((job,)))[0]
+    if app.settings.log_jobs and joined(app) is None:  # else it is not there yet
+        lifecycle.queued(((job, answer),))
     if answer.duplicate:
         ((_, handle),) = await _find(app, store, (job,), [(0, answer)])
     else:
         handle = Job(app, Fresh(job, answer))
-    if app.after_enqueue is not None and joined(app) is None:  # else it is not there yet
+    if app.after_enqueue is not None and joined(app) is None:  # as above
         await app.after_enqueue([handle])
     return handle
 
@@ -48,6 +51,8 @@ async def submit_many(app: Windlass, jobs: Sequence[NewJob]) -> list[Job[Any]]:
     for start in range(0, len(jobs), size):
         batch = jobs[start : start + size]
         answers = await store.enqueue(batch)
+        if app.settings.log_jobs and joined(app) is None:
+            lifecycle.queued(zip(batch, answers, strict=True))
         handles.extend([Job(app, Fresh(job, answer)) for job, answer in zip(batch, answers, strict=True)])
         duplicates = [(start + index, answer) for index, answer in enumerate(answers) if answer.duplicate]
         for index, handle in await _find(app, store, jobs, duplicates):

@@ -192,6 +192,15 @@ class Settings:
     poll_interval: float = _setting(
         Kind.SECONDS, 1.0, "How often the store is asked when no wake-up arrives.", 0.01, 3600
     )
+    health_listen: str = _setting(
+        Kind.TEXT,
+        "",
+        "Where `windlass worker` answers how it is doing: HOST:PORT, or PORT on the loopback interface.",
+        empty_means="nowhere",
+    )
+    log_jobs: bool = _setting(
+        Kind.SWITCH, False, "Log a line for each step in a job's life, as windlass.lifecycle."
+    )
     prefetch: int | None = _setting(
         Kind.NUMBER,
         None,
@@ -373,6 +382,8 @@ class SettingOptions(TypedDict, total=False):
     retention_failed: float | timedelta | None
     shutdown_grace: float | timedelta
     poll_interval: float | timedelta
+    health_listen: str
+    log_jobs: bool
     prefetch: int | None
     max_waiters: int | None
     max_touches: int | None

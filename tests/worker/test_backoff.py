@@ -125,3 +125,12 @@ async def test_a_task_that_swallows_its_cancellation_is_cancelled_again() -> Non
     await asyncio.sleep(0)
     await asyncio.wait_for(end([task]), 20)
     assert len(swallowed) == 3
+
+
+def test_a_success_leads_back_to_the_shortest_pause() -> None:
+    """An outage of last week must not make the first failure of today a long one."""
+    backoff = Backoff("doing it", Recovery())
+    pauses = [backoff.failed(GONE) for _ in range(12)]
+    assert pauses[0] <= FIRST_SECONDS < LONGEST_SECONDS / 2 <= pauses[-1]
+    backoff.reset()
+    assert backoff.failed(GONE) <= FIRST_SECONDS

@@ -15,6 +15,8 @@ from windlass.__about__ import __version__
 from windlass.cli import children, words
 from windlass.cli.children import POLL_SECONDS, Child, Leash, StopRequests
 from windlass.cli.failures import BEFORE_START, FAILED, USAGE, WORN
+from windlass.cli.health.reporting import Reports
+from windlass.cli.health.telling import TellingOfAll
 from windlass.worker.backoff import pause_after
 
 HEAD_START_SECONDS: Final = 5.0
@@ -25,19 +27,37 @@ HEALTHY_SECONDS: Final = 30.0
 _log = logging.getLogger("windlass.cli")
 
 
-def supervise(app_reference: str, number: int, name: str | None, leash: Leash | None) -> int:
+def supervise(
+    app_reference: str, number: int, name: str | None, leash: Leash | None, health_listen: str = ""
+) -> int:
     """Keep ``number`` workers running until told to stop; the exit code."""
-    members = [Member(index, name) for index in range(1, number + 1)]
+    telling = (
+        TellingOfAll(health_listen, number, lambda index: _called(name, index)) if health_listen else None
+    )
+    try:
+        reports = telling.reports if telling is not None else None
+        members = [Member(index, name, reports) for index in range(1, number + 1)]
+        return _supervise(app_reference, members, leash, reports)
+    finally:
+        if telling is not None:
+            telling.end()
+
+
+def _supervise(
+    app_reference: str, members: list[Member], leash: Leash | None, reports: Reports | None
+) -> int:
     with children.stop_requests() as stop:
         if leash is not None:
             leash.listen(stop)
         _log.info(
             "windlass %s: %d worker processes of %s; Ctrl-C stops them all",
             __version__,
-            number,
+            len(members),
             app_reference,
         )
         code = _keep_running(members, stop)
+        if reports is not None:
+            reports.stopping()
         running = [member.child for member in members if member.child is not None]
         children.pass_on(stop, running)
     code = code or max((children.exit_code(child.returncode) for child in running), default=0)
@@ -61,12 +81,13 @@ def _keep_running(members: list[Member], stop: StopRequests) -> int:
 class Member:
     """One of the worker processes, over all its lives."""
 
-    def __init__(self, number: int, name: str | None) -> None:
+    def __init__(self, number: int, name: str | None, reports: Reports | None = None) -> None:
         self.child: Child | None = None
         self.settled = False  # whether it has worked, or had the time it needs to say why it cannot
         self.hopeless: int | None = None  # the exit code, once it is clear that it will never start
         self._number = number
-        self._called = f"worker {name}-{number}" if name else f"worker process {number}"
+        self._called = f"worker {_called(name, number)}" if name else _called(name, number)
+        self._reports = reports  # how it is, where anybody asks
         self._start_at = 0.0  # monotonic, and so is the next
         self._started = 0.0
         self._lives = 0
@@ -84,7 +105,8 @@ class Member:
 
     def _start(self, now: float) -> None:
         try:
-            self.child = Child(_child_arguments(sys.argv[1:], self._number))
+            told = self._reports.environment if self._reports is not None else None
+            self.child = Child(_child_arguments(sys.argv[1:], self._number), told)
         except OSError as error:
             # No room for another process, or no interpreter while an environment is replaced: it will pass.
             self.settled = True
@@ -95,6 +117,8 @@ class Member:
                 "%s could not be started: %s; next try in %s", self._called, error, words.duration(pause)
             )
             return
+        if self._reports is not None:
+            self._reports.runs(self._number, self.child.pid)
         self._started = now
         self._lives += 1
         if self._lives > 1:
@@ -102,6 +126,8 @@ class Member:
 
     def _ended(self, child: Child, now: float) -> None:
         self.child = None
+        if self._reports is not None:
+            self._reports.ended(self._number)
         child.let_go()
         code = child.returncode
         failed_to_start = code in {BEFORE_START + FAILED, BEFORE_START + USAGE}
@@ -125,6 +151,10 @@ class Member:
             words.duration(lived),
             words.duration(pause),
         )
+
+
+def _called(name: str | None, number: int) -> str:
+    return f"{name}-{number}" if name else f"worker process {number}"
 
 
 def _child_arguments(arguments: list[str], number: int) -> list[str]:

@@ -18,6 +18,7 @@ from windlass.urls import shown_url
 from windlass.verification.starting import look_after_start
 from windlass.worker import Worker
 from windlass.worker.backoff import pause_after
+from windlass.worker.health import WorkerHealth, starting
 from windlass.worker.signals import stop_signals
 from windlass.worker.waiting import first_of
 
@@ -45,6 +46,11 @@ class Run:
     def lingers(self) -> bool:
         """Whether handlers are left that do not end."""
         return self._workers is not None and self._workers.lingers
+
+    def health(self) -> WorkerHealth:
+        """How its worker is doing; from any thread."""
+        workers = self._workers
+        return starting(self._options["name"] or "") if workers is None else workers.worker.health()
 
     async def main(self, app: Windlass) -> None:
         loop = asyncio.get_running_loop()

@@ -11,6 +11,7 @@ import click
 from windlass.app import Windlass
 from windlass.cli import failures, logs, words
 from windlass.cli.children import Leash
+from windlass.cli.health import telling
 from windlass.cli.loading import load_app
 from windlass.cli.replacing import Replacement
 from windlass.cli.running import Run
@@ -48,6 +49,7 @@ def _limits(ctx: click.Context, param: click.Parameter, value: Sequence[str]) ->
         "windlass worker myproject.jobs:app",
         "windlass worker myproject.jobs:app --concurrency 20 --topics mail,reports",
         "windlass worker myproject.jobs:app --processes 4 --name mail",
+        "windlass worker myproject.jobs:app --health-listen 0.0.0.0:9090 --log-json",
         "windlass worker myproject.jobs:app --topic-concurrency reports=2 --reload",
     )
 )
@@ -105,6 +107,12 @@ def _limits(ctx: click.Context, param: click.Parameter, value: Sequence[str]) ->
     "Default: host, process and a number.",
 )
 @click.option(
+    "--health-listen",
+    metavar="[HOST:]PORT",
+    help="Answer /healthz and /readyz here, for whoever runs this worker; on the loopback interface unless "
+    "a host is given. Default: the setting health_listen, nowhere unless changed.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(logs.LEVELS, case_sensitive=False),
     help="Least important log lines to show. Default: info, or as the app sets up logging itself.",
@@ -122,6 +130,7 @@ def worker(
     /,
     app_reference: str,
     processes: int,
+    health_listen: str | None,
     log_level: str | None,
     log_json: bool,
     reload: bool,
@@ -143,23 +152,32 @@ def worker(
         from windlass.cli import processes as several
 
         logs.set_up(log_level, as_json=log_json)
-        ctx.exit(several.supervise(app_reference, processes, options["name"], leash))
+        where = telling.address(health_listen)
+        ctx.exit(several.supervise(app_reference, processes, options["name"], leash, where))
     if options["exclude_topics"] is None:
         options["exclude_topics"] = ()
     if member is not None and options["name"] is not None:
         options["name"] = f"{options['name']}-{member}"
     replacement = Replacement()
     run = Run(options, leash, replacement)
+    health = telling.Telling(run.health, member)
     try:
+        if member is None:
+            health.begin(telling.address(health_listen))  # before the app, which may take its time
         app = load_app(app_reference)
         if member is not None:
             _refuse_memory(app, processes)
         logs.set_up(log_level, as_json=log_json)
+        if health_listen is None:
+            health.begin(app.settings.health_listen)
+        health.announce()  # not before: the app has the first word about logs
         _run(run, app)
     except (click.ClickException, WindlassError) as error:
         if member is None or run.begun:
             raise
         raise _could_not_start(ctx, error) from error
+    finally:
+        health.end()
     if run.worn:
         if leash is not None:
             ctx.exit(failures.WORN)

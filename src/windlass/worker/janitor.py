@@ -31,9 +31,14 @@ class Janitor:
         self._last_claim = float("-inf")  # not yet
         self._backoff = Backoff("rescuing and pruning", recovery)
 
-    def claimed(self) -> None:
-        """A claim has just done the rescuing."""
-        self._last_claim = self._clock.monotonic()
+    @property
+    def failing(self) -> bool:
+        """Whether the store did not answer when it was last asked."""
+        return self._backoff.failing
+
+    def claimed(self, at: float) -> None:
+        """A claim that was answered at this moment, monotonic, has done the rescuing."""
+        self._last_claim = at
 
     async def run(self) -> None:
         # Not all workers of a deployment at once.

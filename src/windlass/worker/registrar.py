@@ -75,6 +75,11 @@ class Registrar:
     def started(self) -> bool:
         return self._running is not None
 
+    @property
+    def failing(self) -> bool:
+        """Whether the last beat did not get through."""
+        return self._backoff.failing
+
     def start(self, store: Store) -> None:
         """Beat from now on, on the running event loop."""
         self._running = asyncio.create_task(self._run(store))

@@ -32,8 +32,10 @@ from windlass.stores.protocol import Store, Wakeups
 from windlass.worker.attempt import Workplace
 from windlass.worker.backoff import Backoff
 from windlass.worker.callbacks import CallbackRunner
+from windlass.worker.health import WorkerHealth, judge, starting
 from windlass.worker.held import Held, HeldJobs, Stop
 from windlass.worker.janitor import Janitor
+from windlass.worker.journal import Journal
 from windlass.worker.keeper import Keeper
 from windlass.worker.keeper_thread import Beside, KeeperThread, OnDeath
 from windlass.worker.lag import LoopLag
@@ -110,6 +112,7 @@ class Worker:
         self._keeper_thread = keeper_thread
         self._slots = Slots(settings.concurrency, settings.prefetch, topic_concurrency or {}, self._clock)
         self._held = HeldJobs()
+        self._journal = Journal(self.name, store, self._background) if settings.log_jobs else None
         self._stopping = False
         self._asked = False  # to stop, by whoever runs this worker
         self._stop_now = False
@@ -140,6 +143,27 @@ class Worker:
     def lingers(self) -> bool:
         """Whether any of them, or of what was told to stop just now, still runs."""
         return self._stuck.any_left()
+
+    def health(self) -> WorkerHealth:
+        """How it is doing, as it knows without asking anybody. From any thread; never waits."""
+        events = self._events
+        if events is None:
+            return starting(self.name)
+        claimed_at = events.claimed_at
+        return judge(
+            name=self.name,
+            stopping=self._asked,
+            worn=self._worn_at is not None,
+            failing=events.failing,
+            claimed_ago=None if claimed_at is None else self._clock.monotonic() - claimed_at,
+            full=events.full,
+            poll_interval=self._settings.poll_interval,
+            concurrency=self.concurrency,
+            running=self._slots.running,
+            stuck=self._stuck.number,
+            silent=0.0 if self._stuck.lag is None else self._stuck.lag.silent_seconds(),
+            ran=self.tally.ran,
+        )
 
     async def run(self) -> None:
         """Run jobs until ``stop`` or a signal; ``WorkerStuck`` when half the slots are stuck."""
@@ -205,7 +229,9 @@ class Worker:
             runner.start_waiting()
 
         callbacks = CallbackRunner(self._registry, workplace, self._slots, self._stuck, freed)
-        settler = Settler(self._store, self._held, self._settled, callbacks, self._clock, recovery)
+        settler = Settler(
+            self._store, self._held, self._settled, callbacks, self._clock, recovery, self._journal
+        )
         runner = Runner(
             self._store,
             workplace,
@@ -231,7 +257,7 @@ class Worker:
             recovery=recovery,
         )
         keeping = self._keeper_thread(keeper, self._part_died)
-        janitor = Janitor(self._store, self._settings.poll_interval, self._clock, recovery)
+        janitor = events.janitor = Janitor(self._store, self._settings.poll_interval, self._clock, recovery)
         topics = {lane.topic for lane in self.lanes}
         keeping.start()
         background = [self._background(settler.run()), self._background(janitor.run())]
@@ -267,7 +293,7 @@ class Worker:
 
     def _registrar(self, events: _Events) -> Registrar:
         lag = self._stuck.lag = LoopLag(events.call_soon, self._clock)
-        return Registrar(
+        events.registrar = Registrar(
             self.name,
             self.lanes,
             self.concurrency,
@@ -279,6 +305,7 @@ class Worker:
             self._clock,
             events.recovery,
         )
+        return events.registrar
 
     @asynccontextmanager
     async def _listening(self, events: _Events, topics: Collection[str]) -> AsyncIterator[None]:
@@ -304,9 +331,10 @@ class Worker:
             _log.warning("wake-ups could not be ended properly: %s", error)
 
     async def _claim_until_stopped(self, events: _Events, janitor: Janitor, *, until_idle: bool) -> None:
-        backoff = Backoff("claiming jobs", events.recovery)
+        backoff = events.claims = Backoff("claiming jobs", events.recovery)
         while not self._stopping:
             limit = 0 if events.settler.full else self._slots.to_claim()
+            events.full = limit == 0
             if limit == 0:
                 events.changed.clear()
                 await events.changed.wait()
@@ -323,7 +351,8 @@ class Worker:
                 await first_of(backoff.pause(backoff.failed(error)), events.stopping.wait())
                 continue
             backoff.reset()
-            janitor.claimed()
+            events.claimed_at = self._clock.monotonic()
+            janitor.claimed(events.claimed_at)
             if not self._stopping:
                 events.runner.start_waiting()
             if claim.jobs:
@@ -393,6 +422,8 @@ class Worker:
             held = Held.since(sent, job, task)
             self._held.add(held)
             self._slots.take_in(held)
+        if self._journal is not None:
+            self._journal.claimed(claim.jobs)
         if unknown:
             _log.error("%d jobs of %s have no task here any more; given back", len(unknown), self.name)
             self._background(self._give_back(unknown))
@@ -520,6 +551,20 @@ class _Events:
         self.settling: asyncio.Task[None] | None = None
         self.claiming: asyncio.Future[Claim] | None = None
         self.keeper: Keeper | None = None
+        self.janitor: Janitor | None = None
+        self.registrar: Registrar | None = None
+        self.claims: Backoff | None = None
+        self.claimed_at: float | None = None  # when a claim was last answered, monotonic
+        self.full = False  # it has all the jobs it wants
+
+    @property
+    def failing(self) -> bool:
+        """Whether a part that speaks with the store again and again did not get through when it last tried.
+
+        Not the keeper and the settler, who speak when there are jobs: their last try may be long ago.
+        """
+        parts = (self.claims, self.janitor, self.registrar)
+        return any(part is not None and part.failing for part in parts)
 
     @property
     def idle(self) -> bool:

@@ -1,0 +1,203 @@
+"""What the page about backups says to type: while a worker is at work, and after it was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tests.cli.processes import Project, wait_until
+from tests.docs.pages import ROOT, Block, blocks
+from tests.servers import PostgresServer
+from windlass import Windlass
+from windlass.model import State
+
+PAGE = ROOT / "docs/how-to/backup.md"
+DATABASE = "shop"  # as on the page
+JOBS = 60
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGTERM to one process")
+
+APP = """
+import asyncio, os
+from windlass import Windlass
+
+app = Windlass(lease=2)
+
+
+@app.task(max_attempts=3)
+async def work(number: int) -> int:
+    while number >= 20 and not os.path.exists("more"):
+        await asyncio.sleep(0.01)
+    return number
+
+
+@app.task(max_attempts=3)
+async def hang() -> None:
+    while not os.path.exists("go on"):
+        await asyncio.sleep(0.01)
+"""
+
+
+def block(beginning: str) -> Block:
+    """The block of the page that begins so."""
+    [found] = [one for one in blocks(PAGE) if one.text.startswith(beginning)]
+    return found
+
+
+def do(command: str, project: Project, path: str = "", **environment: str) -> str:
+    """One line of the page."""
+    words = shlex.split(command)
+    if words[0] == "windlass":
+        words = [sys.executable, "-m", "windlass.cli", *words[1:]]
+    known = project.environment(**environment)
+    known["PATH"] = os.pathsep.join([path, known["PATH"]])
+    words[0] = shutil.which(words[0], path=known["PATH"]) or words[0]
+    done = subprocess.run(
+        words, cwd=project.directory, env=known, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, f"{command}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "shop.py").write_text(APP)
+    return Project(tmp_path)
+
+
+def states(url: str) -> dict[str, int]:
+    async def ask() -> dict[str, int]:
+        async with Windlass(url, migrate=False) as app:
+            return {state.value: (await app.count(state=state)).total for state in State}
+
+    return asyncio.run(ask())
+
+
+def enqueue(url: str) -> None:
+    async def enqueue() -> None:
+        async with Windlass(url) as app:
+            await app.enqueue("hang", {})
+            for number in range(JOBS):
+                await app.enqueue("work", {"number": number})
+
+    asyncio.run(enqueue())
+
+
+def finish(project: Project, url: str) -> None:
+    """A worker on what came back, until nothing is left of it."""
+    project.write("go on", "")
+    with project.start("worker", "shop:app", WINDLASS_URL=url) as process:
+        wait_until(lambda: states(url)["completed"] == JOBS + 1)
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 0
+
+
+@contextmanager
+def at_work(project: Project, url: str) -> Iterator[None]:
+    """A worker that has done some of its jobs, and has one that goes on. In the end it is killed."""
+    with project.start("worker", "shop:app", "--concurrency", "2", WINDLASS_URL=url):
+        wait_until(lambda: states(url)["completed"] >= 3)
+        yield
+
+
+def go_on(project: Project, url: str, after: int) -> None:
+    """Let the worker do more than it had done by then."""
+    project.write("more", "")
+    wait_until(lambda: states(url)["completed"] > after)
+
+
+def page_backup(project: Project) -> None:
+    source = block("import sqlite3")
+    project.write("backup.py", source.text)
+    do("python backup.py", project, str(Path(sys.executable).parent))
+
+
+def program_backup(project: Project) -> None:
+    if shutil.which("sqlite3") is None:
+        pytest.skip("there is no sqlite3 program here")
+    do(block("sqlite3 jobs.db").text, project)
+
+
+@pytest.mark.parametrize("back_up", [page_backup, program_backup], ids=["python", "sqlite3"])
+def test_a_sqlite_backup_of_a_busy_queue_is_whole_and_comes_back(
+    project: Project, back_up: Callable[[Project], None]
+) -> None:
+    """Made while a worker writes; after a kill and a restore every job of it ends, each exactly once."""
+    enqueue(project.url)
+    with at_work(project, project.url):
+        back_up(project)
+        then = states(f"sqlite:///{(project.directory / 'backup.db').as_posix()}")
+        assert sum(then.values()) == JOBS + 1
+        assert then["completed"] >= 3
+        assert then["running"] >= 1
+        go_on(project, project.url, then["completed"])
+    for line in block("sqlite3 backup.db").text.splitlines():
+        if line.startswith("windlass") or shutil.which("sqlite3") is not None:
+            do(line, project)
+    steps = PAGE.read_text("utf-8")
+    for command in ("rm -f jobs.db jobs.db-wal jobs.db-shm", "cp backup.db jobs.db"):
+        assert f"`{command}`" in steps
+        do(command, project)
+    assert states(project.url)["completed"] == then["completed"]
+    finish(project, project.url)
+    with sqlite3.connect(project.directory / "jobs.db") as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+
+
+@pytest.fixture
+def shop(postgres: PostgresServer) -> Iterator[str]:
+    """The URL of a database of its own."""
+
+    async def run(statement: str) -> None:
+        connection = await asyncpg.connect(postgres.url())
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    asyncio.run(run(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)"))
+    asyncio.run(run(f"CREATE DATABASE {DATABASE}"))
+    yield postgres.url(DATABASE)
+    asyncio.run(run(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)"))
+
+
+def test_a_postgresql_dump_of_a_busy_queue_comes_back(
+    project: Project, shop: str, postgres: PostgresServer
+) -> None:
+    """Every command of the page in its order; a lease from before the restore can settle nothing after it."""
+    programs = str(postgres.binaries.directory)
+    connecting = {"PGHOST": "127.0.0.1", "PGPORT": str(postgres.port), "PGUSER": "postgres"}
+    enqueue(shop)
+    with at_work(project, shop):
+        do(block("pg_dump").text, project, programs, **connecting)
+        at_the_dump = states(shop)["completed"]
+        go_on(project, shop, at_the_dump)
+    highest = asyncio.run(_fences(shop))
+    for line in block("psql").text.splitlines():
+        do(line.replace("postgresql://localhost/shop", shop), project, programs, **connecting)
+    then = states(shop)
+    assert sum(then.values()) == JOBS + 1
+    assert then["completed"] <= at_the_dump
+    assert asyncio.run(_fences(shop)) > highest
+    finish(project, shop)
+
+
+async def _fences(url: str) -> int:
+    connection = await asyncpg.connect(url)
+    try:
+        return int(await connection.fetchval("SELECT last_value FROM windlass.fences"))
+    finally:
+        await connection.close()

@@ -1,0 +1,182 @@
+"""Log lines about jobs' lives, for those who ask for them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.processes import Project
+from tests.worker.conftest import URLS
+from windlass import Cancel, Context, Fail, Retry, Snooze, Windlass
+from windlass.model import ClaimRequest, Lane
+
+PLANTED = "hunter2"
+
+
+@pytest.fixture(params=URLS)
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Windlass]:
+    """An open app that logs its jobs, with no tasks yet."""
+    url = URLS[request.param](tmp_path)
+    async with Windlass(url, lease=2, poll_interval=0.05, log_jobs=True) as app:
+        yield app
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "windlass.lifecycle")
+    return caplog
+
+
+def told(lines: pytest.LogCaptureFixture, job_id: object) -> list[dict[str, Any]]:
+    """The fields of every line about this job, in order."""
+    own = vars(logging.makeLogRecord({}))
+    return [
+        {name: value for name, value in vars(record).items() if name not in own and name != "message"}
+        for record in lines.records
+        if record.name == "windlass.lifecycle" and vars(record)["job_id"] == str(job_id)
+    ]
+
+
+def events(lines: pytest.LogCaptureFixture, job_id: object) -> list[str]:
+    return [line["event"] for line in told(lines, job_id)]
+
+
+async def test_each_step_of_a_life_is_one_line(app: Windlass, lines: pytest.LogCaptureFixture) -> None:
+    """Who, what, which attempt, and the state from then on; nothing out of a payload, result or message."""
+
+    @app.task(max_attempts=2, retry=Retry.fixed(0))
+    async def work(ctx: Context, password: str) -> str:
+        if ctx.attempt == 1:
+            raise ValueError(f"wrong: {password}")
+        return password
+
+    job = await work.options(correlation_id="c-1").enqueue(password=PLANTED)
+    await app.run_until_idle()
+    queued, claimed, retried, _, completed = told(lines, job.id)
+    common = {
+        "job_id": str(job.id),
+        "task": "work",
+        "topic": "work",
+        "tenant": "root",
+        "correlation_id": "c-1",
+    }
+    assert queued == {**common, "event": "queued", "state": "pending"}
+    worker = claimed.pop("worker")
+    assert claimed == {**common, "event": "claimed", "state": "running", "attempt": 1}
+    assert 0 <= retried.pop("run_seconds") < 60
+    assert retried.pop("error_code")
+    assert retried == {
+        **common,
+        "event": "retried",
+        "state": "pending",
+        "attempt": 1,
+        "worker": worker,
+        "delay_seconds": 0.0,
+    }
+    assert completed["event"] == "completed"
+    assert (completed["state"], completed["attempt"]) == ("completed", 2)
+    assert PLANTED not in repr([vars(record) for record in lines.records if "lifecycle" in record.name])
+
+
+async def test_every_way_to_end_has_its_word(app: Windlass, lines: pytest.LogCaptureFixture) -> None:
+    """Failed, cancelled, released: told when the store has taken it."""
+
+    @app.task
+    async def end(ctx: Context, how: str) -> None:
+        if how == "fail":
+            raise Fail("no", code="not_today")
+        if how == "cancel":
+            raise Cancel("no")
+        if how == "snooze" and not ctx.checkpoint:
+            await ctx.checkpoint({"snoozed": True})
+            raise Snooze(0)
+
+    jobs = {how: await end.enqueue(how=how) for how in ("fail", "cancel", "snooze")}
+    await app.run_until_idle()
+    assert events(lines, jobs["fail"].id) == ["queued", "claimed", "failed"]
+    assert told(lines, jobs["fail"].id)[-1]["error_code"] == "not_today"
+    assert told(lines, jobs["fail"].id)[-1]["state"] == "failed"
+    assert events(lines, jobs["cancel"].id) == ["queued", "claimed", "cancelled"]
+    assert events(lines, jobs["snooze"].id) == ["queued", "claimed", "released", "claimed", "completed"]
+
+
+async def test_a_job_that_finds_its_key_taken_is_not_queued(
+    app: Windlass, lines: pytest.LogCaptureFixture
+) -> None:
+    """One job, one line; several at once each have theirs."""
+
+    @app.task
+    async def work() -> None: ...
+
+    first = await work.options(key="k").enqueue()
+    again = await work.options(key="k").enqueue()
+    assert again.duplicate
+    many = await work.enqueue_many([{}, {}])
+    assert events(lines, first.id) == ["queued"]
+    assert [events(lines, job.id) for job in many] == [["queued"], ["queued"]]
+
+
+@pytest.mark.parametrize("started", [False, True], ids=["unstarted", "started"])
+async def test_a_job_of_a_lost_worker_is_reclaimed(
+    app: Windlass, lines: pytest.LogCaptureFixture, started: bool
+) -> None:
+    """By whoever has it next, whether or not the lost run counts as an attempt."""
+
+    @app.task
+    async def work() -> None: ...
+
+    lost = await work.enqueue()
+    beside = await work.enqueue()  # a claim of one would count
+    lanes = (Lane("work", "work"),)
+    claim = await app.store.claim(ClaimRequest(worker="lost", lanes=lanes, limit=2, lease_seconds=0.2))
+    assert {job.lease.job_id for job in claim.jobs} == {lost.id, beside.id}
+    if started:
+        await app.store.start([job.lease for job in claim.jobs])
+    async with app.worker_thread():
+        await lost.result(timeout=30)
+        await beside.result(timeout=30)
+    for job in (lost, beside):
+        assert events(lines, job.id)[:2] == ["queued", "claimed"]
+        assert sorted(events(lines, job.id)[2:]) == ["completed", "reclaimed"]
+        [reclaimed] = [line for line in told(lines, job.id) if line["event"] == "reclaimed"]
+        assert reclaimed["attempt"] == (2 if started else 1)
+
+
+async def test_nothing_is_logged_unless_it_was_asked_for(lines: pytest.LogCaptureFixture) -> None:
+    """A busy queue would write more lines than it runs jobs."""
+    async with Windlass("memory://") as app:
+
+        @app.task
+        async def work() -> None: ...
+
+        job = await work.enqueue()
+        await app.run_until_idle()
+    assert events(lines, job.id) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGTERM to one process")
+def test_a_worker_process_writes_them_as_json(tmp_path: Path) -> None:
+    """From the environment, one object on a line, for a log collector."""
+    project = Project(tmp_path)
+    project.write(
+        "shop.py",
+        "from windlass import Windlass\napp = Windlass('sqlite:///jobs.db')\n"
+        "@app.task\nasync def work() -> None: ...\n",
+    )
+    with project.start("worker", "shop:app", "--log-json", WINDLASS_LOG_JOBS="true") as process:
+        process.wait_for("Ctrl-C stops")
+        with project.start("enqueue", "work", "--app", "shop:app") as enqueue:
+            assert enqueue.wait() == 0
+        process.wait_for('"event": "completed"')
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 0
+        found = [json.loads(line) for line in process.seen]
+    assert [line["event"] for line in found if "event" in line] == ["claimed", "completed"]
+    assert all(line["job_id"] == enqueue.seen[0] for line in found if "event" in line)
