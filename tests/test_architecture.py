@@ -24,8 +24,8 @@ HALL = {
     "enqueueing", "fields", "filtering", "filters", "fleet", "glance", "including", "isolation", "job",
     "lane", "lane_thread", "lifecycle", "making", "managing", "mismatch", "moving", "open_files", "options",
     "orders", "pulling", "questions", "reconciliation", "registry", "remedies", "results", "returns",
-    "schema_scripts", "schemas", "settings", "shapes", "signature", "steps", "stuck", "succession", "task", "transaction",
-    "using", "verification", "visibility", "watching",
+    "schema_scripts", "schemas", "settings", "shapes", "signature", "steps", "stuck", "succession", "task",
+    "transaction", "using", "verification", "visibility", "watching",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd", "integrations"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}
