@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
@@ -102,20 +102,34 @@ def reconcile(
 
 
 async def reconcile_files(app: Windlass, *, most: int = MOST_JOBS) -> Reconciliation | None:
-    """Compare the newest completed file jobs of an app's store; None where it has no file tasks of ours."""
+    """Compare the newest completed file jobs of an app's store; None where it has no file tasks of ours.
+
+    Jobs go on meanwhile, so that a file may be newer than the jobs that were read: what disagrees is looked
+    at twice, and told only when both looks say the same.
+    """
     disk = disk_of(app)
     if disk is None:
         return None
+    found = await _look(app, disk, most)
+    if not found.disagreements:
+        return found
+    again = await _look(app, disk, most)
+    both = tuple(one for one in again.disagreements if one in found.disagreements)
+    return replace(again, disagreements=both)
+
+
+async def _look(app: Windlass, disk: Disk, most: int) -> Reconciliation:
     completed: list[JobRecord] = []
     unfinished: list[JobRecord] = []
     complete = True
+    # First: a job that completes between the two lists is in both, and its file left alone.
+    for task in TASKS:
+        for state in (State.PENDING, State.RUNNING):
+            unfinished += (await _jobs(app, task, state, MOST_UNFINISHED))[0]
     for task in TASKS:
         jobs, all_of_them = await _jobs(app, task, State.COMPLETED, most)
         completed += jobs
         complete = complete and all_of_them
-        # After the others: what is completed between the two looks is in neither, and left alone.
-        for state in (State.PENDING, State.RUNNING):
-            unfinished += (await _jobs(app, task, state, MOST_UNFINISHED))[0]
     return await asyncio.to_thread(reconcile, completed, unfinished, disk, complete=complete)
 
 

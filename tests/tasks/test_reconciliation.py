@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from windlass import Windlass
+from windlass.model import JobFilter, Page, State
 from windlass.reconciliation import reconcile_files
 
 
@@ -65,6 +67,27 @@ async def test_a_file_that_an_unfinished_job_is_about_is_left_alone(app: Windlas
     found = await reconcile_files(app)
     assert found is not None
     assert (found.busy, found.disagreements) == (1, ())
+
+
+async def test_a_job_that_runs_during_the_look_makes_no_false_alarm(
+    app: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is newer than the jobs that were read; a second look knows."""
+    await create(app, "a", "one")
+    list_jobs = app.store.list_jobs
+    ran = False
+
+    async def then_another_runs(where: JobFilter, **options: Any) -> Page:
+        nonlocal ran
+        page = await list_jobs(where, **options)
+        if where.task == "create_file" and where.state is State.COMPLETED and not ran:
+            ran = True
+            await create(app, "a", "two")
+        return page
+
+    monkeypatch.setattr(app.store, "list_jobs", then_another_runs)
+    assert await compared(app) == (1, [])
+    assert ran
 
 
 async def test_older_jobs_than_are_looked_at_are_said_to_be_there(app: Windlass, root: Path) -> None:
