@@ -97,6 +97,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         if process.returncode is None:
             _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
             await process.wait()
+        # Nobody reads its pipes any more, and something it started may hold their other ends for long.
+        process._transport.close()  # type: ignore[attr-defined] # asyncio has no other way to
 
 
 def _signal(process: asyncio.subprocess.Process, number: int) -> None:
