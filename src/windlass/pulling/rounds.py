@@ -14,7 +14,7 @@ from typing import Final
 QUIET: Final = 0.001
 """Seconds. When nobody has called for so long, those who are missing do not come.
 Event loops know no less."""
-LONGEST: Final = 0.01
+LONGEST: Final = 0.003
 """Seconds that anybody waits for others in any case."""
 
 
