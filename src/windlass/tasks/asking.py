@@ -46,12 +46,15 @@ class Program:
             )
         except OSError as error:
             raise TaskError(f"{self.command[0]} cannot be started: {error}", code="claude_error") from None
+        feeding = asyncio.create_task(_feed(process, prompt))
+        reading = asyncio.create_task(self._all_of(process))
+        listening = asyncio.create_task(_end_of(process))
         try:
-            _, answer, complaint = await asyncio.gather(
-                _feed(process, prompt), self._all_of(process), _end_of(process)
-            )
+            _, answer, complaint = await asyncio.gather(feeding, reading, listening)
             code = await process.wait()
         finally:
+            for part in (feeding, reading, listening):  # the others go on when one of them fails
+                part.cancel()
             await _end(process)
         if code != 0:
             words = complaint.decode("utf-8", "replace").strip() or "it said nothing"
@@ -92,13 +95,19 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             _signal(process, signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WORDS_SECONDS):
-                    await process.wait()
+                    # An end is not seen before the pipes are empty.
+                    await asyncio.gather(_forget(process.stdout), _forget(process.stderr), process.wait())
     finally:  # also when whoever waits is out of patience
         if process.returncode is None:
             _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
             await process.wait()
         # Nobody reads its pipes any more, and something it started may hold their other ends for long.
         process._transport.close()  # type: ignore[attr-defined] # asyncio has no other way to
+
+
+async def _forget(stream: asyncio.StreamReader | None) -> None:
+    while stream is not None and await stream.read(65_536):
+        pass
 
 
 def _signal(process: asyncio.subprocess.Process, number: int) -> None:
