@@ -168,6 +168,17 @@ async def test_who_watches_another_tube_gets_nothing_of_the_old_one(talk: Talk, 
     assert (await talk.stats("stats-tube default"))["current-jobs-ready"] == "1"
 
 
+async def test_who_ends_a_job_and_leaves_is_not_expected_for_ever(app: Windlass, talk: Talk) -> None:
+    """Two who end at once and want different topics have nothing claimed for them, and nobody waits on."""
+    numbers = await put(talk, 2)
+    reservations = app._connections.reservations()
+    held = [await app.queue.reserve_job(await app.queue.job_id(number) or "") for number in numbers]
+    wishes = (frozenset({"default"}), frozenset({"default", "elsewhere"}))
+    ending = [one.deleting(then=wish, quick=True) for one, wish in zip(held, wishes, strict=True)]
+    assert [await one for one in ending] == [True, True]
+    assert reservations._ahead.expected() == []
+
+
 async def test_somebody_who_waits_comes_before_somebody_who_is_expected(
     talk: Talk, other: Talk, shared: Shared
 ) -> None:

@@ -35,6 +35,10 @@ class Ahead:
         """What there are jobs to be claimed for."""
         return list(self._expected)
 
+    def expect_nobody(self) -> None:
+        """Who ended a job and did not come would be expected for ever."""
+        self._expected.clear()
+
     def missing(self, topics: frozenset[str]) -> int:
         """How many jobs are to be claimed for those who are expected to ask for these. Told once."""
         return max(0, self._expected.pop(topics, 0) - len(self._kept.get(topics, ())))

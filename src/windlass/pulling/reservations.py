@@ -372,6 +372,8 @@ class Reservations:
             task = asyncio.create_task(self._claim_ahead(*self._ahead.expected()))
             self._claiming.add(task)
             task.add_done_callback(self._claiming.discard)
+        else:
+            self._ahead.expect_nobody()  # they ask, and wait, as anybody does
 
     async def _claim_ahead(self, topics: frozenset[str]) -> None:
         try:
