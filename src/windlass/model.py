@@ -160,7 +160,8 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     correlation_id: str | None = None
     user_id: str | None = None
     service_id: str | None = None
-    trace: str | None = None
+    limit_key: str | None = None  # jobs of a topic and tenant with the same one may be limited together
+    headers: str | None = None  # a JSON object of texts that travel along: trace context, context variables
 
 
 class Enqueued(Struct, frozen=True, gc=False):
@@ -214,7 +215,7 @@ class Claimed(Struct, frozen=True, gc=False):
     correlation_id: str | None
     user_id: str | None
     service_id: str | None
-    trace: str | None
+    headers: str | None
     alone: bool = False  # granted on its own, because an earlier grant ended with a lost worker
 
     @property
@@ -316,6 +317,7 @@ class JobRecord(Struct, frozen=True, kw_only=True, gc=False):
     cancel_requested: bool = False
     error_summary: str | None = None  # "code: message", shortened, of the newest error
     progress: Progress | None = None
+    limit_key: str | None = None
 
     format: BodyFormat = BodyFormat.JSON
     retry: str | None = None  # a policy of its own, as ``NewJob`` has it

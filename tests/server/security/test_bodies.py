@@ -30,7 +30,7 @@ NOBODYS = (
         "is_admin",
         "permissions",
         "retention",
-        "trace",
+        "headers",
         "__class__",
         "constructor",
         "__proto__",

@@ -56,7 +56,8 @@ class Job:
     correlation_id: str | None
     user_id: str | None
     service_id: str | None
-    trace: str | None
+    limit_key: str | None
+    headers: str | None
     created_at: int
     run_at: int
     expires_at: int | None
@@ -154,7 +155,7 @@ class Job:
             correlation_id=self.correlation_id,
             user_id=self.user_id,
             service_id=self.service_id,
-            trace=self.trace,
+            headers=self.headers,
             alone=self.suspect,
         )
 
@@ -187,6 +188,7 @@ class Job:
             cancel_requested=self.cancel_requested,
             error_summary=self.error_summary,
             progress=shown_progress(self.state, self.progress, self.finished_at),
+            limit_key=self.limit_key,
         )
 
     def record(self) -> JobRecord:
@@ -248,7 +250,8 @@ def new_job(new: NewJob, number: int, now: int) -> Job:
         correlation_id=new.correlation_id,
         user_id=new.user_id,
         service_id=new.service_id,
-        trace=new.trace,
+        limit_key=new.limit_key,
+        headers=new.headers,
         created_at=now,
         run_at=due_time(new, now),
         expires_at=expiry_time(new, now),

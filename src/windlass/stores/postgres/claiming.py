@@ -229,7 +229,7 @@ def _claimed(row: Record) -> Claimed:
     (
         job_id, fence, topic, task, tenant, priority, attempt, max_attempts, timeout_us, retry, lease_us,
         payload, raw, format_, checkpoint, number, created_at, run_at, key, correlation_id, user_id,
-        service_id, trace, alone,
+        service_id, headers, alone,
     ) = row  # fmt: skip
     return Claimed(
         Lease(job_id, fence),
@@ -252,6 +252,6 @@ def _claimed(row: Record) -> Claimed:
         correlation_id,
         user_id,
         service_id,
-        trace,
+        headers,
         alone,
     )

@@ -58,7 +58,8 @@ async def whole_jobs(database: Database, limit: int, before: int | None) -> list
 
 def _told(row: Record) -> WholeJob:
     shown, unshown = row[:-_UNSHOWN], row[-_UNSHOWN:]
-    key_until, expires_at, retention_us, retention_failed_us, trace, suspect, granted_alone, buried = unshown
+    key_until, expires_at, retention_us, retention_failed_us, headers, *flags = unshown
+    suspect, granted_alone, buried = flags
     return whole(
         full_record(shown),
         None if shown[25] is None else Progress(*shown[25:29]),
@@ -66,7 +67,7 @@ def _told(row: Record) -> WholeJob:
         expires_at=expires_at,
         retention=None if retention_us is None else retention_us / MICROSECONDS,
         retention_failed=None if retention_failed_us is None else retention_failed_us / MICROSECONDS,
-        trace=trace,
+        headers=headers,
         suspect=suspect,
         granted_alone=granted_alone,
         buried=buried,
@@ -218,7 +219,7 @@ def _job_row(job: WholeJob, code: int) -> tuple[dict[str, Any], dict[str, Any] |
         "retention_us": _microseconds(job.retention),
         "retention_failed_us": _microseconds(job.retention_failed),
         "key_until": None if job.key_until is None else KEY_UNTIL[job.key_until],
-        "trace": job.trace,
+        "headers": job.headers,
         **(dict.fromkeys(payload) if apart else payload),
     }
     if record.state in (State.PENDING, State.RUNNING):
@@ -243,7 +244,7 @@ def _job_row(job: WholeJob, code: int) -> tuple[dict[str, Any], dict[str, Any] |
 _AS_RECORDED: Final = (
     *("id", "number", "topic", "task", "tenant", "priority", "run_at", "created_at", "attempt"),
     *("max_attempts", "fence", "worker", "claimed_at", "started_at", "retry", "key", "correlation_id"),
-    *("user_id", "service_id", "error_summary", "reserves"),
+    *("user_id", "service_id", "limit_key", "error_summary", "reserves"),
 )
 """Columns that are fields of ``JobRecord`` by the same name."""
 _OFTEN_ZERO: Final = ("timeouts", "releases", "buries", "kicks", "touches")

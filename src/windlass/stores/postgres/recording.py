@@ -11,7 +11,7 @@ from windlass.model import AttemptRecord, BodyFormat, JobError, JobRecord, Progr
 from windlass.stores.endings import shown_progress
 from windlass.stores.postgres.database import Record
 
-COLUMN_COUNT: Final = 29
+COLUMN_COUNT: Final = 30
 
 FORMATS: Final = (BodyFormat.JSON, BodyFormat.BYTES)  # by code
 STATES: Final = (
@@ -58,6 +58,7 @@ def record(row: Record, **bodies: Any) -> JobRecord:
         cancel_requested=row[23],
         error_summary=row[24],
         progress=shown_progress(state, reported, row[13]),
+        limit_key=row[29],
         **bodies,
     )
 

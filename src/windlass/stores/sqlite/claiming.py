@@ -61,7 +61,7 @@ class _Chosen(msgspec.Struct, array_like=True, gc=False):
     correlation_id: str | None
     user_id: str | None
     service_id: str | None
-    trace: str | None
+    headers: str | None
 
 
 _read_found = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
@@ -274,7 +274,7 @@ def _claimed(connection: sqlite3.Connection, chosen: list[_Chosen], first_fence:
             job.correlation_id,
             job.user_id,
             job.service_id,
-            job.trace,
+            job.headers,
             bool(job.suspect),
         )
         for job in chosen

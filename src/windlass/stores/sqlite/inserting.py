@@ -59,7 +59,8 @@ def insert(transaction: Transaction, rows: Sequence[NewRow]) -> None:
             "correlation_id": of["correlation_id"],
             "user_id": of["user_id"],
             "service_id": of["service_id"],
-            "trace": of["trace"],
+            "limit_key": of["limit_key"],
+            "headers": of["headers"],
         },
     )
     write_rows(

@@ -51,7 +51,8 @@ def whole_jobs(connection: sqlite3.Connection, limit: int, before: int | None) -
 
 def _whole(connection: sqlite3.Connection, row: tuple[Any, ...]) -> WholeJob:
     shown, unshown = row[:-_UNSHOWN], row[-_UNSHOWN:]
-    key_until, expires_at, retention_us, retention_failed_us, trace, suspect, granted_alone, buried = unshown
+    key_until, expires_at, retention_us, retention_failed_us, headers, *flags = unshown
+    suspect, granted_alone, buried = flags
     number = shown[1]
     attempts = connection.execute(_read_sql["attempts"], (number,)).fetchall() if shown[-2] else []
     record = full_record(shown, attempts, steps_of(connection, number) if shown[-1] else ())
@@ -62,7 +63,7 @@ def _whole(connection: sqlite3.Connection, row: tuple[Any, ...]) -> WholeJob:
         expires_at=expires_at,
         retention=None if retention_us is None else retention_us / MICROSECONDS,
         retention_failed=None if retention_failed_us is None else retention_failed_us / MICROSECONDS,
-        trace=trace,
+        headers=headers,
         suspect=bool(suspect),
         granted_alone=bool(granted_alone),
         buried=bool(buried),
@@ -132,7 +133,7 @@ def _write(transaction: Transaction, jobs: list[WholeJob]) -> None:
             "retention_failed_us": microseconds(of_jobs(lambda job: job.retention_failed)),
             "expires_at": of_jobs(lambda job: job.expires_at),
             "key_until": of_jobs(lambda job: None if job.key_until is None else KEY_UNTIL[job.key_until]),
-            "trace": of_jobs(lambda job: job.trace),
+            "headers": of_jobs(lambda job: job.headers),
         },
     )
     bodies = [(record.number, FORMAT_CODES[record.format], blob(record.payload or b"")) for record in records]
@@ -190,7 +191,16 @@ _AS_RECORDED: Final = (
         "retry",
         "key",
     ),
-    *("correlation_id", "user_id", "service_id", "error_summary", "reserves", "timeouts", "releases"),
+    *(
+        "correlation_id",
+        "user_id",
+        "service_id",
+        "limit_key",
+        "error_summary",
+        "reserves",
+        "timeouts",
+        "releases",
+    ),
     *("buries", "kicks", "touches"),
 )
 """Columns that are fields of ``JobRecord`` by the same name."""

@@ -13,7 +13,7 @@ from windlass.stores.endings import shown_progress
 from windlass.stores.sqlite.enqueueing import FORMATS
 from windlass.stores.sqlite.transaction import Code
 
-COLUMN_COUNT = 29
+COLUMN_COUNT = 30
 
 STATES = {
     Code.WAITING: State.PENDING,
@@ -58,6 +58,7 @@ def record(row: tuple[Any, ...], **bodies: Any) -> JobRecord:
         cancel_requested=bool(row[23]),
         error_summary=row[24],
         progress=shown_progress(state, reported, row[13]),
+        limit_key=row[29],
         **bodies,
     )
 

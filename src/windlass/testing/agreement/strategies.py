@@ -76,7 +76,8 @@ new_jobs: st.SearchStrategy[NewJob] = st.builds(
     correlation_id=st.sampled_from([None, "c"]),
     user_id=st.sampled_from([None, "u"]),
     service_id=st.sampled_from([None, "s"]),
-    trace=st.sampled_from([None, "t"]),
+    limit_key=st.sampled_from([None, None, "a", "b"]),
+    headers=st.sampled_from([None, "{}"]),
 )
 due_offsets = st.sampled_from([None, None, None, -60.0, 0.0, 30.0])
 """Seconds from now for ``run_at``; None leaves it to ``delay``."""

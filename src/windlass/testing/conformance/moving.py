@@ -49,7 +49,7 @@ async def _every_kind(store: Store, clock: FrozenClock) -> None:
         "correlation_id": "c",
         "user_id": "u",
         "service_id": "s",
-        "trace": "00-t",
+        "headers": "00-t",
         "retention": 3600.0,
         "retention_failed": 7200.5,
         "lease_seconds": 33.3,

@@ -52,7 +52,8 @@ CREATE TABLE jobs (
     correlation_id      text,
     user_id             text,
     service_id          text,
-    trace               text,
+    limit_key           text,
+    headers             text,
     error_summary       text,
     -- A small body travels with its row; a large one is in bodies. Text, not jsonb: it comes back as it was put in.
     payload             text,
@@ -92,7 +93,7 @@ CREATE INDEX jobs_promoted ON jobs (run_at) WHERE run_at > created_at AND state 
 -- Jobs that were claimed together, up to 63 in one row. Most jobs are settled within milliseconds, and a row with its
 -- index entries for each would cost more than everything else that is done for them. As soon as anything but its
 -- completion is to be written about a packed job, it moves back to jobs (unpack). All of a pack are of one tenant.
--- Jobs with a key or a lease of their own length are never packed.
+-- Jobs with a key, a limit key or a lease of their own length are never packed.
 CREATE TABLE packs (
     pack         bigint PRIMARY KEY, -- fence / 64
     leased_until bigint NOT NULL,
@@ -153,7 +154,8 @@ CREATE TABLE finished (
     correlation_id      text,
     user_id             text,
     service_id          text,
-    trace               text,
+    limit_key           text,
+    headers             text,
     error_summary       text,
     payload             text,
     raw                 bytea,
@@ -351,14 +353,14 @@ CREATE VIEW unpacked_jobs WITH (security_invoker = true) AS
 SELECT id, number, priority, run_at, created_at, NULL::bigint AS finished_at, NULL::bigint AS prune_at, fence,
        leased_until, claimed_at, started_at, expires_at, timeout_us, attempt, max_attempts, blocked, state,
        key_until, format, cancel_requested, suspect, body_apart, false AS buried, topic, task, tenant, worker,
-       key, correlation_id, user_id, service_id, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
+       key, correlation_id, user_id, service_id, limit_key, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
        error_summary, payload, raw, NULL::text AS result
 FROM jobs
 UNION ALL
 SELECT id, number, priority, run_at, created_at, finished_at, prune_at, fence,
        NULL::bigint, claimed_at, started_at, NULL::bigint, timeout_us, attempt, max_attempts, 0, state,
        key_until, format, false, false, body_apart, buried, topic, task, tenant, worker,
-       key, correlation_id, user_id, service_id, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
+       key, correlation_id, user_id, service_id, limit_key, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
        error_summary, payload, raw, result
 FROM finished;
 
@@ -368,7 +370,7 @@ SELECT r.id, r.number, r.priority, r.run_at, r.created_at, NULL::bigint AS finis
        p.pack * 64 + r.ordinality AS fence, p.leased_until, p.claimed_at, NULL::bigint AS started_at, r.expires_at,
        r.timeout_us, r.attempt + 1 AS attempt, r.max_attempts, r.blocked, 2::smallint AS state, r.key_until, r.format,
        r.cancel_requested, r.suspect, r.body_apart, false AS buried, r.topic, r.task, r.tenant, p.worker, r.key,
-       r.correlation_id, r.user_id, r.service_id, r.retry, r.lease_us, r.reserves + 1 AS reserves, r.timeouts, r.releases,
+       r.correlation_id, r.user_id, r.service_id, r.limit_key, r.retry, r.lease_us, r.reserves + 1 AS reserves, r.timeouts, r.releases,
        r.buries, r.kicks, r.touches, r.error_summary, r.payload, r.raw, NULL::text AS result,
        p.ids AS beside
 FROM packs p, unnest(p.jobs) WITH ORDINALITY AS r

@@ -66,7 +66,7 @@ BEGIN
         id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
         timeout_us, lease_us, retention_us, retention_failed_us, attempt, max_attempts,
         reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, buried, body_apart,
-        topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, trace,
+        topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, limit_key, headers,
         error_summary, payload, raw
     ) VALUES (
         job.id, job.number, coalesce(p_priority, job.priority), job.run_at, job.created_at, p_now, v_prune_at, job.fence,
@@ -76,7 +76,7 @@ BEGIN
         CASE WHEN p_buried THEN coalesce(job.buries, 0) + 1 ELSE job.buries END, job.kicks, job.touches,
         p_state, job.key_until, job.format, p_buried, job.body_apart,
         job.topic, job.task, job.tenant, job.worker, job.retry, job.key, job.correlation_id, job.user_id,
-        job.service_id, job.trace, p_summary, job.payload, job.raw
+        job.service_id, job.limit_key, job.headers, p_summary, job.payload, job.raw
     );
     IF job.key_until = 1 THEN
         DELETE FROM keys

@@ -10,7 +10,8 @@ CREATE FUNCTION enqueue(
     p_run_ats bigint[], p_delays_us bigint[], p_expires_ats bigint[], p_expires_in_us bigint[],
     p_max_attempts integer[], p_timeouts_us bigint[], p_leases_us bigint[], p_retentions_us bigint[],
     p_retentions_failed_us bigint[], p_retries text[], p_keys text[], p_key_untils smallint[],
-    p_replaces boolean[], p_correlation_ids text[], p_user_ids text[], p_service_ids text[], p_traces text[],
+    p_replaces boolean[], p_correlation_ids text[], p_user_ids text[], p_service_ids text[], p_limit_keys text[],
+    p_headers text[],
     p_formats smallint[], p_payloads text[], p_raws bytea[], p_aparts boolean[]
 ) RETURNS TABLE (
     o_id uuid, o_holder uuid, o_number bigint, o_created_at bigint, o_run_at bigint, o_replaced boolean
@@ -51,7 +52,8 @@ BEGIN
         p_correlation_ids := spread(p_correlation_ids, cardinality(p_ids));
         p_user_ids := spread(p_user_ids, cardinality(p_ids));
         p_service_ids := spread(p_service_ids, cardinality(p_ids));
-        p_traces := spread(p_traces, cardinality(p_ids));
+        p_limit_keys := spread(p_limit_keys, cardinality(p_ids));
+        p_headers := spread(p_headers, cardinality(p_ids));
         p_formats := spread(p_formats, cardinality(p_ids));
         p_raws := spread(p_raws, cardinality(p_ids));
         p_aparts := spread(p_aparts, cardinality(p_ids));
@@ -108,21 +110,21 @@ BEGIN
                 INSERT INTO jobs AS j (
                     id, state, topic, task, tenant, priority, run_at, created_at, expires_at, max_attempts,
                     timeout_us, lease_us, retention_us, retention_failed_us, retry, key, key_until,
-                    correlation_id, user_id, service_id, trace, format, body_apart, payload, raw
+                    correlation_id, user_id, service_id, limit_key, headers, format, body_apart, payload, raw
                 )
                 SELECT u.id, (d.run_at <= v_now)::integer, u.topic, u.task, u.tenant, u.priority, d.run_at, v_now,
                        coalesce(u.expires_at, v_now + u.expires_in_us), u.max_attempts,
                        u.timeout_us, u.lease_us, u.retention_us, u.retention_failed_us, u.retry, u.key, u.key_until,
-                       u.correlation_id, u.user_id, u.service_id, u.trace, u.format, u.apart,
+                       u.correlation_id, u.user_id, u.service_id, u.limit_key, u.headers, u.format, u.apart,
                        CASE WHEN NOT u.apart THEN u.payload END, CASE WHEN NOT u.apart THEN u.raw END
                 FROM unnest(p_ids, p_topics, p_tasks, p_tenants, p_priorities, p_run_ats, p_delays_us,
                             p_expires_ats, p_expires_in_us, p_max_attempts, p_timeouts_us, p_leases_us,
                             p_retentions_us, p_retentions_failed_us, p_retries, p_keys, p_key_untils,
-                            p_correlation_ids, p_user_ids, p_service_ids, p_traces, p_formats, p_payloads,
+                            p_correlation_ids, p_user_ids, p_service_ids, p_limit_keys, p_headers, p_formats, p_payloads,
                             p_raws, p_aparts) WITH ORDINALITY
                         AS u(id, topic, task, tenant, priority, run_at, delay_us, expires_at, expires_in_us,
                              max_attempts, timeout_us, lease_us, retention_us, retention_failed_us, retry, key,
-                             key_until, correlation_id, user_id, service_id, trace, format, payload, raw, apart,
+                             key_until, correlation_id, user_id, service_id, limit_key, headers, format, payload, raw, apart,
                              position),
                     -- A past run_at means now: nobody has waited for a job before it existed.
                     LATERAL (SELECT greatest(coalesce(u.run_at, v_now + u.delay_us), v_now) AS run_at) AS d
@@ -250,7 +252,8 @@ BEGIN
         run_ats bigint[], delays_us bigint[], expires_ats bigint[], expires_in_us bigint[],
         max_attempts integer[], timeouts_us bigint[], leases_us bigint[], retentions_us bigint[],
         retentions_failed_us bigint[], retries text[], keys text[], key_untils smallint[],
-        replaces boolean[], correlation_ids text[], user_ids text[], service_ids text[], traces text[],
+        replaces boolean[], correlation_ids text[], user_ids text[], service_ids text[], limit_keys text[],
+        headers text[],
         formats smallint[], payloads text[], raws bytea[], aparts boolean[]
     );
     -- Under row-level security a transaction has to say whose rows it means. One that does not gets the jobs' tenant.
@@ -264,7 +267,7 @@ BEGIN
         g.now, g.again, g.keyed, g.large, g.ids, g.topics, g.tasks, g.tenants, g.priorities, g.run_ats, g.delays_us,
         g.expires_ats, g.expires_in_us, g.max_attempts, g.timeouts_us, g.leases_us, g.retentions_us,
         g.retentions_failed_us, g.retries, g.keys, g.key_untils, g.replaces, g.correlation_ids, g.user_ids,
-        g.service_ids, g.traces, g.formats, g.payloads, g.raws, g.aparts
+        g.service_ids, g.limit_keys, g.headers, g.formats, g.payloads, g.raws, g.aparts
     ) AS e;
     PERFORM set_config('windlass.caller_lock_timeout', '', true);
     IF g.keyed THEN
@@ -299,7 +302,7 @@ BEGIN
             j.id, j.number, j.tenant, j.topic, j.task, j.state, j.priority, j.attempt, j.max_attempts, j.created_at,
             j.run_at, j.claimed_at, j.started_at, j.finished_at, j.leased_until, j.fence, j.worker, j.timeout_us, j.key,
             j.correlation_id, j.user_id, j.service_id, j.blocked, j.cancel_requested, j.error_summary, p.percent,
-            p.message, p.stage, p.updated_at,
+            p.message, p.stage, p.updated_at, j.limit_key,
             j.format, coalesce(b.payload, j.payload), encode(coalesce(b.raw, j.raw), 'hex'), j.result, p.checkpoint,
             j.retry, j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
             coalesce(j.kicks, 0), coalesce(j.touches, 0),

@@ -181,7 +181,7 @@ BEGIN
     FROM unnest(v_lanes, v_quotas) AS l(lane, quota),
         LATERAL (
             SELECT j.ctid AS tid, j.tenant, -j.priority AS urgency, j.number, j.suspect,
-                   j.key IS NULL AND j.lease_us IS NULL AS plain
+                   j.key IS NULL AND j.lease_us IS NULL AND j.limit_key IS NULL AS plain
             FROM jobs j
             WHERE j.state = 1 AND j.topic = p_topics[l.lane] AND j.task = p_tasks[l.lane]
                 AND ((-j.priority), j.number)
@@ -256,7 +256,7 @@ CREATE FUNCTION claim(
     o_id uuid, o_fence bigint, o_topic text, o_task text, o_tenant text, o_priority bigint, o_attempt integer,
     o_max_attempts integer, o_timeout_us bigint, o_retry text, o_lease_us bigint, o_payload text, o_raw bytea,
     o_format smallint, o_checkpoint text, o_number bigint, o_created_at bigint, o_run_at bigint, o_key text,
-    o_correlation_id text, o_user_id text, o_service_id text, o_trace text, o_alone boolean
+    o_correlation_id text, o_user_id text, o_service_id text, o_headers text, o_alone boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -363,7 +363,7 @@ BEGIN
                 WHERE j.ctid = t.tid
                 RETURNING (t.position - 1) / 63 AS pack, (t.position - 1) % 63 + 1 AS place, j.id, j.topic, j.task,
                     j.tenant, j.priority, j.attempt, j.max_attempts, j.timeout_us, j.retry, j.payload, j.raw, j.format,
-                    j.number, j.created_at, j.run_at, j.correlation_id, j.user_id, j.service_id, j.trace, j.suspect,
+                    j.number, j.created_at, j.run_at, j.correlation_id, j.user_id, j.service_id, j.headers, j.suspect,
                     j.body_apart, j.reserves, j AS job
             ), packed AS (
                 INSERT INTO packs (pack, leased_until, claimed_at, claimer, held, tenant, worker, ids, last_id, jobs)
@@ -384,7 +384,7 @@ BEGIN
                    ) ELSE g.raw END,
                    g.format,
                    CASE WHEN g.reserves > 0 THEN (SELECT p.checkpoint FROM progress p WHERE p.id = g.id) END,
-                   g.number, g.created_at, g.run_at, NULL::text, g.correlation_id, g.user_id, g.service_id, g.trace,
+                   g.number, g.created_at, g.run_at, NULL::text, g.correlation_id, g.user_id, g.service_id, g.headers,
                    g.suspect
             FROM gone g;
     ELSIF v_tids <> '{}' THEN
@@ -409,7 +409,7 @@ BEGIN
                 j.format,
                 -- Only a job that was granted before can have left a checkpoint.
                 CASE WHEN j.reserves > 1 THEN (SELECT p.checkpoint FROM progress p WHERE p.id = j.id) END,
-                j.number, j.created_at, j.run_at, j.key, j.correlation_id, j.user_id, j.service_id, j.trace,
+                j.number, j.created_at, j.run_at, j.key, j.correlation_id, j.user_id, j.service_id, j.headers,
                 j.suspect;
     END IF;
     IF v_tids <> '{}' THEN

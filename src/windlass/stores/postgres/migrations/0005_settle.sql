@@ -42,21 +42,21 @@ BEGIN
                       j.topic, j.task, j.id, j.number, j.retention_us, j.key_until, j.priority, j.created_at, j.fence,
                       j.claimed_at, j.timeout_us, j.lease_us, j.retention_failed_us, j.attempt, j.max_attempts,
                       j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches, j.format, j.body_apart,
-                      j.worker, j.retry, j.key, j.correlation_id, j.user_id, j.service_id, j.trace, j.error_summary,
+                      j.worker, j.retry, j.key, j.correlation_id, j.user_id, j.service_id, j.limit_key, j.headers, j.error_summary,
                       j.payload, j.raw, e.result
         ), kept AS (
             INSERT INTO finished (
                 id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
                 timeout_us, lease_us, retention_us, retention_failed_us, attempt, max_attempts,
                 reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, body_apart,
-                topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, trace,
+                topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, limit_key, headers,
                 error_summary, payload, raw, result
             )
             SELECT g.id, g.number, g.priority, g.run_at, g.created_at, v_now, v_now + g.retention_us, g.fence,
                    g.claimed_at, g.began_at, g.timeout_us, g.lease_us, g.retention_us, g.retention_failed_us,
                    g.attempt, g.max_attempts, g.reserves, g.timeouts, g.releases, g.buries, g.kicks, g.touches,
                    3, g.key_until, g.format, g.body_apart, g.topic, g.task, g.tenant, g.worker, g.retry, g.key,
-                   g.correlation_id, g.user_id, g.service_id, g.trace, g.error_summary, g.payload, g.raw, g.result
+                   g.correlation_id, g.user_id, g.service_id, g.limit_key, g.headers, g.error_summary, g.payload, g.raw, g.result
             FROM gone g
         ), tallied AS (
             INSERT INTO tally (

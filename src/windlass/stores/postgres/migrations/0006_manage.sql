@@ -90,13 +90,13 @@ BEGIN
             id, number, priority, run_at, created_at, fence, timeout_us, lease_us, retention_us,
             retention_failed_us, attempt, max_attempts, reserves, timeouts, releases, buries, kicks, touches, state,
             key_until, format, body_apart, topic, task, tenant, retry, key, correlation_id, user_id, service_id,
-            trace, error_summary, payload, raw
+            limit_key, headers, error_summary, payload, raw
         ) VALUES (
             v_id, v_job.number, v_job.priority, v_now, v_job.created_at, v_job.fence, v_job.timeout_us,
             v_job.lease_us, v_job.retention_us, v_job.retention_failed_us, 0, v_job.max_attempts, v_job.reserves,
             v_job.timeouts, v_job.releases, v_job.buries, coalesce(v_job.kicks, 0) + p_kicks, v_job.touches, 1,
             v_job.key_until, v_job.format, v_job.body_apart, v_job.topic, v_job.task, v_job.tenant, v_job.retry,
-            v_job.key, v_job.correlation_id, v_job.user_id, v_job.service_id, v_job.trace, v_job.error_summary,
+            v_job.key, v_job.correlation_id, v_job.user_id, v_job.service_id, v_job.limit_key, v_job.headers, v_job.error_summary,
             v_job.payload, v_job.raw
         );
         -- Checkpoint and steps stay: the next run goes on from there.

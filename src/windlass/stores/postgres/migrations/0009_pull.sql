@@ -36,7 +36,7 @@ CREATE FUNCTION grant_job(
     o_id uuid, o_fence bigint, o_topic text, o_task text, o_tenant text, o_priority bigint, o_attempt integer,
     o_max_attempts integer, o_timeout_us bigint, o_retry text, o_lease_us bigint, o_payload text, o_raw bytea,
     o_format smallint, o_checkpoint text, o_number bigint, o_created_at bigint, o_run_at bigint, o_key text,
-    o_correlation_id text, o_user_id text, o_service_id text, o_trace text, o_alone boolean
+    o_correlation_id text, o_user_id text, o_service_id text, o_headers text, o_alone boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -73,7 +73,7 @@ BEGIN
                 SELECT b.raw FROM bodies b WHERE b.id = j.id AND b.tenant = j.tenant
             ) ELSE j.raw END,
             j.format, CASE WHEN j.reserves > 1 THEN (SELECT p.checkpoint FROM progress p WHERE p.id = j.id) END,
-            j.number, j.created_at, j.run_at, j.key, j.correlation_id, j.user_id, j.service_id, j.trace, j.suspect;
+            j.number, j.created_at, j.run_at, j.key, j.correlation_id, j.user_id, j.service_id, j.headers, j.suspect;
     INSERT INTO tally (minute, tenant, topic, task, waiting, ready, running)
     VALUES (minute_of(v_now), v_job.tenant, v_job.topic, v_job.task, -(v_job.state = 0)::integer,
             -(v_job.state = 1)::integer, 1);

@@ -6,8 +6,8 @@ SELECT * FROM {schema}.enqueue(
     $1::bigint, $2::boolean, $3::boolean, $4::boolean, $5::uuid[], $6::text[], $7::text[], $8::text[],
     $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::integer[], $15::bigint[],
     $16::bigint[], $17::bigint[], $18::bigint[], $19::text[], $20::text[], $21::smallint[], $22::boolean[],
-    $23::text[], $24::text[], $25::text[], $26::text[], $27::smallint[], $28::text[], $29::bytea[],
-    $30::boolean[]
+    $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::smallint[], $29::text[],
+    $30::bytea[], $31::boolean[]
 )
 
 -- name: enqueue_alike
@@ -25,7 +25,7 @@ WITH moment AS MATERIALIZED (
 ), written AS (
     INSERT INTO {schema}.jobs (
         id, state, topic, task, tenant, priority, run_at, created_at, max_attempts, timeout_us, lease_us,
-        retention_us, retention_failed_us, retry, correlation_id, user_id, service_id, trace, format, payload
+        retention_us, retention_failed_us, retry, correlation_id, user_id, service_id, headers, format, payload
     )
     SELECT u.id, (m.run_at <= m.now)::integer, $6::text, $7::text, $8::text, $9::bigint, m.run_at, m.now,
            $10::integer, $11::bigint, $12::bigint, $13::bigint, $14::bigint, $15::text, $16::text, $17::text,

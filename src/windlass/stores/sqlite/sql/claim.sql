@@ -33,7 +33,7 @@ SELECT json_group_array(json_array(
     CASE WHEN length(b.payload) <= :small THEN hex(b.payload) END,
     j.topic, j.task, j.tenant, j.priority, j.attempt + 1, j.max_attempts, j.timeout_us, j.retry,
     coalesce(j.lease_us, :lease_us), j.number, j.created_at, j.run_at, j.key, j.correlation_id,
-    j.user_id, j.service_id, j.trace
+    j.user_id, j.service_id, j.headers
 ))
 FROM json_each(:numbers) AS chosen
 CROSS JOIN windlass_jobs j ON j.number = chosen.value

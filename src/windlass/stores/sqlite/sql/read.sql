@@ -3,7 +3,7 @@
 j.id, j.number, j.tenant, j.topic, j.task, j.state, j.priority, j.attempt, j.max_attempts, j.created_at,
 j.run_at, j.claimed_at, j.started_at, j.finished_at, j.leased_until, j.fence, j.worker, j.timeout_us, j.key,
 j.correlation_id, j.user_id, j.service_id, j.blocked, j.cancel_requested, j.error_summary, p.percent,
-p.message, p.stage, p.updated_at
+p.message, p.stage, p.updated_at, j.limit_key
 
 -- name: get
 -- Most jobs have neither attempts that errored nor steps: then nobody needs to look for them.
