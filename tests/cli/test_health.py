@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.cli.conftest import Run
 from tests.cli.processes import Process, Project, wait_until
@@ -304,6 +305,15 @@ def test_a_report_of_an_earlier_life_does_not_count(reports: Reports) -> None:
     summary = reports.sum_up()
     assert summary.workers[0].status == "not running"
     assert summary.alive
+
+
+def test_a_store_that_is_away_does_not_make_old_workers_look_new(reports: Reports) -> None:
+    """All of them unready is not all of them starting."""
+    assert reports.sum_up().status == "starting"
+    reports.runs(1, os.getpid())
+    send(reports, Report(1, os.getpid(), replace(well("ada-1"), ready=False, store=False)))
+    assert reports.sum_up().status == "working"
+    assert not reports.sum_up().ready
 
 
 def test_reports_of_strangers_are_thrown_away(reports: Reports) -> None:
