@@ -452,6 +452,13 @@ def test_clients_that_dawdle_keep_nobody_out(served: tuple[str, int]) -> None:
         assert silent[0].recv(1) == b"", "the oldest made room"
 
 
+def test_a_crowd_waits_at_the_port_and_is_not_sent_away() -> None:
+    """A connection that finds no room is tried again after a second, when a probe has given up."""
+    with contextlib.ExitStack() as clients, listen("0") as listener:
+        for _ in range(100):  # nobody accepts one
+            clients.enter_context(socket.create_connection(listener.getsockname(), timeout=0.9))
+
+
 def test_a_client_that_never_finishes_is_cut_off(
     served: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
