@@ -417,7 +417,9 @@ class MemoryStore:
             yield book
             ready, book.ready_topics = book.ready_topics, set()
             ended, book.some_ended = book.some_ended, False
-            rescued, book.rescued = book.rescued, []
+            rescued = book.rescued
+            if rescued:
+                book.rescued = []
         if rescued:
             tell_rescued(self.on_rescued, rescued)
         if ready:
