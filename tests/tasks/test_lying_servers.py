@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.tasks.fetch_apps import error_of, fetching_app, hidden, run
-from tests.tasks.fetching import MB
 from tests.tasks.web import Web, bytes_of, redirecting, saying
 from windlass import State
 from windlass.context import Checkpoint
@@ -22,7 +21,8 @@ from windlass.tasks import transfer
 from windlass.tasks.drafts import Draft
 
 Answering = Callable[[BaseHTTPRequestHandler], bool]
-CONTENT = bytes_of(3 * MB)
+PART = 100_000
+CONTENT = bytes_of(3 * PART)
 OLD, NEW = "Mon, 01 Jan 2024 00:00:00 GMT", "Tue, 02 Jan 2024 00:00:00 GMT"
 
 
@@ -61,20 +61,20 @@ async def fetch(web: Web, root: Path, *, max_attempts: int = 3, **given: Any) ->
     ("headers", "body"),
     [
         # shorter than asked for, as a server may, and says so
-        ({"Content_Range": "bytes 2000000-2499999/3000000", "Content_Length": "500000"},
-         CONTENT[2000000:2500000]),
+        ({"Content_Range": "bytes 200000-249999/300000", "Content_Length": "50000"},
+         CONTENT[200000:250000]),
         # shorter than it says
-        ({"Content_Range": "bytes 2000000-2999999/3000000", "Transfer_Encoding": "chunked"},
-         chunked(CONTENT[2000000:2500000])),
+        ({"Content_Range": "bytes 200000-299999/300000", "Transfer_Encoding": "chunked"},
+         chunked(CONTENT[200000:250000])),
         # and ended by the end of the connection
-        ({"Content_Range": "bytes 2000000-2999999/3000000"}, CONTENT[2000000:2500000]),
+        ({"Content_Range": "bytes 200000-299999/300000"}, CONTENT[200000:250000]),
         # longer than it says
-        ({"Content_Range": "bytes 2000000-2999999/3000000", "Transfer_Encoding": "chunked"},
-         chunked(b"x" * 1_500_000)),
+        ({"Content_Range": "bytes 200000-299999/300000", "Transfer_Encoding": "chunked"},
+         chunked(b"x" * 150_000)),
         # all that is missing, but nobody knows that
-        ({"Content_Range": "bytes 2000000-2499999/*", "Content_Length": "500000"}, CONTENT[2000000:2500000]),
+        ({"Content_Range": "bytes 200000-249999/*", "Content_Length": "50000"}, CONTENT[200000:250000]),
         # beyond the end
-        ({"Content_Range": "bytes 2000000-3499999/3000000", "Content_Length": "1500000"}, b"x" * 1_500_000),
+        ({"Content_Range": "bytes 200000-349999/300000", "Content_Length": "150000"}, b"x" * 150_000),
     ],
     ids=["short", "shorter than told", "cut", "longer than told", "of no length", "beyond"],
 )  # fmt: skip
@@ -82,7 +82,7 @@ async def test_a_piece_is_not_taken_for_the_rest(
     headers: Mapping[str, str], body: bytes, tmp_path: Path
 ) -> None:
     """A file is whole when all of its bytes are there, not when a server ends an answer in good order."""
-    with Web(CONTENT, drop_every=2 * MB).serving() as web:
+    with Web(CONTENT, drop_every=2 * PART).serving() as web:
         web.answer = second(web, piece(body, ETag='"one"', **headers))
         job = await fetch(web, tmp_path)
     assert job.state is State.COMPLETED, job.error
@@ -92,12 +92,12 @@ async def test_a_piece_is_not_taken_for_the_rest(
 
 async def test_a_piece_with_another_date_is_not_the_rest(tmp_path: Path) -> None:
     """A server that does not know If-Range tells by its Last-Modified that the file is another one."""
-    with Web(CONTENT, etag=None, headers={"Last-Modified": OLD}, drop_every=2 * MB).serving() as web:
+    with Web(CONTENT, etag=None, headers={"Last-Modified": OLD}, drop_every=2 * PART).serving() as web:
         lie = piece(
-            b"x" * MB,
+            b"x" * PART,
             Last_Modified=NEW,
-            Content_Range="bytes 2000000-2999999/3000000",
-            Content_Length="1000000",
+            Content_Range="bytes 200000-299999/300000",
+            Content_Length="100000",
         )
         web.answer = second(web, lie)
         job = await fetch(web, tmp_path)
@@ -109,11 +109,12 @@ async def test_a_piece_with_another_date_is_not_the_rest(tmp_path: Path) -> None
 @pytest.mark.parametrize("by", ["size", "sha256"])
 async def test_a_body_without_a_length_that_is_cut_is_gone_on_with(by: str, tmp_path: Path) -> None:
     """It ended with its connection, but size or sha256 say that this was not the end."""
-    with Web(CONTENT, framing="close", drop_every=2 * MB).serving() as web:
-        job = await fetch(web, tmp_path, **{by: len(CONTENT) if by == "size" else web.sha256})
+    with Web(CONTENT, framing="close", drop_every=2 * PART).serving() as web:
+        known: dict[str, Any] = {by: len(CONTENT) if by == "size" else web.sha256}
+        job = await fetch(web, tmp_path, **known)
     assert (job.state, job.attempt) == (State.COMPLETED, 1), job.error
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
-    assert web.requests[1]["Range"] == "bytes=2000000-"
+    assert web.requests[1]["Range"] == "bytes=200000-"
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
@@ -129,16 +130,22 @@ HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
     ],
     ids=["behind the body", "between its pieces", "before the answer", "many"],
 )  # fmt: skip
-async def test_what_is_not_of_the_body_has_an_end(noise: bytes, words: str, tmp_path: Path) -> None:
+async def test_what_is_not_of_the_body_has_an_end(
+    noise: bytes, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lines that come without end are neither kept nor read for as long as a job may take."""
+    monkeypatch.setattr(transfer, "MAX_STALLS", 1)
     with Web(answer=wire(noise)).serving() as web:
         job = await fetch(web, tmp_path, max_attempts=1)
     assert error_of(job) == (State.FAILED, "connection_failed", True)
     assert words in job.error.message
 
 
-async def test_a_body_in_a_coding_that_nobody_asked_for_is_refused(tmp_path: Path) -> None:
+async def test_a_body_in_a_coding_that_nobody_asked_for_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bytes that somebody would have to unpack are not the file's."""
+    monkeypatch.setattr(transfer, "MAX_STALLS", 1)
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"
     with Web(answer=wire(head, chunked(gzip.compress(b"hello")))).serving() as web:
         job = await fetch(web, tmp_path, max_attempts=1)
@@ -216,16 +223,16 @@ async def test_bytes_do_not_count_any_more_before_they_are_dropped(
 
     monkeypatch.setattr(Checkpoint, "__call__", saving)
     monkeypatch.setattr(Draft, "keep", keeping)
-    with Web(CONTENT, drop_every=2 * MB).serving() as web:
+    with Web(CONTENT, drop_every=2 * PART).serving() as web:
 
         def change(_: BaseHTTPRequestHandler) -> bool:
             if len(web.requests) == 2:
-                web.content, web.etag, web.drop_every = bytes_of(3 * MB, seed=2), '"two"', None
+                web.content, web.etag, web.drop_every = bytes_of(3 * PART, seed=2), '"two"', None
             return False
 
         web.answer = change
         job = await fetch(web, tmp_path)
     assert job.state is State.COMPLETED, job.error
-    assert 2 * MB in counted
-    assert dropped == [(0, 0), (2 * MB, 0)]
+    assert 2 * PART in counted
+    assert dropped == [(0, 0), (2 * PART, 0)]
     assert hidden(tmp_path) == []
