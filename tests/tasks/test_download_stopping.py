@@ -265,6 +265,18 @@ def test_a_draft_of_a_dead_run_is_taken_over(tmp_path: Path) -> None:
         new.close()
 
 
+def test_a_draft_that_was_taken_over_by_a_run_that_died_at_once_is_found(tmp_path: Path) -> None:
+    """Killed between the new name and the checkpoint that tells it: the bytes are of use all the same."""
+    with Roots([tmp_path]).place("file.bin") as place:
+        first = Draft.open(place, Run(1), None, None)  # type: ignore[arg-type]
+        first.write(b"half")
+        first.close()
+        Draft.open(place, Run(64), first.name, None).close()  # type: ignore[arg-type]
+        third = Draft.open(place, Run(128), first.name, None)  # type: ignore[arg-type]
+        assert (third.size, os.listdir(tmp_path)) == (4, [third.name])
+        third.close()
+
+
 @pytest.mark.parametrize("name", ["../outside", "file.bin", ".windlass-x-1.part"])
 def test_a_checkpoint_cannot_name_another_file_as_a_draft(name: str, tmp_path: Path) -> None:
     """Only names that runs of this job give are taken over."""

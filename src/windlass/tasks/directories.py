@@ -116,6 +116,10 @@ class Directory:
         except FileNotFoundError:
             return None
 
+    def names(self) -> list[str]:
+        """All that is in it."""
+        return os.listdir(self._descriptor)
+
     def file(self, name: str) -> os.stat_result | None:
         """The same, refused when it is anything but a regular file."""
         found = self.look(name)
@@ -228,6 +232,9 @@ class PathDirectory(Directory):
             return os.lstat(self._path(name))
         except FileNotFoundError:
             return None
+
+    def names(self) -> list[str]:
+        return os.listdir(self.shown)
 
     def _open(self, name: str, flags: int, mode: int = 0o600) -> int:
         return os.open(self._path(name), flags, mode)

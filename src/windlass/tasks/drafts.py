@@ -69,7 +69,8 @@ class Draft:
         name = f".windlass-{ctx.job.id}-{ctx.fence}.part"
         descriptor = None
         if earlier is not None and _NAME.fullmatch(earlier) and str(ctx.job.id) in earlier:
-            descriptor = _taken_over(place, earlier, name)
+            found = earlier if place.directory.look(earlier) is not None else _renamed(place, ctx)
+            descriptor = _taken_over(place, found, name) if found is not None else None
         if descriptor is None:
             descriptor = place.directory.create(name, mode)
             _lock(descriptor)
@@ -114,6 +115,16 @@ class Draft:
     def close(self) -> None:
         """Let go of it; the next run may have it."""
         os.close(self._descriptor)
+
+
+def _renamed(place: Place, ctx: Context) -> str | None:
+    """A draft of this job under another name than the checkpoint has.
+
+    A run that took it over was killed before it could say so. This reads the whole directory, and is seldom.
+    """
+    prefix = f".windlass-{ctx.job.id}-"
+    names = [name for name in place.directory.names() if name.startswith(prefix) and _NAME.fullmatch(name)]
+    return max(names, key=lambda name: int(name[len(prefix) : -len(".part")]), default=None)
 
 
 def _taken_over(place: Place, earlier: str, name: str) -> int | None:
