@@ -226,7 +226,8 @@ async def test_a_file_that_is_gone_again_at_the_last_moment_is_not_in_the_way(
     app: Windlass, root: Path, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Put there and deleted by others while the job ran: it is tried again, and not said to be there."""
-    note, seen = root / "note", []
+    note = root / "note"
+    seen: list[str] = []
 
     def step(_number: int, name: str, _args: tuple[Any, ...]) -> None:
         if name == "link" and not seen:
