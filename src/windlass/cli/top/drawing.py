@@ -11,7 +11,7 @@ from windlass.answers import Severity
 from windlass.cli import words
 from windlass.cli.top.lines import Line, Piece, cut, left, right
 from windlass.cli.top.view import View
-from windlass.clock import MICROSECONDS, to_datetime, to_microseconds
+from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime, to_microseconds
 from windlass.glance import Glance
 from windlass.model import JobRecord
 from windlass.stuck import lane_name
@@ -20,6 +20,8 @@ SPARKS: Final = "▁▂▃▄▅▆▇█"
 MOST_ALARMS: Final = 2
 SILENT_SECONDS: Final = 3.0
 """An answer that takes longer is worth a word."""
+OLD_SECONDS: Final = 1.5
+"""What is so much older than the counts beside it says so."""
 TALL: Final = 20
 """From so many rows on there is room for the line of bars and for blank lines."""
 BAR: Final = 10
@@ -171,7 +173,7 @@ def _alarms(view: View, width: int) -> Iterator[Line]:
         return
     found = [finding for finding in attention.findings if finding.severity is not Severity.INFO]
     if not found:
-        yield [Piece(" nothing needs attention", "green")]
+        yield [Piece(f" nothing needs attention{_as_of(view)}", "green")]
         return
     for finding in found[:MOST_ALARMS]:
         title = f" {finding.severity}: {finding.title}"
@@ -179,9 +181,9 @@ def _alarms(view: View, width: int) -> Iterator[Line]:
         yield [Piece(cut(title + more, width), _ALARM_STYLES[finding.severity])]
     more_found = len(found) - MOST_ALARMS + attention.more
     if more_found > 0:
-        yield [Piece(f" and {more_found:,} more: windlass why", "dim")]
+        yield [Piece(f" and {more_found:,} more{_as_of(view)}: windlass why", "dim")]
     else:
-        yield [Piece(" what to do: windlass why", "dim")]
+        yield [Piece(f" what to do{_as_of(view)}: windlass why", "dim")]
 
 
 # -- topics -------------------------------------------------------------------------------------------------
@@ -304,9 +306,21 @@ def _bar(percent: float, canvas: Canvas) -> str:
 
 
 def _failed_head(view: View, glance: Glance, width: int) -> Line:
+    """Of what stands below it: the counts above may be of a later moment."""
     found = view.failed
-    groups = "" if found is None or not found.errors else f", {words.plural(found.errors, 'error')}"
-    return _head(f" FAILED {glance.stats.failed:,}{groups}", "    JOBS LAST  ERROR", width)
+    if found is None:
+        return _head(f" FAILED {glance.stats.failed:,}", "    JOBS LAST  ERROR", width)
+    groups = f", {words.plural(found.errors, 'error')}" if found.errors else ""
+    more = "" if found.complete else "+"
+    return _head(f" FAILED {found.jobs:,}{more}{groups}", f"    JOBS LAST  ERROR{_as_of(view)}", width)
+
+
+def _as_of(view: View) -> str:
+    """That what is shown is older than the counts, where it is."""
+    age = view.closer_age
+    if view.glance is None or age < OLD_SECONDS:
+        return ""
+    return f", as of {to_datetime(view.glance.now - seconds_to_microseconds(age)):%H:%M:%S}"
 
 
 def _failed_lines(view: View, now: int, width: int) -> Iterator[Line]:
