@@ -95,12 +95,17 @@ def _nobody_works(look: Look, stuck: Sequence[StuckThing]) -> Iterator[Finding]:
             kind=FindingKind.NO_WORKER,
             severity=Severity.CRITICAL,
             title="No worker is running",
-            explanation=f"{plural(jobs, 'job is', 'jobs are')} due in {plural(len(lanes), 'lane')}, mostly "
-            f"{lane_name(lanes[0].topic or '', lanes[0].task or '')}, and no worker is alive to run them.",
+            explanation=f"{plural(jobs, 'job is', 'jobs are')} due in {_lanes(lanes)}, and no worker is "
+            f"alive to run {'it' if jobs == 1 else 'them'}.",
             remedy="Start one: windlass worker MODULE:APP",
             jobs=jobs,
             where="state:pending",
         )
+
+
+def _lanes(lanes: Sequence[StuckThing]) -> str:
+    name = lane_name(lanes[0].topic or "", lanes[0].task or "")
+    return f"{len(lanes):,} lanes, mostly {name}" if len(lanes) > 1 else name
 
 
 def _missing(look: Look, stuck: Sequence[StuckThing]) -> Iterator[Finding]:
@@ -154,7 +159,7 @@ _WORDS: Final = {
     StuckKind.SLOW: _Words(
         Severity.INFO,
         "{name} runs much longer than usual",
-        "See what it waits for; windlass jobs cancel {job_id} asks it to stop, and a timeout would by itself",
+        "See what it waits for, or ask it to stop: windlass jobs cancel {job_id}; a timeout would by itself",
         "running",
     ),
     StuckKind.NO_WORKER: _Words(

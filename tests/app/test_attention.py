@@ -327,6 +327,7 @@ def test_every_ailment_has_words() -> None:
         (Ailment(AilmentKind.LONG_LOG, {"bytes": 2**28, "limit": 1, "file": "/x-wal"}), "256.0 MB"),
         (Ailment(AilmentKind.LITTLE_SPACE, {"free": 2**20, "directory": "/data"}), "1.0 MB"),
         (Ailment(AilmentKind.IN_MEMORY, {"directory": "/tmp", "file_system": "tmpfs"}), "tmpfs"),
+        (Ailment(AilmentKind.NETWORK_FILE, {"directory": "/mnt", "file_system": "nfs4"}), "(nfs4)"),
         (Ailment(AilmentKind.UNSAFE_COMMITS, {"setting": "fsync", "value": "off"}), "fsync is off"),
         (Ailment(AilmentKind.PINNED_VACUUM, SESSION), "process 42 (report, ann, idle in transaction)"),
         (Ailment(AilmentKind.PINNED_VACUUM, {**SESSION, "holder": "prepared", "name": "x"}), "prepared"),
@@ -357,11 +358,22 @@ def test_every_ailment_has_words() -> None:
             ),
             "end its transaction: 7 (backup)",
         ),
+        (
+            Ailment(AilmentKind.LONG_LOG, {"bytes": 1, "limit": 1, "file": "/x", "readers": "7 (backup)"}),
+            "process 7 (backup) keeps a read transaction open",
+        ),
         (Ailment(AilmentKind.NOTIFY_QUEUE, {"usage": 0.5}), "50% full"),
         (Ailment(AilmentKind.FEW_CONNECTIONS, {"used": 95, "limit": 100}), "95 of at most 100"),
         (Ailment(AilmentKind.POOLED), "pooler"),
         (Ailment(AilmentKind.UNSEEN, {"part": "the disk", "reason": "no such thing"}), "no such thing"),
-        (Ailment(AilmentKind.UNSEEN, {"part": "x", "reason": "y", "role": "some_role"}), "GRANT some_role"),
+        (
+            Ailment(AilmentKind.UNSEEN, {"part": "x", "reason": "y", "role": "some_role"}),
+            "GRANT some_role TO …",
+        ),
+        (
+            Ailment(AilmentKind.UNSEEN, {"part": "x", "reason": "y", "role": "r", "grantee": "plain"}),
+            "GRANT r TO plain",
+        ),
     ]
     assert {ailment.kind for ailment, _ in examples} == set(AilmentKind)
     for ailment, text in examples:

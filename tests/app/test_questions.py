@@ -150,10 +150,11 @@ async def test_running_jobs_that_should_have_ended_are_stuck(app: Windlass, cloc
     left = await app.enqueue("left", timeout=None)
     await claim(app, "usual", "limited", lease_seconds=3600)
     await claim(app, "left", lease_seconds=30)
-    clock.advance(29)
-    await app.store.beat(worker("anna", *(Lane(topic) for topic in ("usual", "limited", "left"))))
-    assert (await app.questions.stuck()).answer == "Nothing is stuck."
-    clock.advance(71)
+    for seconds in (29, 5):  # a lease that has just ended is on its way back
+        clock.advance(seconds)
+        await app.store.beat(worker("anna", *(Lane(topic) for topic in ("usual", "limited", "left"))))
+        assert (await app.questions.stuck()).answer == "Nothing is stuck."
+    clock.advance(66)
     await app.store.beat(worker("anna", *(Lane(topic) for topic in ("usual", "limited", "left"))))
     found = await app.questions.stuck()
     assert {(thing.kind, thing.job_id) for thing in found.things} == {

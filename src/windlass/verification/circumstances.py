@@ -36,6 +36,7 @@ _LEVELS: Final = {
     # Of the ground; those that somebody may have chosen are no problem, however bad they are.
     FindingKind.UNSAFE_COMMITS: Level.DOUBT,
     FindingKind.IN_MEMORY: Level.DOUBT,
+    FindingKind.NETWORK_FILE: Level.DOUBT,
     FindingKind.POOLED: Level.DOUBT,
     FindingKind.OLD_SQLITE: Level.NOTE,
     FindingKind.UNSEEN: Level.NOTE,
