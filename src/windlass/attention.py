@@ -68,7 +68,7 @@ def find_attention(look: Look, registry: Registry, ailments: Sequence[Ailment]) 
         *_failing(look),
         *_backlogs(look, stuck),
         *_workers(look),
-        *map(_of_ailment, ailments),
+        *map(of_ailment, ailments),
     ]
     found.sort(key=lambda finding: (_RANK[finding.severity], -finding.jobs, finding.kind))
     return found
@@ -468,7 +468,8 @@ def _names(names: Sequence[str]) -> str:
 # -- the store ----------------------------------------------------------------------------------------------
 
 
-def _of_ailment(ailment: Ailment) -> Finding:
+def of_ailment(ailment: Ailment) -> Finding:
+    """What a store says of what it stands on, as something that needs attention."""
     words = said(ailment)
     # What begins with the name of a setting is left as the database spells it.
     named = ailment.kind is AilmentKind.UNSAFE_COMMITS

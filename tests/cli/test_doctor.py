@@ -22,6 +22,7 @@ from tests.servers import PostgresServer
 from tests.servers.shared import fresh_url
 from windlass.cli.doctor import command
 from windlass.stores import Ground
+from windlass.stores.postgres import ailing
 from windlass.stores.sqlite import migrating
 from windlass.verification.checker import Recovery, Report, Violation
 from windlass.verification.rules import RULES
@@ -432,6 +433,29 @@ def test_a_role_that_may_not_make_a_schema_is_told_what_to_do(run: Run, postgres
 
 
 # -- the report ---------------------------------------------------------------------------------------------
+
+
+def test_a_role_that_may_not_see_the_jobs_is_told_what_ails_the_server(
+    run: Run, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it may not see is one problem; who holds what and what runs out it can be told all the same."""
+    monkeypatch.setattr(ailing, "CONNECTION_SHARE", 0.0)
+    url = fresh_url()
+    run("migrate", "--url", url)
+    schema = schema_of(url)
+    execute(
+        postgres,
+        f"CREATE ROLE windlass_bare LOGIN; GRANT USAGE ON SCHEMA {schema} TO windlass_bare;"
+        f"GRANT SELECT ON {schema}.schema_versions TO windlass_bare",
+    )
+    try:
+        told = run("doctor", "--url", url.replace("postgres@", "windlass_bare@"), "--json")
+    finally:
+        execute(postgres, "DROP OWNED BY windlass_bare; DROP ROLE windlass_bare")
+    assert (told.code, told.json["checked"]) == (1, False)
+    kinds = {finding["kind"]: finding for finding in told.json["findings"]}
+    assert "permission denied" in kinds["store"]["text"]
+    assert kinds["few_connections"]["level"] == "doubt"
 
 
 def test_a_broken_promise_is_told_with_its_evidence(run: Run, project: Project, pretend: Pretend) -> None:

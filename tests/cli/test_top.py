@@ -23,7 +23,7 @@ from windlass.answers import Attention, FailedGroup, FailedJobs, Finding, Findin
 from windlass.cli.top import looking
 from windlass.cli.top.drawing import Canvas, draw, share
 from windlass.cli.top.lines import columns_of, cut, rendered
-from windlass.cli.top.looking import Lookout
+from windlass.cli.top.looking import Lookout, rest
 from windlass.cli.top.rates import Meter
 from windlass.cli.top.screen import ENTER, LEAVE
 from windlass.cli.top.view import View
@@ -110,6 +110,21 @@ def test_a_screen_of_80_by_24_has_a_place_for_everything() -> None:
     assert lines[-1].startswith(" q quits")
 
 
+def test_a_screen_of_40_by_10_has_what_matters_most() -> None:
+    """How much waits and fails, what is wrong, a topic and a failure; no row is left empty."""
+    shown = view(glance(topics=12, running=30), failures=30)
+    lines = [rendered(line, 40, colour=False) for line in draw(shown, Canvas(40, 10), now=1.0)]
+    assert lines[1].startswith(" 7 due  30 running  3 failed  0 workers")
+    heads = [line.split()[0] for line in lines[3:7]]
+    assert (heads, lines[-1].split()[0]) == (["critical:", "critical:", "and", "TOPIC"], "q")
+    assert all(lines)
+    shown.attention = None
+    lines = [rendered(line, 40, colour=False) for line in draw(shown, Canvas(40, 10), now=1.0)]
+    assert [line.split()[0] for line in lines[3:]] == [
+        "TOPIC", "mail", "RUNNING", "send", "FAILED", "send", "q",
+    ]  # fmt: skip
+
+
 def test_a_store_that_is_silent_is_said_to_be() -> None:
     """Before it is given up; figures that stand still must not look like a queue that does."""
     shown = view(glance())
@@ -161,6 +176,14 @@ async def test_counts_and_groups_are_seen_in_the_same_look(monkeypatch: pytest.M
         await app.run_until_idle()
         await lookout._look()
         assert (shown.glance.stats.failed, shown.failed.jobs) == (4, 3)
+
+
+def test_a_slow_store_is_left_alone_and_a_silent_one_is_asked_again_soon() -> None:
+    """Ten seconds without an answer are no reason to overlook for another forty that it is back."""
+    assert rest(1.0, 0.01, answered=True) == 0.99
+    assert rest(1.0, 2.0, answered=True) == 8.0
+    assert rest(1.0, 10.0, answered=False) == 5.0
+    assert rest(1.0, 0.01, answered=False) == 0.99
 
 
 def test_rows_are_shared_by_need() -> None:

@@ -24,6 +24,8 @@ OLD_SECONDS: Final = 1.5
 """What is so much older than the counts beside it says so."""
 TALL: Final = 20
 """From so many rows on there is room for the line of bars and for blank lines."""
+WIDE: Final = 60
+"""From so many columns on there is room for what can wait."""
 BAR: Final = 10
 NARROWEST_NAME: Final = 12
 WIDEST_NAME: Final = 40
@@ -57,7 +59,7 @@ def draw(view: View, canvas: Canvas, *, now: float, clock: datetime | None = Non
         lines.append([Piece(view.trouble or "looking at the store for the first time…", "dim")])
         return _filled(lines, view, canvas, now)
     tall = canvas.height is None or canvas.height >= TALL
-    lines += [_counts(view, glance), _rates(view, glance)]
+    lines += [_counts(view, glance, width), _rates(view, glance)]
     if tall and canvas.height is not None and canvas.unicode:
         lines.append(_history(view, width))
     lines += _alarms(view, width)
@@ -70,7 +72,13 @@ def draw(view: View, canvas: Canvas, *, now: float, clock: datetime | None = Non
         (_failed_head(view, glance, width), failed, "no job has failed"),
     ]
     wanted = [max(1, len(rows)) for _, rows, _ in sections]
-    room = None if canvas.height is None else canvas.height - len(lines) - 1 - len(sections)
+    room = None
+    if canvas.height is not None:
+        room = canvas.height - len(lines) - 1
+        # A head without a row below it says nothing: where there is no room for all, what runs goes first.
+        drawn = sorted((0, 2, 1)[: max(0, room // 2)])
+        wanted = [wish if place in drawn else 0 for place, wish in enumerate(wanted)]
+        room -= len(drawn)
     shares = wanted if room is None else share(room, wanted)
     spaced = room is None or room - sum(shares) >= len(sections)
     for (head, rows, empty), room in zip(sections, shares, strict=True):
@@ -113,11 +121,13 @@ def _title(view: View, width: int, clock: datetime) -> Line:
     return [Piece(name, "head"), left(about, max(0, width - len(name) - len(time))), Piece(time, "head")]
 
 
-def _counts(view: View, glance: Glance) -> Line:
+def _counts(view: View, glance: Glance, width: int) -> Line:
     stats = glance.stats
     due = max(0, stats.pending - stats.delayed)
     pieces = [*_figure(due, "due", "yellow"), *_figure(stats.running, "running", "cyan")]
-    pieces += [*_figure(stats.delayed, "delayed", "blue"), *_figure(stats.failed, "failed", "red")]
+    if width >= WIDE:
+        pieces += _figure(stats.delayed, "delayed", "blue")
+    pieces += _figure(stats.failed, "failed", "red")
     missing = sum(worker.missing for worker in view.workers)
     live = len(view.workers) - missing
     pieces += _figure(live, "worker" if live == 1 else "workers", "green" if live else "alarm", always=True)

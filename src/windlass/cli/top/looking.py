@@ -39,6 +39,11 @@ class Closer:
     attention: Attention
 
 
+def rest(every: float, took: float, *, answered: bool) -> float:
+    """Seconds until the next look; one in vain may have waited long, and the store may be back any moment."""
+    return max(every - took, took * REST if answered else min(took * REST, SELDOM_SECONDS))
+
+
 class Lookout:
     """Keeps a view up to date, also while the store is away."""
 
@@ -69,12 +74,11 @@ class Lookout:
     ) -> None:
         while True:
             began = time.monotonic()
-            await self._try(look, began)
+            answered = await self._try(look, began)
             news()
-            took = time.monotonic() - began
-            await asyncio.sleep(max(every - took, took * REST))
+            await asyncio.sleep(rest(every, time.monotonic() - began, answered=answered))
 
-    async def _try(self, look: Callable[[], Awaitable[None]], began: float) -> None:
+    async def _try(self, look: Callable[[], Awaitable[None]], began: float) -> bool:
         view = self._view
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -83,8 +87,9 @@ class Lookout:
             if view.trouble is None:
                 view.trouble_since = began
             view.trouble = str(error) or f"no answer within {ANSWER_SECONDS:g} s"
-        else:
-            view.trouble = None
+            return False
+        view.trouble = None
+        return True
 
     async def _look(self) -> None:
         """What is shown side by side is seen at one moment, as long as that costs little."""

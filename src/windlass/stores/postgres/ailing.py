@@ -132,9 +132,7 @@ async def _pins(connection: Any) -> list[Ailment]:
         figures["query"] = shown_statement(query)
         found.append(Ailment(AilmentKind.PINNED_VACUUM, figures, since))
     if hidden:
-        reason = (
-            f"{plural(hidden, 'session of another role is', 'sessions of other roles are')} hidden from this"
-        )
+        reason = f"{plural(hidden, 'session of another role is', 'sessions of other roles are')} hidden"
         figures = {"part": "open transactions", "reason": reason, "role": "pg_read_all_stats"}
         figures["grantee"] = await connection.fetchval(_sql["grantee"])
         found.append(Ailment(AilmentKind.UNSEEN, figures))
