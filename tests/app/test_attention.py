@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,29 @@ async def test_a_queue_without_a_worker_is_one_finding(app: Windlass) -> None:
     await app.store.beat(worker("w", Lane("mail")))
     [only] = (await app.questions.attention()).findings
     assert (only.title, only.where) == ("No worker takes reports", 'state:pending topic:reports task:""')
+
+
+async def test_a_thousand_lanes_with_one_trouble_hide_no_other(app: Windlass, clock: FrozenClock) -> None:
+    """The worst are told one by one and the rest in one, so that there is room for what else is wrong."""
+    await app.store.beat(worker("anna", Lane("left")))
+    left = await app.enqueue("left", timeout=None)
+    await claim(app, "left", lease_seconds=30)
+    for number in range(150):
+        await app.enqueue(f"topic{number:03}")
+    await app.enqueue("topic149")
+    clock.advance(60)
+    await app.store.beat(worker("anna", Lane("left")))
+    told = await app.questions.attention()
+    kinds = Counter(finding.kind for finding in told.findings)
+    assert kinds[FindingKind.NO_WORKER] == 11
+    assert kinds[FindingKind.LEASE_ENDED] == 1
+    of_lanes = [finding for finding in told.findings if finding.kind is FindingKind.NO_WORKER]
+    assert of_lanes[0].topic == "topic149"  # with the most jobs
+    assert of_lanes[-1].title == "The same of 140 more"
+    assert "topic009, topic010" in of_lanes[-1].explanation
+    assert of_lanes[-1].explanation.endswith("and 135 more, 140 jobs together.")
+    assert sum(finding.jobs for finding in of_lanes) == 151
+    assert any(finding.job_id == left.id for finding in told.findings)
 
 
 async def test_a_worker_with_many_lanes_does_not_hide_one_that_nobody_takes(
