@@ -89,7 +89,7 @@ def test_commands_of_remedies_are_whole_and_name_the_store(
         lines = streams[0].getvalue().decode().splitlines()
     assert lines[1:] == [
         "      do: See them:",
-        f"          windlass jobs list --where {shlex.quote(LONG)} --url x --tenant t",
+        f"    windlass jobs list --where {shlex.quote(LONG)} --url x --tenant t",
     ]
 
 

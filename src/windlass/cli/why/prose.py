@@ -14,6 +14,8 @@ from windlass.cli.terminal import console, is_terminal, printable
 
 WIDEST: Final = 100
 """Prose in longer lines is hard to read, whatever the terminal's width."""
+COMMAND_INDENT: Final = 4
+"""Of a command on a line of its own: the less, the more of them fit."""
 INDENT: Final = 10
 """Of what is said of a finding, right of how bad it is."""
 _COMMAND: Final = re.compile(
@@ -47,7 +49,7 @@ def say(text: str, *, label: str = "", indent: int = 0, fg: str | None = None, b
 def say_command(command: str, what_for: str) -> None:
     """A command to copy: on a line of its own, never wrapped by us."""
     click.echo(f"  {click.style(printable(what_for) + ':', dim=True)}")
-    click.echo(f"    {printable(command)}")
+    click.echo(f"{' ' * COMMAND_INDENT}{printable(command)}")
 
 
 def say_finding(finding: Finding, *, options: str = "", brief: bool = False) -> int:
@@ -84,9 +86,9 @@ def _say_remedy(remedy: str, options: str, *, brief: bool) -> int:
 
 def _say_alone(command: str, label: str = "") -> int:
     """A command is copied: not wrapped by us, and nothing before it but its label."""
-    text = printable(command)
-    click.echo(click.style(f"{label:>{INDENT}}", bold=True) + text)
-    return -(-(INDENT + len(text)) // console().width) if is_terminal() else 1
+    text, indent = printable(command), INDENT if label else COMMAND_INDENT
+    click.echo(click.style(f"{label:>{indent}}", bold=True) + text)
+    return -(-(indent + len(text)) // console().width) if is_terminal() else 1
 
 
 def without_tenant(options: str) -> str:
