@@ -229,7 +229,8 @@ def _pinned(figures: dict[str, Any]) -> Said:
                 f"The replication slot {figures['name']} pins vacuum",
                 f"the replication slot {figures['name']} (active: {figures['active']}) holds back vacuum for "
                 f"its standby, {cost}",
-                f"bring the standby back, or SELECT pg_drop_replication_slot({_sql_text(figures['name'])})",
+                "bring the standby back; only where it is gone for good: SELECT "
+                f"pg_drop_replication_slot({_sql_text(figures['name'])})",
             )
 
 

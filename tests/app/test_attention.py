@@ -360,7 +360,7 @@ def test_every_ailment_has_words() -> None:
                 AilmentKind.PINNED_VACUUM,
                 {"holder": "slot", "name": "standby", "active": "no", "transactions": 5},
             ),
-            "standby",
+            "only where it is gone for good: SELECT pg_drop_replication_slot('standby')",
         ),
         (
             Ailment(
