@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from windlass.answers import Attention, FindingKind, Severity
+from windlass.answers import Finding as Needs
+from windlass.answers import FindingKind, Severity
 from windlass.app import Windlass
+from windlass.attention import of_ailment
 from windlass.clock import MICROSECONDS
 from windlass.model import JobFilter
 from windlass.reconciliation import MOST_JOBS, MOST_NAMES, Reconciliation, reconcile_files
@@ -36,6 +38,7 @@ _LEVELS: Final = {
     # Of the ground; those that somebody may have chosen are no problem, however bad they are.
     FindingKind.UNSAFE_COMMITS: Level.DOUBT,
     FindingKind.IN_MEMORY: Level.DOUBT,
+    FindingKind.NETWORK_FILE: Level.DOUBT,
     FindingKind.POOLED: Level.DOUBT,
     FindingKind.OLD_SQLITE: Level.NOTE,
     FindingKind.UNSEEN: Level.NOTE,
@@ -56,9 +59,9 @@ _OF_THE_GROUND: Final = frozenset(
 """What grows until it hurts: a problem from the day on on which it is critical."""
 
 
-def of_attention(attention: Attention) -> Iterator[Finding]:
+def of_attention(needs: Iterable[Needs]) -> Iterator[Finding]:
     """What is about the store and about who works there. Tasks that fail are not the doctor's."""
-    for found in attention.findings:
+    for found in needs:
         level = _LEVELS.get(found.kind)
         if found.kind in _OF_THE_GROUND:
             level = Level.PROBLEM if found.severity is Severity.CRITICAL else Level.DOUBT
@@ -151,11 +154,16 @@ def of_leftovers(found: Reconciliation) -> Iterator[Finding]:
         yield Finding(Level.NOTE, text, "leftover")
 
 
+async def look_at_ailments(app: Windlass) -> list[Finding]:
+    """Only what the store says of what it stands on, for which nobody has to be allowed to see a job."""
+    return list(of_attention(map(of_ailment, await app.store.ailments())))
+
+
 async def look_around(
     app: Windlass, *, files: bool = True, most_files: int = MOST_JOBS, most_names: int = MOST_NAMES
 ) -> tuple[list[Finding], Reconciliation | None]:
     """Everything above, of an app that is open; no invariant is checked here."""
-    found = list(of_attention(await app.questions.attention()))
+    found = list(of_attention((await app.questions.attention()).findings))
     found += of_clock(*await clock_difference(app))
     found += await of_newest_job(app)
     compared = await reconcile_files(app, most=most_files, names=most_names) if files else None

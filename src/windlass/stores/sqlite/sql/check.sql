@@ -61,3 +61,14 @@ FROM windlass_jobs WHERE attempt > max_attempts
 -- name: sequences_ahead
 SELECT printf('sequence %s is behind', name) FROM windlass_sequences
 WHERE value < (SELECT max(CASE windlass_sequences.name WHEN 'fence' THEN fence ELSE number END) FROM windlass_jobs)
+
+-- name: sequences_present
+-- Without them no job is numbered, or no lease told from an older one.
+SELECT printf('sequence %s is missing', name)
+FROM (SELECT 'fence' AS name UNION ALL SELECT 'number')
+WHERE name NOT IN (SELECT name FROM windlass_sequences)
+
+-- name: errors_summed_up
+SELECT DISTINCT printf('job %d has attempts, but no error', j.number)
+FROM windlass_attempts a JOIN windlass_jobs j ON j.number = a.number
+WHERE j.error_summary IS NULL
