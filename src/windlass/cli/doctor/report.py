@@ -11,10 +11,10 @@ from windlass import wording
 from windlass.__about__ import __version__
 from windlass.cli import words
 from windlass.cli.doctor.diagnosis import Diagnosis, Promise, Verdict, promises
-from windlass.cli.terminal import printable
 from windlass.verification.findings import Level
 from windlass.verification.rules import NOTICE_SECONDS
 from windlass.verification.sweep import Outcome
+from windlass.wording import printable
 
 _LEVELS: Final[Mapping[Level, str]] = {
     Level.PROBLEM: "WRONG",
