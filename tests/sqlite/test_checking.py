@@ -21,6 +21,7 @@ from windlass.stores.sqlite import SqliteStore
         ("DELETE FROM windlass_counts", "there are"),
         ("UPDATE windlass_counts SET n = n + 1", "says"),
         ("DELETE FROM windlass_keys", "has lost its key"),
+        ("UPDATE windlass_jobs SET prune_at = 1 WHERE state = 3", "not to be pruned when its retention ends"),
         ("UPDATE windlass_keys SET number = 2", "does not hold it"),
         ("UPDATE windlass_jobs SET attempt = 9 WHERE number = 1", "had 9 attempts of 3"),
         ("UPDATE windlass_sequences SET value = 0 WHERE name = 'number'", "sequence number is behind"),

@@ -101,7 +101,7 @@ MAX_DOCUMENT_NAME = 200
 MAX_AILMENTS = 50
 """Most ailments that are told of."""
 MAX_WHOLE_BYTES = 16 * 1024 * 1024
-"""``whole_jobs`` ends a page before payloads and results are larger, if it has a job by then."""
+"""``whole_jobs`` ends a page before its jobs, with all that was saved of them, are larger, if it has one."""
 SUMMARY_LENGTH = 200
 """``error_summary`` is cut to this many characters."""
 
