@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 import windlass
 
@@ -31,19 +30,26 @@ DOORS = {"cli", "testing", "server", "beanstalkd", "integrations"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}
 
 
-def _modules() -> Iterator[tuple[str, ast.Module]]:
+@functools.cache
+def modules() -> dict[str, ast.Module]:
+    """All of them by name, parsed once. One test walks all of a rule and names whoever breaks it: a test for
+    each module would take longer to begin and to report than to run.
+    """
+    found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        yield name, ast.parse(path.read_text("utf-8"))
+        found[name] = ast.parse(path.read_text("utf-8"))
+    return found
 
 
-MODULES = dict(_modules())
-each_module = pytest.mark.parametrize("name", MODULES, ids=lambda name: name or "windlass")
-
-
-def imports(tree: ast.Module) -> Iterator[str]:
+@functools.cache
+def imports(name: str) -> list[str]:
     """Every module imported at run time, lazily or not; imports for the type checker are no arrows."""
+    return list(_imports(modules()[name]))
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
     hidden = {
         id(inner)
         for node in ast.walk(tree)
@@ -61,12 +67,12 @@ def imports(tree: ast.Module) -> Iterator[str]:
                 yield f"{node.module}.{alias.name}"
 
 
-def ours(tree: ast.Module) -> Iterator[str]:
+def ours(name: str) -> Iterator[str]:
     """Imported modules of this package, without its name; a name inside a module counts as that module."""
-    for name in imports(tree):
-        head, _, rest = name.partition(".")
+    for imported in imports(name):
+        head, _, rest = imported.partition(".")
         if head == "windlass" and rest:
-            yield rest if rest in MODULES else rest.rpartition(".")[0]
+            yield rest if rest in modules() else rest.rpartition(".")[0]
 
 
 def layer_of(name: str) -> str:
@@ -97,62 +103,76 @@ OPENS = {
 """Doors do not know each other, but for the commands that open one."""
 
 
-@each_module
-def test_imports_point_down(name: str) -> None:
+def test_imports_point_down() -> None:
     """Foundations know nobody, stores know foundations, nobody but stores looks inside a store."""
-    tree = MODULES[name]
-    layer = layer_of(name)
-    assert layer != "unknown", f"{name} belongs to no layer; add it where it belongs"
-    for imported in ours(tree):
-        if (name, layer_of(imported)) in OPENS:
-            continue
-        if imported in STORE_SEAM and layer not in {"foundations", *(DOORS - {"testing"})}:
-            continue
-        assert layer_of(imported) in ALLOWED[layer], (
-            f"{name} ({layer}) imports {imported} ({layer_of(imported)})"
-        )
+    wrong = []
+    for name in modules():
+        layer = layer_of(name)
+        assert layer != "unknown", f"{name} belongs to no layer; add it where it belongs"
+        for imported in ours(name):
+            if (name, layer_of(imported)) in OPENS:
+                continue
+            if imported in STORE_SEAM and layer not in {"foundations", *(DOORS - {"testing"})}:
+                continue
+            if layer_of(imported) not in ALLOWED[layer]:
+                wrong.append(f"{name} ({layer}) imports {imported} ({layer_of(imported)})")
+    assert not wrong
 
 
-@each_module
-def test_only_stores_touch_databases_and_only_the_cli_prints(name: str) -> None:
-    """No SQL above the stores, no surprise on standard output."""
-    tree = MODULES[name]
-    if layer_of(name) != "stores":
-        assert not DATABASE_DRIVERS & {imported.partition(".")[0] for imported in imports(tree)}
-    if layer_of(name) != "cli":
-        calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-        assert not calls & {"print", "sys.exit", "exit"}
+def test_only_stores_touch_databases() -> None:
+    """No SQL above the stores."""
+    wrong = []
+    for name in modules():
+        drivers = DATABASE_DRIVERS & {imported.partition(".")[0] for imported in imports(name)}
+        if drivers and layer_of(name) != "stores":
+            wrong.append((name, drivers))
+    assert not wrong
 
 
-@each_module
-def test_only_the_beanstalkd_door_knows_tubes(name: str) -> None:
+def test_only_the_cli_prints() -> None:
+    """No surprise on standard output."""
+    wrong = []
+    for name, tree in modules().items():
+        if layer_of(name) != "cli":
+            calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+            if said := calls & {"print", "sys.exit", "exit"}:
+                wrong.append((name, said))
+    assert not wrong
+
+
+def test_only_the_beanstalkd_door_knows_tubes() -> None:
     """Everybody else has topics; two words for one thing would soon be two things."""
-    if layer_of(name) == "beanstalkd" or name == "cli.beanstalkd":  # which shows its options
-        return
-    words = {
-        word
-        for node in ast.walk(MODULES[name])
-        for word in (getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "value", ""))
-        if isinstance(word, str) and re.search(r"\btubes?\b", word, re.IGNORECASE)
-    }
-    assert not words
+    wrong = []
+    for name, tree in modules().items():
+        if layer_of(name) == "beanstalkd" or name == "cli.beanstalkd":  # which shows its options
+            continue
+        words = {
+            word
+            for node in ast.walk(tree)
+            for word in (getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "value", ""))
+            if isinstance(word, str) and re.search(r"\btubes?\b", word, re.IGNORECASE)
+        }
+        if words:
+            wrong.append((name, words))
+    assert not wrong
 
 
-@each_module
-def test_the_beanstalkd_door_calls_no_store(name: str) -> None:
+def test_the_beanstalkd_door_calls_no_store() -> None:
     """It holds an app, as the others do, and has its verbs from ``app.queue``."""
-    if layer_of(name) == "beanstalkd":
-        attributes = {node.attr for node in ast.walk(MODULES[name]) if isinstance(node, ast.Attribute)}
-        assert not attributes & {"store", "_store"}
+    door = [name for name in modules() if layer_of(name) == "beanstalkd"]
+    assert door
+    for name in door:
+        attributes = {node.attr for node in ast.walk(modules()[name]) if isinstance(node, ast.Attribute)}
+        assert not attributes & {"store", "_store"}, name
 
 
 def test_one_store_does_not_know_another() -> None:
     """What they share lives beside them, not in one of them."""
-    for name, tree in MODULES.items():
+    for name in modules():
         parts = name.split(".")
         if parts[0] == "stores" and len(parts) > 1 and parts[1] in {"memory", "sqlite", "postgres"}:
             others = {"memory", "sqlite", "postgres"} - {parts[1]}
-            for imported in ours(tree):
+            for imported in ours(name):
                 assert imported.split(".")[1:2] not in [[other] for other in others], (
                     f"{name} imports {imported}"
                 )

@@ -241,6 +241,7 @@ class FindingKind(StrEnum):
     LONG_LOG = "long_log"
     LITTLE_SPACE = "little_space"
     IN_MEMORY = "in_memory"
+    NETWORK_FILE = "network_file"
     UNSAFE_COMMITS = "unsafe_commits"
     PINNED_VACUUM = "pinned_vacuum"
     DEAD_ROWS = "dead_rows"

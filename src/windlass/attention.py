@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -51,6 +51,8 @@ LAG_SECONDS: Final = 1.0
 NEWS_SECONDS: Final = HOUR
 """A worker that vanished longer ago is no news."""
 MOST_NAMES: Final = 5
+MOST_OF_A_KIND: Final = 10
+"""Findings of one kind that are told one by one, the worst of them."""
 FEW_WORKERS: Final = 3
 """Of more that are missing there is one finding: they went with their machine, or were killed together."""
 
@@ -68,10 +70,43 @@ def find_attention(look: Look, registry: Registry, ailments: Sequence[Ailment]) 
         *_failing(look),
         *_backlogs(look, stuck),
         *_workers(look),
-        *map(_of_ailment, ailments),
+        *map(of_ailment, ailments),
     ]
     found.sort(key=lambda finding: (_RANK[finding.severity], -finding.jobs, finding.kind))
-    return found
+    return _few_of_each(found)
+
+
+def _few_of_each(found: Sequence[Finding]) -> list[Finding]:
+    """A thousand lanes with one trouble must not hide others: beyond some of a kind one tells of the rest."""
+    told: list[Finding] = []
+    of_kind: defaultdict[FindingKind, list[Finding]] = defaultdict(list)
+    for finding in found:
+        of_kind[finding.kind].append(finding)
+        if len(of_kind[finding.kind]) <= MOST_OF_A_KIND:
+            told.append(finding)
+    for kind, all_of_it in of_kind.items():
+        rest = all_of_it[MOST_OF_A_KIND:]
+        if rest:
+            last = max(place for place, finding in enumerate(told) if finding.kind is kind)
+            told.insert(last + 1, _the_rest(rest))
+    return told
+
+
+def _the_rest(rest: Sequence[Finding]) -> Finding:
+    names = [lane_name(one.topic or "", one.task or "") or one.worker or one.title for one in rest]
+    jobs = sum(finding.jobs for finding in rest)
+    about = f", {plural(jobs, 'job')} together" if jobs else ""
+    many = len(rest) > MOST_NAMES
+    return Finding(
+        kind=rest[0].kind,
+        severity=rest[0].severity,
+        title=f"The same of {len(rest):,} more",
+        explanation=f"The same is so of {', '.join(names[:MOST_NAMES])}"
+        f"{f' and {len(rest) - MOST_NAMES:,} more' if many else ''}{about}.",
+        remedy="See those above; where one thing helps them, it helps these, too",
+        jobs=jobs,
+        details={"findings": len(rest)},
+    )
 
 
 # -- what is stuck ------------------------------------------------------------------------------------------
@@ -95,12 +130,17 @@ def _nobody_works(look: Look, stuck: Sequence[StuckThing]) -> Iterator[Finding]:
             kind=FindingKind.NO_WORKER,
             severity=Severity.CRITICAL,
             title="No worker is running",
-            explanation=f"{plural(jobs, 'job is', 'jobs are')} due in {plural(len(lanes), 'lane')}, mostly "
-            f"{lane_name(lanes[0].topic or '', lanes[0].task or '')}, and no worker is alive to run them.",
+            explanation=f"{plural(jobs, 'job is', 'jobs are')} due in {_lanes(lanes)}, and no worker is "
+            f"alive to run {'it' if jobs == 1 else 'them'}.",
             remedy="Start one: windlass worker MODULE:APP",
             jobs=jobs,
             where="state:pending",
         )
+
+
+def _lanes(lanes: Sequence[StuckThing]) -> str:
+    name = lane_name(lanes[0].topic or "", lanes[0].task or "")
+    return f"{len(lanes):,} lanes, the most in {name}" if len(lanes) > 1 else name
 
 
 def _missing(look: Look, stuck: Sequence[StuckThing]) -> Iterator[Finding]:
@@ -154,7 +194,7 @@ _WORDS: Final = {
     StuckKind.SLOW: _Words(
         Severity.INFO,
         "{name} runs much longer than usual",
-        "See what it waits for; windlass jobs cancel {job_id} asks it to stop, and a timeout would by itself",
+        "See what it waits for, or ask it to stop: windlass jobs cancel {job_id}; a timeout would by itself",
         "running",
     ),
     StuckKind.NO_WORKER: _Words(
@@ -463,7 +503,8 @@ def _names(names: Sequence[str]) -> str:
 # -- the store ----------------------------------------------------------------------------------------------
 
 
-def _of_ailment(ailment: Ailment) -> Finding:
+def of_ailment(ailment: Ailment) -> Finding:
+    """What a store says of what it stands on, as something that needs attention."""
     words = said(ailment)
     # What begins with the name of a setting is left as the database spells it.
     named = ailment.kind is AilmentKind.UNSAFE_COMMITS

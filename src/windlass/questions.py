@@ -36,12 +36,12 @@ from windlass.answers import (
 from windlass.attention import find_attention
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
 from windlass.conditions import Compare, Comparison, Field, InState
-from windlass.errors import InvalidInput, NotPermitted, StoreError
+from windlass.errors import InvalidInput, NotPermitted, StoreError, StoreUnavailable
 from windlass.filtering.writing import of_lane
 from windlass.filters import JobFilters, check_filter
 from windlass.findings import Ailment, AilmentKind, FailureGroup, RepeatGroup, TaskActivity, TaskStats
 from windlass.fingerprints import literals
-from windlass.model import Count, Distribution, JobFilter, State, TopicStats
+from windlass.model import Count, Distribution, JobFilter, State, TopicStats, WorkerRecord
 from windlass.narrowing import narrowed
 from windlass.options import check_integer, check_seconds
 from windlass.security import context_in_force, tenant_in_question
@@ -201,9 +201,22 @@ class Questions:
             lanes=await visibility.lanes(store, window_seconds, tenant),
             topics=await visibility.topics(store, tenant),
             usual=await store.durations(tenant=tenant) if may_be_slow else [],
-            workers=await store.workers() if tenant is None else None,
+            workers=await self._workers(tenant),
         )
         return look, len(running) <= MOST_RUNNING
+
+    async def _workers(self, tenant: str | None) -> list[WorkerRecord] | None:
+        """An operator who asks about a tenant is told that nobody takes its jobs; the tenant is not."""
+        if context_in_force() is not None:
+            return None
+        try:
+            return await self._app.store.workers()
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            if tenant is None:
+                raise
+            return None  # a role that is shown one tenant at a time may not see workers
 
     async def durations(self, *, tenant: str | None = None) -> JobDurations:
         """How long jobs take: their handlers, and how long they had waited before, by task and topic.
@@ -373,7 +386,7 @@ def _outstanding(
         return "Nothing is outstanding."
     parts = [f"{due:,} due", f"{running:,} running", f"{delayed:,} delayed"]
     waiting = "" if oldest is None else f", the oldest for {duration((now - oldest) / MICROSECONDS)}"
-    most = f"; most of them in {lane_name(lanes[0].topic, lanes[0].task)}" if len(lanes) > 1 else ""
+    most = f"; the most in {lane_name(lanes[0].topic, lanes[0].task)}" if len(lanes) > 1 else ""
     return f"{plural(due + delayed + running, 'job')} outstanding: {', '.join(parts)}{waiting}{most}."
 
 

@@ -43,15 +43,7 @@ def said(ailment: Ailment) -> Said:
                 "file is opened",
             )
         case AilmentKind.LONG_LOG:
-            holders = figures.get("holders")
-            find = f"find the program that has {figures['file']} open (fuser tells) and end its transaction"
-            return Said(
-                Severity.WARNING,
-                "The write-ahead log grows",
-                f"the write-ahead log is {size(figures['bytes'])} and cannot be reset: some connection "
-                "keeps a read transaction open",
-                f"one of those that have it open is to end its transaction: {holders}" if holders else find,
-            )
+            return _long_log(figures)
         case AilmentKind.SPARSE:
             return Said(
                 Severity.INFO,
@@ -85,6 +77,15 @@ def said(ailment: Ailment) -> Said:
                 f"the directory {figures['directory']} is in memory ({figures['file_system']}): a restart of "
                 "the machine loses every job",
                 "give the URL of a file on a disk",
+            )
+        case AilmentKind.NETWORK_FILE:
+            return Said(
+                Severity.WARNING,
+                "The file is on a network file system",
+                f"the directory {figures['directory']} is on a network file system "
+                f"({figures['file_system']}), where SQLite's locks do not hold: two machines that write "
+                "there damage the file",
+                "see that one machine alone opens it; better move it to a local disk, or use PostgreSQL",
             )
         case AilmentKind.UNSAFE_COMMITS:
             return _unsafe(figures["setting"], figures["value"])
@@ -131,7 +132,8 @@ def said(ailment: Ailment) -> Said:
                 Severity.INFO,
                 f"Nothing is known of {figures['part']}",
                 f"the look at {figures['part']} failed: {figures['reason']}",
-                f"let the role that Windlass uses see it: GRANT {figures['role']} TO …"
+                f"let the role that Windlass uses see it: GRANT {figures['role']} TO "
+                f"{figures.get('grantee') or '…'}"
                 if figures.get("role")
                 else "see that what it says is put right; nothing else depends on it",
             )
@@ -170,6 +172,24 @@ def _unsafe(setting: str, value: str) -> Said:
     )
 
 
+def _long_log(figures: dict[str, Any]) -> Said:
+    readers, holders = figures.get("readers"), figures.get("holders")
+    if readers:
+        remedy = "let it end its transaction, or end the process"
+    elif holders:
+        remedy = f"one of those that have it open is to end its transaction: {holders}"
+    else:
+        remedy = f"find the program that has {figures['file']} open (fuser tells) and end its transaction"
+    who = f"process {readers}" if readers else "some connection"
+    return Said(
+        Severity.WARNING,
+        "The write-ahead log grows",
+        f"the write-ahead log is {size(figures['bytes'])} and cannot be reset: {who} keeps a read "
+        "transaction open",
+        remedy,
+    )
+
+
 def _pinned(figures: dict[str, Any]) -> Said:
     seconds = figures.get("seconds")
     severity = Severity.CRITICAL if seconds is not None and seconds >= LONG_PIN_SECONDS else Severity.WARNING
@@ -194,7 +214,7 @@ def _pinned(figures: dict[str, Any]) -> Said:
                 severity,
                 f"A prepared transaction pins vacuum{since}",
                 f"the prepared transaction {figures['name']} of {figures['role']} has waited{since}, {cost}",
-                f"COMMIT PREPARED or ROLLBACK PREPARED {_sql_text(figures['name'])}",
+                f"end it in its database: ROLLBACK PREPARED {_sql_text(figures['name'])}, or COMMIT PREPARED",
             )
         case "standby":
             return Said(
@@ -209,7 +229,8 @@ def _pinned(figures: dict[str, Any]) -> Said:
                 f"The replication slot {figures['name']} pins vacuum",
                 f"the replication slot {figures['name']} (active: {figures['active']}) holds back vacuum for "
                 f"its standby, {cost}",
-                f"bring the standby back, or SELECT pg_drop_replication_slot({_sql_text(figures['name'])})",
+                "bring the standby back; only where it is gone for good: SELECT "
+                f"pg_drop_replication_slot({_sql_text(figures['name'])})",
             )
 
 

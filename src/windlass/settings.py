@@ -6,6 +6,7 @@ A value comes from the first of: keyword of ``Windlass(...)``, environment varia
 
 from __future__ import annotations
 
+import functools
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -463,7 +464,7 @@ def _from_pyproject(directory: Path) -> dict[str, Any]:
         if not path.is_file():
             continue
         try:
-            tool = tomllib.loads(path.read_text("utf-8")).get("tool", {})
+            tool = _parsed(path.read_text("utf-8")).get("tool", {})
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{path} cannot be read for settings: {error}") from None
         table = tool.get("windlass", {}) if isinstance(tool, dict) else {}
@@ -472,6 +473,12 @@ def _from_pyproject(directory: Path) -> dict[str, Any]:
         source = f"[tool.windlass] in {path}"
         return {name: _from_toml(_known(name, source), value, source) for name, value in table.items()}
     return {}
+
+
+@functools.lru_cache(maxsize=4)
+def _parsed(text: str) -> dict[str, Any]:
+    """Every app asks, and parsing the file takes longer than all else that making an app does."""
+    return tomllib.loads(text)
 
 
 def _from_toml(setting: Setting, value: Any, source: str) -> Any:

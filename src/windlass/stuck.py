@@ -25,6 +25,8 @@ UNUSUAL_SECONDS: Final = 60.0
 """… if it is this much longer, too, …"""
 ENOUGH_RUNS: Final = 20
 """… and so many are known to compare it with."""
+RESCUE_SECONDS: Final = 5.0
+"""A lease that ended so lately is no news: any live worker brings the job back within a second or so."""
 QUIET_SECONDS: Final = 300.0
 """Where workers do not list all they take: a lane in which nothing runs or ends for so long is not taken."""
 
@@ -93,7 +95,8 @@ def _running(look: Look) -> Iterator[StuckThing]:
 
 def _why(job: JobRecord, now: int, usual: float | None) -> StuckKind | None:
     if job.leased_until is not None and job.leased_until <= now:
-        return StuckKind.LEASE_ENDED
+        late = now - job.leased_until >= seconds_to_microseconds(RESCUE_SECONDS)
+        return StuckKind.LEASE_ENDED if late else None
     seconds = (now - _began(job)) / MICROSECONDS
     if job.timeout is not None and seconds > job.timeout * BEYOND_TIMEOUT:
         return StuckKind.TIMED_OUT

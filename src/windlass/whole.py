@@ -36,8 +36,11 @@ class WholeJob(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def size(self) -> int:
-        """Bytes of its bodies."""
-        return len(self.record.payload or b"") + len(self.record.result or b"")
+        """About how many bytes it takes: its bodies, and what its runs left."""
+        record = self.record
+        saved = sum(len(body or b"") for body in (record.payload, record.result, record.checkpoint))
+        errors = sum(len(one.error.message) + len(one.error.traceback or "") for one in record.attempts)
+        return saved + sum(len(step.output) for step in record.steps) + errors
 
 
 def whole(

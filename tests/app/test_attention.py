@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,29 @@ async def test_a_queue_without_a_worker_is_one_finding(app: Windlass) -> None:
     await app.store.beat(worker("w", Lane("mail")))
     [only] = (await app.questions.attention()).findings
     assert (only.title, only.where) == ("No worker takes reports", 'state:pending topic:reports task:""')
+
+
+async def test_a_thousand_lanes_with_one_trouble_hide_no_other(app: Windlass, clock: FrozenClock) -> None:
+    """The worst are told one by one and the rest in one, so that there is room for what else is wrong."""
+    await app.store.beat(worker("anna", Lane("left")))
+    left = await app.enqueue("left", timeout=None)
+    await claim(app, "left", lease_seconds=30)
+    for number in range(150):
+        await app.enqueue(f"topic{number:03}")
+    await app.enqueue("topic149")
+    clock.advance(60)
+    await app.store.beat(worker("anna", Lane("left")))
+    told = await app.questions.attention()
+    kinds = Counter(finding.kind for finding in told.findings)
+    assert kinds[FindingKind.NO_WORKER] == 11
+    assert kinds[FindingKind.LEASE_ENDED] == 1
+    of_lanes = [finding for finding in told.findings if finding.kind is FindingKind.NO_WORKER]
+    assert of_lanes[0].topic == "topic149"  # with the most jobs
+    assert of_lanes[-1].title == "The same of 140 more"
+    assert "topic009, topic010" in of_lanes[-1].explanation
+    assert of_lanes[-1].explanation.endswith("and 135 more, 140 jobs together.")
+    assert sum(finding.jobs for finding in of_lanes) == 151
+    assert any(finding.job_id == left.id for finding in told.findings)
 
 
 async def test_a_worker_with_many_lanes_does_not_hide_one_that_nobody_takes(
@@ -327,6 +351,7 @@ def test_every_ailment_has_words() -> None:
         (Ailment(AilmentKind.LONG_LOG, {"bytes": 2**28, "limit": 1, "file": "/x-wal"}), "256.0 MB"),
         (Ailment(AilmentKind.LITTLE_SPACE, {"free": 2**20, "directory": "/data"}), "1.0 MB"),
         (Ailment(AilmentKind.IN_MEMORY, {"directory": "/tmp", "file_system": "tmpfs"}), "tmpfs"),
+        (Ailment(AilmentKind.NETWORK_FILE, {"directory": "/mnt", "file_system": "nfs4"}), "(nfs4)"),
         (Ailment(AilmentKind.UNSAFE_COMMITS, {"setting": "fsync", "value": "off"}), "fsync is off"),
         (Ailment(AilmentKind.PINNED_VACUUM, SESSION), "process 42 (report, ann, idle in transaction)"),
         (Ailment(AilmentKind.PINNED_VACUUM, {**SESSION, "holder": "prepared", "name": "x"}), "prepared"),
@@ -335,7 +360,7 @@ def test_every_ailment_has_words() -> None:
                 AilmentKind.PINNED_VACUUM,
                 {"holder": "slot", "name": "standby", "active": "no", "transactions": 5},
             ),
-            "standby",
+            "only where it is gone for good: SELECT pg_drop_replication_slot('standby')",
         ),
         (
             Ailment(
@@ -357,11 +382,22 @@ def test_every_ailment_has_words() -> None:
             ),
             "end its transaction: 7 (backup)",
         ),
+        (
+            Ailment(AilmentKind.LONG_LOG, {"bytes": 1, "limit": 1, "file": "/x", "readers": "7 (backup)"}),
+            "process 7 (backup) keeps a read transaction open",
+        ),
         (Ailment(AilmentKind.NOTIFY_QUEUE, {"usage": 0.5}), "50% full"),
         (Ailment(AilmentKind.FEW_CONNECTIONS, {"used": 95, "limit": 100}), "95 of at most 100"),
         (Ailment(AilmentKind.POOLED), "pooler"),
         (Ailment(AilmentKind.UNSEEN, {"part": "the disk", "reason": "no such thing"}), "no such thing"),
-        (Ailment(AilmentKind.UNSEEN, {"part": "x", "reason": "y", "role": "some_role"}), "GRANT some_role"),
+        (
+            Ailment(AilmentKind.UNSEEN, {"part": "x", "reason": "y", "role": "some_role"}),
+            "GRANT some_role TO …",
+        ),
+        (
+            Ailment(AilmentKind.UNSEEN, {"part": "x", "reason": "y", "role": "r", "grantee": "plain"}),
+            "GRANT r TO plain",
+        ),
     ]
     assert {ailment.kind for ailment, _ in examples} == set(AilmentKind)
     for ailment, text in examples:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.servers.shared import fresh_url
 from windlass import Windlass
-from windlass.answers import Attention, Finding, FindingKind, Severity
+from windlass.answers import Finding, FindingKind, Severity
 from windlass.clock import SystemClock, seconds_to_microseconds
 from windlass.verification.circumstances import (
     clock_difference,
@@ -82,8 +82,7 @@ def test_every_kind_of_trouble_with_the_ground_has_a_level() -> None:
         levels = []
         for severity in (Severity.WARNING, Severity.CRITICAL):
             one = Finding(kind=kind, severity=severity, title="t", explanation="E is so.", remedy="Do it")
-            told = Attention(answer="", critical=0, warnings=0, infos=0, findings=(one,), more=0)
-            levels += [finding.level for finding in of_attention(told)]
+            levels += [finding.level for finding in of_attention([one])]
         assert (not levels) == (kind in not_the_doctors), kind
     full = Finding(
         kind=FindingKind.LITTLE_SPACE,
@@ -92,6 +91,5 @@ def test_every_kind_of_trouble_with_the_ground_has_a_level() -> None:
         explanation="It is full.",
         remedy="Go",
     )
-    told = Attention(answer="", critical=0, warnings=0, infos=0, findings=(full,), more=0)
-    [finding] = of_attention(told)
+    [finding] = of_attention([full])
     assert (finding.level, finding.text) == (Level.PROBLEM, "it is full; go")

@@ -130,14 +130,17 @@ def test_a_real_bash_completes_with_it(project: Project, tmp_path: Path) -> None
     script = """
         source <(windlass completion bash)
         press() {
-            COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+            COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMPREPLY=()
             _windlass_completion windlass
             echo "${COMPREPLY[@]}"
         }
         press windlass jobs l
         press windlass topics pause ma
+        press windlass topics --url "$WINDLASS_URL" pause rep
+        press windlass jobs list --state=fai
+        press windlass jobs list --where "'a b'" --topic map
     """
     environment = project.environment(WINDLASS_URL=project.url)
     environment["PATH"] = f"{program.parent}:{environment['PATH']}"
     done = _run(["bash", "--norc", "-c", script], project, environment)
-    assert (done.stdout.splitlines(), done.stderr) == (["list", "mail maps"], "")
+    assert (done.stdout.splitlines(), done.stderr) == (["list", "mail maps", "reports", "failed", "maps"], "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,20 @@ def test_a_source_that_is_not_there_leaves_no_files(run: Run, project: Project, 
     answer = run("copy", "sqlite:///typo.db", other)
     assert (answer.code, list(project.directory.glob("*.db"))) == (1, [])
     assert "typo.db to copy from" in answer.errors
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_a_file_under_two_names_is_not_even_opened(
+    run: Run, project: Project, other: str, link: Callable[[Path, Path], None]
+) -> None:
+    """Each name of a hard link would have a log of its own beside it, which ruins the database."""
+    link(project.directory / "jobs.db", project.directory / "other.db")
+    answer = run("copy", project.url, other)
+    assert answer.code == 2
+    assert "FROM and TO are the same file" in answer.errors
+    assert not list(project.directory.glob("other.db-*"))
+    assert len(run("jobs", "list", "-q", "--url", project.url).lines) == 4
 
 
 def test_memory_is_no_place_to_copy_to(run: Run, project: Project) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -21,6 +22,7 @@ from tests.servers import PostgresServer
 from tests.servers.shared import fresh_url
 from windlass.cli.doctor import command
 from windlass.stores import Ground
+from windlass.stores.postgres import ailing
 from windlass.stores.sqlite import migrating
 from windlass.verification.checker import Recovery, Report, Violation
 from windlass.verification.rules import RULES
@@ -125,6 +127,34 @@ def test_files_are_compared_with_completed_jobs(run: Run, project: Project) -> N
     assert run("doctor", "--url", project.url).code == 0  # nobody knows the roots
 
 
+def test_a_file_s_name_is_shown_and_not_obeyed_and_leftovers_are_a_note(run: Run, project: Project) -> None:
+    """A path comes from whoever may enqueue: it neither drives the terminal nor adds a line to the report."""
+    data = project.directory / "data"
+    data.mkdir()
+    project.write("filing.py", FILES)
+    from windlass.cli.loading import load_app
+
+    name = "a\n- WRONG: b\x1b[2J"
+    app = load_app("filing:app")
+    with app.sync:
+        job = app.sync.enqueue("create_file", {"path": name, "content": "x"})
+        app.sync.run_until_idle()
+    left = data / f".windlass-{job.id}-1.part"
+    left.write_text("half")
+    answer = run("doctor", "--app", "filing:app")
+    assert answer.code == 0
+    note = "- note: 1 hidden file (4 bytes) of killed runs, whose jobs are over, such as"
+    assert f"{note} {left};" in answer.out
+    (data / name).unlink()
+    answer = run("doctor", "--app", "filing:app")
+    assert answer.code == 1
+    [wrong] = [line for line in answer.lines if line.startswith("- WRONG")]
+    assert wrong.startswith(f"- WRONG: {data}/a - WRONG: b\\x1b[2J is gone, though job {job.id} ")
+    told = run("doctor", "--app", "filing:app", "--json").json
+    assert told["files"]["leftovers"] == [{"job_id": str(job.id), "path": str(left), "bytes": 4}]
+    assert left.exists()
+
+
 def test_tasks_that_an_app_does_not_have_are_told(run: Run, project: Project) -> None:
     """Their jobs wait for ever; without an app nobody can tell that from a worker that is to be started."""
     run("enqueue", "forgotten", "{}", "--url", project.url)
@@ -139,7 +169,7 @@ def test_leases_that_nobody_ends_are_told(run: Run, project: Project) -> None:
     run("enqueue", "send_digest", '{"user_id": "42"}', "--app", "jobs:app")
     damage(
         project,
-        "UPDATE windlass_jobs SET state = 2, leased_until = created_at - 1000000, claimed_at = created_at, "
+        "UPDATE windlass_jobs SET state = 2, leased_until = created_at - 60000000, claimed_at = created_at, "
         "fence = 1, worker = 'gone'",
     )
     damage(project, "UPDATE windlass_counts SET state = 2 WHERE state = 1")
@@ -226,6 +256,47 @@ def test_damage_on_a_server_is_told(run: Run, postgres: PostgresServer) -> None:
     assert re.search(r"^- WRONG: job .* had 99 attempts", answer.out, re.MULTILINE)
 
 
+def test_names_of_others_are_not_obeyed_by_the_terminal(run: Run, project: Project) -> None:
+    """Topics, paths and names of transactions may hold anything; a report is kept and read on terminals."""
+    run("enqueue", "mail", "{}", "--url", project.url)
+    for table in ("jobs", "counts"):
+        damage(project, f"UPDATE windlass_{table} SET topic = 'a' || char(27) || ']0;owned' || char(7, 10)")  # noqa: S608
+    for output in (("--output", "report.md"), ()):
+        answer = run("doctor", "--url", project.url, *output)
+        assert r"a\x1b]0;owned\x07" in answer.out
+        assert "\x1b" not in answer.out
+    assert "\x1b" not in (project.directory / "report.md").read_text()
+
+
+def test_a_disk_that_is_read_only_is_said_to_be(
+    run: Run, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that a file which was never made could not be removed."""
+    run("migrate", "--url", project.url)
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    answer = run("doctor", "--url", project.url)
+    assert (answer.code, answer.errors) == (0, "")
+
+
+def test_each_line_of_what_sqlite_says_is_a_finding(run: Run, project: Project) -> None:
+    """It says a hundred things in one; the first are told, and how many more there are."""
+    run("migrate", "--url", project.url)
+    file = project.directory / "jobs.db"
+    content = bytearray(file.read_bytes())
+    content[20] = 16  # bytes that every page keeps free at its end, which none of them does
+    file.write_bytes(content)
+    answer = run("doctor", "--url", project.url)
+    assert answer.code == 1
+    told = [line for line in answer.lines if line.startswith("- WRONG: SQLite: ")]
+    assert len(told) == 21
+    assert re.fullmatch(r"- WRONG: SQLite: and \d+ more; PRAGMA integrity_check tells them", told[-1])
+    assert not [line for line in answer.lines if line.startswith(("Page ", "On tree ", "***"))]
+
+
 def test_a_file_that_is_no_database_is_a_finding(run: Run, project: Project) -> None:
     """Not an error of the doctor's: that is what it is asked about."""
     project.write("jobs.db", "Dear diary, " * 1000)
@@ -280,7 +351,7 @@ def test_a_server_that_is_away_is_one_line(run: Run) -> None:
     """Nothing can be said about it."""
     answer = run("doctor", "--url", "postgresql://nobody@127.0.0.1:1/jobs")
     assert (answer.code, answer.out) == (1, "")
-    assert "127.0.0.1:1" in answer.errors
+    assert "127.0.0.1:1/jobs (schema windlass) cannot be reached" in answer.errors
 
 
 @pytest.mark.parametrize(
@@ -390,6 +461,29 @@ def test_a_role_that_may_not_make_a_schema_is_told_what_to_do(run: Run, postgres
 
 
 # -- the report ---------------------------------------------------------------------------------------------
+
+
+def test_a_role_that_may_not_see_the_jobs_is_told_what_ails_the_server(
+    run: Run, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it may not see is one problem; who holds what and what runs out it can be told all the same."""
+    monkeypatch.setattr(ailing, "CONNECTION_SHARE", 0.0)
+    url = fresh_url()
+    run("migrate", "--url", url)
+    schema = schema_of(url)
+    execute(
+        postgres,
+        f"CREATE ROLE windlass_bare LOGIN; GRANT USAGE ON SCHEMA {schema} TO windlass_bare;"
+        f"GRANT SELECT ON {schema}.schema_versions TO windlass_bare",
+    )
+    try:
+        told = run("doctor", "--url", url.replace("postgres@", "windlass_bare@"), "--json")
+    finally:
+        execute(postgres, "DROP OWNED BY windlass_bare; DROP ROLE windlass_bare")
+    assert (told.code, told.json["checked"]) == (1, False)
+    kinds = {finding["kind"]: finding for finding in told.json["findings"]}
+    assert "permission denied" in kinds["store"]["text"]
+    assert kinds["few_connections"]["level"] == "doubt"
 
 
 def test_a_broken_promise_is_told_with_its_evidence(run: Run, project: Project, pretend: Pretend) -> None:

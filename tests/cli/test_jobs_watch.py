@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import signal
+import subprocess
 
 import pytest
 
 from tests.cli.conftest import Run, Within
-from tests.cli.processes import Process, Project, on_terminal
+from tests.cli.processes import COMMAND, PATIENCE, Process, Project, on_terminal
 from windlass import Windlass
+from windlass.cli.jobs.watching import watch_jobs
 
 FAST = ("--watch", "--every", "100ms")
 
@@ -67,6 +70,38 @@ def test_json_is_a_line_for_each(project: Project, within: Within, first: str) -
         process.wait_for(second)
         assert _stopped(process) == 0
     assert [json.loads(line)["id"] for line in process.seen] == [first, second]
+
+
+def test_a_reader_that_leaves_ends_it_also_without_news(project: Project, first: str) -> None:
+    """As with ``| head -1`` on a queue where nothing happens any more."""
+    command = [*COMMAND, "jobs", "list", *FAST, "--json", "--url", project.url]
+    with subprocess.Popen(
+        command, cwd=project.directory, env=project.environment(), stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert json.loads(process.stdout.readline())["id"] == first
+            process.stdout.close()
+            assert process.wait(PATIENCE) == 141
+        finally:
+            process.kill()
+
+
+async def test_a_second_ctrl_c_finds_the_first_one_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    """asyncio counts who was cancelled: what is not taken back comes out as a traceback while closing."""
+    async with Windlass("memory://") as app:
+
+        async def watch() -> int:
+            await watch_jobs(app, {}, limit=5, every=60.0, as_json=False)
+            running = asyncio.current_task()
+            assert running is not None
+            return running.cancelling()
+
+        watching = asyncio.create_task(watch())
+        while "STATE" not in capsys.readouterr().out:
+            await asyncio.sleep(0)
+        watching.cancel()
+        assert await watching == 0
 
 
 def test_a_store_that_goes_away_and_comes_back_is_watched_on(

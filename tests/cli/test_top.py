@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -17,10 +18,12 @@ from tests.cli.processes import Project, Terminal, on_terminal, wait_until
 from tests.cli.vt import Vt
 from tests.servers.postgres import PostgresServer
 from tests.servers.shared import fresh_url
-from windlass import Windlass
+from windlass import TaskError, Windlass
 from windlass.answers import Attention, FailedGroup, FailedJobs, Finding, FindingKind, Severity
+from windlass.cli.top import looking
 from windlass.cli.top.drawing import Canvas, draw, share
 from windlass.cli.top.lines import columns_of, cut, rendered
+from windlass.cli.top.looking import Lookout, rest
 from windlass.cli.top.rates import Meter
 from windlass.cli.top.screen import ENTER, LEAVE
 from windlass.cli.top.view import View
@@ -107,6 +110,21 @@ def test_a_screen_of_80_by_24_has_a_place_for_everything() -> None:
     assert lines[-1].startswith(" q quits")
 
 
+def test_a_screen_of_40_by_10_has_what_matters_most() -> None:
+    """How much waits and fails, what is wrong, a topic and a failure; no row is left empty."""
+    shown = view(glance(topics=12, running=30), failures=30)
+    lines = [rendered(line, 40, colour=False) for line in draw(shown, Canvas(40, 10), now=1.0)]
+    assert lines[1].startswith(" 7 due  30 running  3 failed  0 workers")
+    heads = [line.split()[0] for line in lines[3:7]]
+    assert (heads, lines[-1].split()[0]) == (["critical:", "critical:", "and", "TOPIC"], "q")
+    assert all(lines)
+    shown.attention = None
+    lines = [rendered(line, 40, colour=False) for line in draw(shown, Canvas(40, 10), now=1.0)]
+    assert [line.split()[0] for line in lines[3:]] == [
+        "TOPIC", "mail", "RUNNING", "send", "FAILED", "send", "q",
+    ]  # fmt: skip
+
+
 def test_a_store_that_is_silent_is_said_to_be() -> None:
     """Before it is given up; figures that stand still must not look like a queue that does."""
     shown = view(glance())
@@ -114,6 +132,61 @@ def test_a_store_that_is_silent_is_said_to_be() -> None:
     last = [rendered(draw(shown, Canvas(80, 24), now=now)[-1], 80, colour=False) for now in (101.0, 107.0)]
     assert last[0] == " q quits   every 1 s   the store answered in 0 ms"
     assert last[1] == " q quits   the store has not answered for 7.0 s"
+
+
+def test_what_is_older_than_the_counts_beside_it_says_so() -> None:
+    """The head of the groups is of their moment, and so is what needs attention; nobody adds up two."""
+    shown = view(glance())
+    assert shown.failed is not None
+    shown.failed = replace(shown.failed, jobs=34, complete=False)
+    shown.seen_at = shown.closer_at = 100.0
+    lines = [rendered(line, 80, colour=False) for line in draw(shown, Canvas(80, 24), now=100.0)]
+    [head] = [line for line in lines if line.startswith(" FAILED")]
+    assert head.startswith(" FAILED 34+, 2 errors ")
+    assert "as of" not in "".join(lines)
+    shown.closer_at = 96.0
+    lines = [rendered(line, 80, colour=False) for line in draw(shown, Canvas(80, 24), now=100.0)]
+    [head] = [line for line in lines if line.startswith(" FAILED")]
+    assert head.rstrip().endswith("ERROR, as of 07:59:56")  # NOW is 08:00:00
+    assert " and 2 more, as of 07:59:56: windlass why" in lines
+
+
+async def test_counts_and_groups_are_seen_in_the_same_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as grouping is cheap: 34 failed beside a group of 3 sends people after what is not there."""
+    monkeypatch.setattr(looking, "CHEAP", 0.0)
+    app = Windlass("memory://")
+
+    @app.task(max_attempts=1)
+    async def fail() -> None:
+        raise TaskError("no")
+
+    async with app:
+        shown = View("", "", 1.0)
+        lookout = Lookout(app, shown)
+        groups: FailedJobs | None = None
+        for failed in (1, 3):
+            await fail.enqueue_many([{}] * (failed - (shown.failed.jobs if shown.failed else 0)))
+            await app.run_until_idle()
+            await lookout._look()
+            assert shown.glance is not None
+            assert shown.failed is not None
+            assert shown.glance.stats.failed == shown.failed.jobs == failed
+            assert shown.closer_age < 1.0
+            groups = shown.failed
+        monkeypatch.setattr(looking, "CHEAP", 1e9)  # what costs too much is left to the seldom look
+        await fail.enqueue()
+        await app.run_until_idle()
+        await lookout._look()
+        assert shown.glance is not None
+        assert (shown.glance.stats.failed, shown.failed) == (4, groups)
+
+
+def test_a_slow_store_is_left_alone_and_a_silent_one_is_asked_again_soon() -> None:
+    """Ten seconds without an answer are no reason to overlook for another forty that it is back."""
+    assert rest(1.0, 0.01, answered=True) == 0.99
+    assert rest(1.0, 2.0, answered=True) == 8.0
+    assert rest(1.0, 10.0, answered=False) == 5.0
+    assert rest(1.0, 0.01, answered=False) == 0.99
 
 
 def test_rows_are_shared_by_need() -> None:

@@ -7,7 +7,7 @@ import itertools
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,11 @@ import pytest
 from tests.moving.mixed import all_jobs, fill
 from windlass import Windlass
 from windlass.errors import ConfigurationError, StoreUnavailable, WindlassError, WrongState
-from windlass.model import ClaimRequest, JobFilter, Lane, NewDocument, State, WorkerRecord
-from windlass.moving import comparing
+from windlass.model import ClaimRequest, JobFilter, Lane, NewDocument, Settlement, State, WorkerRecord
+from windlass.moving import comparing, copy, marking
 from windlass.moving.copy import Copied, Phase, copy_store
-from windlass.moving.marking import KIND, NAME
+from windlass.moving.marking import KIND, NAME, Mark
+from windlass.outcome import Completed
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
 
@@ -169,6 +170,114 @@ async def test_a_job_that_changes_meanwhile_fails_the_verification(apps: Apps) -
         await _copy(apps)
 
 
+async def _late(app: Windlass, job_id: Any) -> None:
+    await app.enqueue("late", {})
+
+
+async def _cancelled(app: Windlass, job_id: Any) -> None:
+    await app.cancel(job_id)
+
+
+async def _deleted(app: Windlass, job_id: Any) -> None:
+    await app.delete(job_id)
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["source", "target"])
+@pytest.mark.parametrize("change", [_late, _cancelled, _deleted])
+async def test_what_changes_behind_the_comparison_is_noticed(
+    apps: Apps, side: int, change: Callable[[Windlass, Any], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verifying reads the newest first: a job that comes or changes above that spoils the copy, too."""
+    monkeypatch.setattr(comparing, "PAGE", 5)
+    jobs = await apps[0].enqueue_many("mail", [{}] * 20)
+    whole_jobs = apps[0].store.whole_jobs
+    verifying = changed = False
+
+    def watch(phase: Phase, *_: int) -> None:
+        nonlocal verifying
+        verifying = phase is Phase.VERIFY
+
+    async def meanwhile(*, limit: int, before: int | None = None) -> Any:
+        nonlocal changed
+        if verifying and not changed:
+            changed = True
+            await change(apps[side], jobs[-1].id)
+        return await whole_jobs(limit=limit, before=before)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(apps[0].store, "whole_jobs", meanwhile)
+        with pytest.raises(WrongState, match="changed while it was compared"):
+            await copy_store(*apps, watch=watch)
+
+
+async def test_a_worker_that_began_meanwhile_is_told_at_the_end(apps: Apps) -> None:
+    """It would run at the source what is copied."""
+    await apps[0].enqueue("mail", {})
+    place = apps[1].store.place_jobs
+
+    async def meanwhile(jobs: Any) -> list[bool]:
+        await apps[0].store.beat(_worker())
+        return await place(jobs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(apps[1].store, "place_jobs", meanwhile)
+        with pytest.raises(WrongState, match="workers are at work on memory://copy-from"):
+            await _copy(apps)
+
+
+@pytest.mark.parametrize("cut_off", [False, True], ids=["copied", "cut off"])
+async def test_a_job_that_ran_in_the_target_and_is_gone_does_not_come_again(
+    apps: Apps, cut_off: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the copy before was done or not: what is missing may be missing because it is done."""
+    monkeypatch.setattr(comparing, "PAGE", 5)
+    source, target = apps
+    await source.enqueue_many("mail", [{}] * 20, retention=0)
+    if cut_off:
+        with _failing(target.store, 6, after=False), pytest.raises(StoreUnavailable):
+            await _copy(apps)
+    else:
+        await _copy(apps)
+    before = await all_jobs(target.store)
+    assert 0 < len(before) < 20 if cut_off else len(before) == 20
+    [ran] = (await target.store.claim(ClaimRequest("early", (Lane("mail"),), 1, 30.0))).jobs
+    await target.store.settle([Settlement(ran.lease, Completed(), 0.1)])
+    await target.store.prune()
+    await _refused(apps, WrongState, f"an earlier copy put into memory://.* {len(before) - 1} are left")
+    await target.delete_all(topic="mail")  # an empty store that was not always
+    await _refused(apps, WrongState, "0 are left. They have run or were deleted")
+
+
+async def test_a_lease_that_holds_is_found_behind_a_thousand_that_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a crash many leases have ended; one that a client of beanstalkd has still counts."""
+    monkeypatch.setattr(copy, "MAX_BATCH", 2)
+    clock = FrozenClock()
+    async with _pair(clock=clock) as apps:
+        await apps[0].enqueue_many("mail", [{}] * 4)
+        await apps[0].store.claim(ClaimRequest("gone", (Lane("mail"),), 3, 30.0))
+        clock.advance(1)
+        await apps[0].store.claim(ClaimRequest("there", (Lane("mail"),), 1, 60.0))
+        clock.advance(30)
+        await _refused(
+            apps, WrongState, "1 job of memory://.* may still be running: leases hold for up to 30 s"
+        )
+
+
+async def test_much_in_the_target_is_looked_at_a_part_at_a_time(
+    apps: Apps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many jobs are above those of the source, they are not held in memory all at once."""
+    monkeypatch.setattr(comparing, "PAGE", 5)
+    await apps[0].enqueue("mail", {})
+    await apps[1].enqueue_many("mine", [{}] * 100)
+    async with aclosing(comparing.side_by_side(apps[0].store, apps[1].store)) as pages:
+        sizes = [len(pairs) async for pairs in pages]
+    assert sum(sizes) == 100
+    assert max(sizes) <= 10
+
+
 async def test_values_are_not_told_where_jobs_differ(apps: Apps) -> None:
     """An error goes to logs and tickets; a payload does not belong there."""
     source, _ = apps
@@ -267,6 +376,17 @@ async def test_two_copies_into_one_store_do_not_meet(apps: Apps) -> None:
     await apps[1].store.write_documents([near])
     assert (await _copy(apps)).jobs == 0
     assert await apps[1].store.document(KIND, NAME) is None
+
+
+async def test_a_mark_that_expired_is_set_again_at_once(apps: Apps) -> None:
+    """A process that was stopped for a while and goes on keeps others out from its first page on."""
+    mark = Mark(apps[1].store, "memory://")
+    await mark.set(apps[0].store)
+    await apps[1].store.remove_document(KIND, NAME)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(marking, "RENEW_SECONDS", 0.0)
+        await mark.renew()
+    assert await apps[1].store.document(KIND, NAME) is not None
 
 
 async def test_a_source_that_is_not_up_to_date_is_left_as_it_is(tmp_path: Path) -> None:

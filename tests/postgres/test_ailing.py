@@ -11,7 +11,7 @@ from tests.servers.postgres import FAST, PostgresServer
 from tests.servers.shared import empty_url
 from windlass import Windlass
 from windlass.findings import Ailment, AilmentKind
-from windlass.stores.postgres import ailing
+from windlass.stores.postgres import PostgresStore, ailing
 from windlass.stores.postgres.ailing import shown_statement
 
 
@@ -47,7 +47,7 @@ def _is_report(ailment: Ailment) -> bool:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("SELECT  1\n", "SELECT …"),
+        ("SELECT  1;\n", "SELECT …"),
         ("UPDATE t SET a = 'it''s', b = $1 WHERE c2 = 3.5", "UPDATE t SET a = …, b = $1 WHERE c2 = …"),
         ("SELECT 'cut off in the mid", "SELECT …"),
         ("SELECT $x$a 'b'$x$ || t", "SELECT … || t"),
@@ -81,6 +81,7 @@ async def test_what_a_role_may_not_see_is_said_and_harms_nothing_else() -> None:
             assert await of_kind(app, AilmentKind.UNSAFE_COMMITS)
             [unseen] = await of_kind(app, AilmentKind.UNSEEN)
         assert unseen.figures["part"] == "open transactions"
+        assert unseen.figures["grantee"] == "windlass_plain"  # the remedy can be pasted
     finally:
         await administrator.execute("DROP OWNED BY windlass_plain; DROP ROLE windlass_plain")
         await administrator.close()
@@ -110,6 +111,17 @@ async def test_dead_rows_and_a_crowd_are_told_beyond_their_limits(monkeypatch: p
         kinds = {one.kind for one in await app.store.ailments()}
         assert {AilmentKind.DEAD_ROWS, AilmentKind.FEW_CONNECTIONS, AilmentKind.NOTIFY_QUEUE} <= kinds
         assert not app.store.deaf
+
+
+async def test_connections_that_are_reserved_do_not_count(postgres: PostgresServer) -> None:
+    """An ordinary role is refused while those of superusers are still free."""
+    async with Windlass(empty_url()) as app:
+        store = app.store
+        assert isinstance(store, PostgresStore)
+        async with store._database.connection() as connection:
+            used, limit = await connection.fetchrow(ailing._sql["connections"])
+    assert used >= 1
+    assert limit == int(postgres.settings["max_connections"]) - 3  # superuser_reserved_connections
 
 
 async def test_a_table_that_is_mostly_empty_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ async def store() -> AsyncIterator[PostgresStore]:
         ("UPDATE {schema}.keys SET id = '00000000-0000-0000-0000-000000000001'", "does not hold it"),
         ("UPDATE {schema}.keys SET scope = 'other'", "does not hold it"),
         ("UPDATE {schema}.prunable SET ids = ARRAY[]::uuid[]", "job 2 would never be pruned"),
+        ("UPDATE {schema}.finished SET prune_at = 1", "job 2 is not to be pruned when its retention ends"),
         ("UPDATE {schema}.jobs SET attempt = 9", "job 1 had 9 attempts of 3"),
         ("UPDATE {schema}.jobs SET error_summary = NULL", "job 1 has attempts, but no error"),
         ("UPDATE {schema}.finished SET state = 4", "job 2 has a result, but has not completed"),

@@ -6,6 +6,8 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from windlass import Windlass
 from windlass.findings import Ailment, AilmentKind
 from windlass.stores.sqlite import ailing
+from windlass.stores.sqlite.location import parse_url
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux tells")
 
@@ -26,6 +29,10 @@ sys.stdin.read()
 """
 
 
+HAS_IT_OPEN = HOLDER.replace('connection.execute("BEGIN")', "")
+"""Reads once, and keeps only the file open."""
+
+
 async def of_kind(app: Windlass, kind: AilmentKind) -> list[Ailment]:
     return [ailment for ailment in await app.store.ailments() if ailment.kind is kind]
 
@@ -34,26 +41,35 @@ async def of_kind(app: Windlass, kind: AilmentKind) -> list[Ailment]:
 async def test_who_has_a_log_open_that_cannot_be_reset_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another program with its process id and its name, and not we ourselves."""
+    """The program that reads, with its process id and name; not one that only has the file open, nor we."""
     monkeypatch.setattr(ailing, "PATIENT_BYTES", 0)
     file = tmp_path / "jobs.db"
     async with Windlass(f"sqlite:///{file}") as app:
         await app.enqueue("mail")
         [alone] = await of_kind(app, AilmentKind.LONG_LOG)
-        assert "holders" not in alone.figures
-        with subprocess.Popen(  # noqa: ASYNC220 - nothing else runs on this loop
-            [sys.executable, "-c", HOLDER, str(file)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as holder:
-            assert holder.stdout is not None
-            assert holder.stdin is not None
-            assert holder.stdout.readline() == "holding\n"
+        assert not {"readers", "holders"} & set(alone.figures)
+        with start(HAS_IT_OPEN, file) as idle, start(HOLDER, file) as holder:
             [held] = await of_kind(app, AilmentKind.LONG_LOG)
-            holder.stdin.close()
-        assert str(held.figures["holders"]).startswith(f"{holder.pid} (python")
-        assert str(os.getpid()) not in str(held.figures["holders"])
+            monkeypatch.setattr(ailing, "_read_locks", lambda _: set())  # where the system does not tell
+            [opened] = await of_kind(app, AilmentKind.LONG_LOG)
+        assert str(held.figures["readers"]).startswith(f"{holder.pid} (python")
+        assert str(idle.pid) not in str(held.figures["readers"])
+        told = str(opened.figures["holders"])
+        assert all(str(process.pid) in told for process in (idle, holder))
+        assert str(os.getpid()) not in told
+
+
+@contextmanager
+def start(program: str, file: Path) -> Iterator[subprocess.Popen[str]]:
+    """Until the end of the block."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "holding\n"
+        yield process
+        process.stdin.close()
 
 
 async def test_a_file_that_is_mostly_empty_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,3 +90,12 @@ async def test_a_file_that_is_mostly_empty_is_told(tmp_path: Path, monkeypatch: 
     assert isinstance(used, float)
     assert 0 < used < 0.5
     assert sparse.figures["table"] == str(file)
+
+
+def test_a_file_on_a_network_is_told_also_where_the_url_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody allowed it once, and whoever looks for the cause of a damaged file has to be told."""
+    monkeypatch.setattr(ailing, "file_system_of", lambda _: "nfs4")
+    [found] = ailing.of_ground(parse_url(f"sqlite:///{tmp_path}/jobs.db?network_filesystem=allow"))
+    assert found == Ailment(AilmentKind.NETWORK_FILE, {"directory": str(tmp_path), "file_system": "nfs4"})

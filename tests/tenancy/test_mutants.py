@@ -15,7 +15,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
+from tests.servers.warm import WarmConnections, warm_connections
 from tests.stores.urls import PACKED, STORES, made
 from tests.tenancy.mutants import STORES as SOURCES
 from tests.tenancy.mutants import Mutant, mutants
@@ -100,8 +102,17 @@ async def _run_suite(store: Store, limited: Store, clock: FrozenClock) -> None:
         await limited.enqueue([job("at-once", key="k", tenant=tenant) for tenant in ("another", "mine")])
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def warm() -> AsyncIterator[WarmConnections]:
+    """For the stores of all mutants, which make hundreds of calls each."""
+    async with warm_connections() as warm:
+        yield warm
+
+
 @asynccontextmanager
-async def _stores(name: str, directory: Path, clock: FrozenClock) -> AsyncIterator[tuple[Store, Store]]:
+async def _stores(
+    name: str, directory: Path, clock: FrozenClock, warm: WarmConnections
+) -> AsyncIterator[tuple[Store, Store]]:
     """A store, and one on the same jobs that lets in one of each topic. PostgreSQL packs what it claims."""
     url, kind = STORES[name](directory), PACKED if name == "postgres" else name
     store, limited = (
@@ -109,6 +120,7 @@ async def _stores(name: str, directory: Path, clock: FrozenClock) -> AsyncIterat
         made(kind, url, clock=clock, limits=StoreLimits(max_jobs_per_topic=1)),
     )
     for one in (store, limited):
+        warm.lend_to(one)
         await one.open()
     try:
         await store.migrate()
@@ -118,19 +130,25 @@ async def _stores(name: str, directory: Path, clock: FrozenClock) -> AsyncIterat
             await one.close()
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", STORES)
-async def test_the_suite_passes_while_nothing_is_taken_away(name: str, tmp_path: Path) -> None:
+async def test_the_suite_passes_while_nothing_is_taken_away(
+    name: str, tmp_path: Path, warm: WarmConnections
+) -> None:
     """On a single store, as below: otherwise every mutant would look caught."""
     clock = FrozenClock()
-    async with _stores(name, tmp_path, clock) as (store, limited):
+    async with _stores(name, tmp_path, clock, warm) as (store, limited):
         await _run_suite(store, limited, clock)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("mutant", SEEN, ids=str)
-async def test_a_store_without_this_predicate_is_caught(mutant: Mutant, tmp_path: Path) -> None:
+async def test_a_store_without_this_predicate_is_caught(
+    mutant: Mutant, tmp_path: Path, warm: WarmConnections
+) -> None:
     """Whichever it is: a test of two tenants fails."""
     clock = FrozenClock()
-    async with _stores(mutant.store, tmp_path, clock) as (store, limited), mutant.alive(store):
+    async with _stores(mutant.store, tmp_path, clock, warm) as (store, limited), mutant.alive(store):
         with pytest.raises(mutant.caught_by):
             await _run_suite(store, limited, clock)
 

@@ -165,6 +165,12 @@ def test_the_fixtures_come_with_the_installation(tmp_path: Path) -> None:
     assert "the fixture windlass_app is yours to write" in done.stdout
 
 
+def test_the_plugin_makes_nobody_wait_who_does_not_use_it() -> None:
+    """Pytest loads it wherever Windlass is installed; the app and its stores are not imported for that."""
+    program = "import sys, windlass.testing.plugin; sys.exit('windlass.app' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+
+
 def test_blocking_tests_have_the_same_store_in_memory() -> None:
     """``with`` instead of ``async with``; what threads and other event loops enqueue is in the same store."""
     sent.clear()

@@ -9,6 +9,7 @@ from typing import Final
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
+from windlass.cli.bash import use_own_words
 from windlass.cli.terminal import examples, is_terminal
 
 PROGRAM: Final = "windlass"
@@ -33,6 +34,7 @@ def completion(shell: str | None) -> None:
     """
     context = click.get_current_context()
     name = shell or PurePath(os.environ.get("SHELL", "")).name
+    use_own_words()
     kind = get_completion_class(name) if name in LOADING else None
     if kind is None:
         raise click.UsageError(

@@ -10,9 +10,9 @@ import click
 from windlass.app import Windlass
 from windlass.cli import words
 from windlass.cli.ending import ended_by_signals
-from windlass.cli.target import missing_file, traceback_option
+from windlass.cli.target import database_file, missing_file, traceback_option
 from windlass.cli.terminal import examples, json_option, print_json, progress_bar
-from windlass.errors import StoreUnavailable
+from windlass.errors import ConfigurationError, StoreUnavailable
 from windlass.moving.copy import Copied, Phase, check_source, copy_store
 from windlass.urls import shown_url
 
@@ -56,6 +56,7 @@ def copy(source: str, target: str, live: bool, as_json: bool) -> None:
             raise click.UsageError(f"{name} is {url}, which lives in one process alone", context)
     if (path := missing_file(source)) is not None:
         raise StoreUnavailable(f"there is no database {path} to copy from; FROM is {shown_url(source)}")
+    _refuse_same_file(source, target)
     try:
         copied = asyncio.run(_copy(source, target, live=live))
     except asyncio.CancelledError:
@@ -65,6 +66,15 @@ def copy(source: str, target: str, live: bool, as_json: bool) -> None:
         print_json(_as_json(copied))
     else:
         _say(copied, source, target)
+
+
+def _refuse_same_file(source: str, target: str) -> None:
+    """Before anything is opened: SQLite keeps a log beside each name of a file, and two would ruin it."""
+    mine, theirs = database_file(source), database_file(target)
+    if mine is not None and theirs is not None and theirs.exists() and mine.samefile(theirs):
+        raise ConfigurationError(
+            f"FROM and TO are the same file, {mine} and {theirs}; nothing was copied, name another one"
+        )
 
 
 async def _copy(source: str, target: str, *, live: bool) -> Copied:

@@ -5,6 +5,7 @@ A command's module is imported when the command is used, so ``windlass --help`` 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -159,6 +160,10 @@ class Root(click.Group):
     ) -> NoReturn:
         """Run a command line and exit with its code. See ``failures`` for the codes."""
         del standalone_mode  # this group is the program: it always exits
+        if "_WINDLASS_COMPLETE" in os.environ:
+            from windlass.cli.bash import use_own_words
+
+            use_own_words()
         try:
             code = super().main(
                 args,

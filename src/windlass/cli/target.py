@@ -127,16 +127,23 @@ def _remember(name: str, ctx: click.Context, param: click.Parameter, value: str 
         ctx.meta[name] = value
 
 
-def missing_file(url: str) -> Path | None:
-    """The database file that a URL names, where it has not been made yet."""
+def database_file(url: str) -> Path | None:
+    """The database file that a URL names, if it names one."""
     parts = urlsplit(url)
     if parts.scheme != "sqlite" or parts.netloc:
         return None  # whatever is wrong with such a URL, the store says it better
     path = unquote(parts.path).removeprefix("/")
-    file = Path(path).absolute()
+    return Path(path).absolute() if path else None
+
+
+def missing_file(url: str) -> Path | None:
+    """The database file that a URL names, where it has not been made yet."""
+    file = database_file(url)
+    if file is None:
+        return None
     # An empty one is none yet: merely opening it would make it one.
     there = file.exists() and (not file.is_file() or file.stat().st_size)
-    return None if not path or there else file
+    return None if there else file
 
 
 def _refuse_missing_file(url: str) -> None:

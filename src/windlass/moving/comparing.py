@@ -33,18 +33,22 @@ async def walk(store: Store) -> AsyncGenerator[list[WholeJob], None]:
 async def side_by_side(source: Store, target: Store | None) -> AsyncGenerator[list[Pair], None]:
     """The jobs of both, a page of the source at a time; without a target, those of the source alone.
 
-    A page of the source brings what the target has down to its last number. What the target has below all of
-    the source comes last.
+    A page of the source brings what the target has down to its last number, in several parts where that is
+    much. What the target has below all of the source comes last.
     """
     theirs = _Ahead(target)
     async with aclosing(theirs), aclosing(walk(source)) as pages:
         async for page in pages:
             pairs: list[Pair] = []
             for job in page:
-                pairs += [(None, other) for other in await theirs.above(job.record.number)]
+                while others := await theirs.above(job.record.number, PAGE):
+                    pairs += [(None, other) for other in others]
+                    if len(pairs) >= 2 * PAGE:
+                        yield pairs
+                        pairs = []
                 pairs.append((job, await theirs.at(job.record.number)))
             yield pairs
-        while rest := await theirs.above(-1, limit=PAGE):
+        while rest := await theirs.above(-1, PAGE):
             yield [(None, other) for other in rest]
 
 
@@ -70,10 +74,10 @@ class _Ahead:
                 return None
         return self._page[self._place]
 
-    async def above(self, number: int, limit: int | None = None) -> list[WholeJob]:
-        """Take those with a higher number."""
+    async def above(self, number: int, limit: int) -> list[WholeJob]:
+        """Take those with a higher number, at most so many."""
         found: list[WholeJob] = []
-        while limit is None or len(found) < limit:
+        while len(found) < limit:
             job = await self._next()
             if job is None or job.record.number <= number:
                 break

@@ -4,6 +4,9 @@ Whatever is in the target has to be in the source as it is there, or nothing is 
 killed goes on by being started again, and nothing is ever doubled or written over. Jobs keep their ids and
 numbers, and are written newest first: from the first batch on, whoever enqueues at the target gets numbers
 above them.
+
+What a walk has passed may change behind its back. So before and after the comparison both stores are asked
+for what changes whenever a job comes, goes or changes its state.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ from typing import TYPE_CHECKING, Final
 from windlass.clock import MICROSECONDS
 from windlass.errors import StoreError, WindlassError, WrongState
 from windlass.fleet import MISSING_SECONDS
-from windlass.model import JobFilter, State
+from windlass.model import JobFilter, JobRecord, State
 from windlass.moving.comparing import Pair, side_by_side
 from windlass.moving.marking import Mark
+from windlass.moving.remembering import Placed
 from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.urls import shown_url
 from windlass.whole import WholeJob, canonical
@@ -94,14 +98,16 @@ async def check_source(source: Windlass, *, live: bool) -> None:
             f"workers are at work on {name} ({_some(at_work)}); stop them, or the jobs they run would run "
             "again at the copy. --live copies anyway, to try it out"
         )
-    now = await store.now()
-    running = await store.longest_running(MAX_BATCH)
-    held = [record for record in running if (record.leased_until or 0) > now]
+    _refuse_held(await store.longest_running(MAX_BATCH), await store.now(), name)
+
+
+def _refuse_held(records: Iterable[JobRecord], now: int, name: str) -> None:
+    """Refuse jobs whose lease holds: nobody knows who has it."""
+    held = [until for record in records if (until := record.leased_until or 0) > now]
     if held:
-        ends_at = max(record.leased_until or 0 for record in held)
         raise WrongState(
             f"{plural(len(held), 'job')} of {name} may still be running: leases hold for up to "
-            f"{duration((ends_at - now) / MICROSECONDS)}. Wait until then, or let their workers finish "
+            f"{duration((max(held) - now) / MICROSECONDS)}. Wait until then, or let their workers finish "
             "or release them; --live copies anyway, running jobs with their leases"
         )
 
@@ -112,14 +118,17 @@ async def copy_store(source: Windlass, target: Windlass, *, watch: Watch, live: 
     ``live``: although workers are at work on the source. What changes meanwhile is then found to differ.
     """
     await check_source(source, live=live)
-    return await _Copy(source, target, watch).run()
+    copied = await _Copy(source, target, watch, live=live).run()
+    await check_source(source, live=live)  # whoever began meanwhile would run what is copied
+    return copied
 
 
 class _Copy:
-    def __init__(self, source: Windlass, target: Windlass, watch: Watch) -> None:
+    def __init__(self, source: Windlass, target: Windlass, watch: Watch, *, live: bool) -> None:
         self._source, self._target = source.store, target.store
         self._from, self._to = shown_url(source.url), shown_url(target.url)
-        self._watch = watch
+        self._watch, self._live = watch, live
+        self._placed = Placed(self._target, self._to)
 
     async def run(self) -> Copied:
         if at_work := await _at_work(self._target):
@@ -131,7 +140,7 @@ class _Copy:
         await mark.set(self._source)
         try:
             total = (await self._source.count(JobFilter(), beyond=True)).total
-            if await self._target.whole_jobs(limit=1):
+            if await self._placed.look():
                 await self._look(mark, total)
             paused = await self._pause()
             written = await self._write(mark, total)
@@ -168,38 +177,45 @@ class _Copy:
             )
         return (
             f"{what} is not as it is in {self._from} ({_difference(mine, theirs)}): it has changed in one of "
-            "them since an earlier copy. Nothing was copied; begin again with an empty store"
+            "them since an earlier copy. Nothing was copied; begin again with a new store"
         )
 
     # -- at work --------------------------------------------------------------------------------------------
 
-    async def _pause(self) -> tuple[str, ...]:
+    async def _pause(self) -> dict[str, int]:
         """Pauses first: whoever comes to the target too early finds paused what was paused."""
         now = await self._source.now()
-        paused = []
+        paused = {}
         for topic in await self._source.topics():
             if topic.paused_until is not None and topic.paused_until > now:
                 await self._target.pause(topic.topic, topic.paused_until)
-                paused.append(topic.topic)
-        return tuple(paused)
+                paused[topic.topic] = topic.paused_until
+        return paused
 
     async def _write(self, mark: Mark, total: int) -> int:
         written = seen = 0
         target = self._target if await self._target.whole_jobs(limit=1) else None
+        began = await self._source.now()
         async with aclosing(side_by_side(self._source, target)) as pages:
             async for pairs in pages:
                 await mark.renew()
                 missing = [mine for mine, theirs in pairs if mine is not None and theirs is None]
+                if not self._live:  # those that the first look did not reach, or that somebody took since
+                    _refuse_held((job.record for job in missing), began, self._from)
                 if missing:
-                    written += sum(await self._target.place_jobs(missing))
+                    await self._placed.expect(len(missing))
+                    added = sum(await self._target.place_jobs(missing))
+                    self._placed.add(added)
+                    written += added
                 seen += len(pairs)
                 self._watch(Phase.WRITE, seen, total)
+        await self._placed.expect(0)
         return written
 
-    async def _verify(self, mark: Mark, total: int, written: int, paused: tuple[str, ...]) -> Copied:
+    async def _verify(self, mark: Mark, total: int, written: int, paused: dict[str, int]) -> Copied:
         """Read all of both once more. What was written is not taken for granted."""
-        mine, theirs = _Tally(), _Tally()
-        differing: list[Pair] = []
+        mine, theirs, differing = _Tally(), _Tally(), _Differing()
+        before = [await _glimpse(store) for store in (self._source, self._target)]
         async with aclosing(side_by_side(self._source, self._target)) as pages:
             async for pairs in pages:
                 await mark.renew()
@@ -209,29 +225,63 @@ class _Copy:
                     if pair[1] is not None:
                         theirs.add(pair[1])
                     if pair[0] != pair[1]:
-                        differing.append(pair)
-                        del differing[1000:]
+                        differing.add(pair)
                 self._watch(Phase.VERIFY, theirs.jobs, max(total, theirs.jobs))
-        if differing or mine.digest != theirs.digest:
+        if differing.pairs or mine.digest != theirs.digest:
             raise self._not_the_same(mine, theirs, differing)
+        after = [await _glimpse(store) for store in (self._source, self._target)]
+        for name, earlier, later in zip((self._from, self._to), before, after, strict=True):
+            if earlier != later:
+                raise WrongState(
+                    f"{name} changed while it was compared; stop who enqueues or works there, and start the "
+                    "same command again: it copies what is missing, or tells what differs"
+                )
         at_target = {topic.topic: topic.paused_until for topic in await self._target.topics()}
-        if unpaused := [topic for topic in paused if at_target.get(topic) is None]:
+        if unpaused := [topic for topic, until in paused.items() if at_target.get(topic) != until]:
             raise WrongState(f"topics are not paused in {self._to} as in {self._from}: {_some(unpaused)}")
-        return Copied(theirs.jobs, written, dict(theirs.states), paused, theirs.digest)
+        return Copied(theirs.jobs, written, dict(theirs.states), tuple(paused), theirs.digest)
 
-    def _not_the_same(self, mine: _Tally, theirs: _Tally, differing: list[Pair]) -> WindlassError:
-        new = [one.record.id for one, other in differing if one is not None and other is None]
-        if len(new) == len(differing):
+    def _not_the_same(self, mine: _Tally, theirs: _Tally, differing: _Differing) -> WindlassError:
+        if differing.new == differing.pairs:
+            new = (str(one.record.id) for one, _ in differing.some if one is not None)
             return WrongState(
-                f"{plural(len(new), 'job')} came to {self._from} during the copy ({_some(map(str, new))}); "
+                f"{plural(differing.new, 'job')} came to {self._from} during the copy "
+                f"({_some(new, differing.pairs)}); "
                 "stop who enqueues there and start the same command again: it copies what is missing"
             )
-        told = [_told(one, other) for one, other in differing]
+        told = (_told(one, other) for one, other in differing.some)
         return WrongState(
             f"after the copy {self._from} has {plural(mine.jobs, 'job')} (digest {mine.digest[:12]}) and "
-            f"{self._to} has {theirs.jobs:,} (digest {theirs.digest[:12]}), and they differ: {_some(told)}. "
-            "Somebody works on one of them; stop that, and begin again with an empty store"
+            f"{self._to} has {theirs.jobs:,} (digest {theirs.digest[:12]}), and they differ: "
+            f"{_some(told, differing.pairs)}. "
+            "Somebody works on one of them; stop that, and begin again with a new store"
         )
+
+
+@dataclass(slots=True)
+class _Differing:
+    """Pairs that are not the same: how many, and the first of them."""
+
+    pairs: int = 0
+    new: int = 0
+    """of these, those that only the source has"""
+    some: list[Pair] = field(default_factory=list)
+
+    def add(self, pair: Pair) -> None:
+        self.pairs += 1
+        self.new += pair[1] is None
+        if len(self.some) < MOST_SHOWN:
+            self.some.append(pair)
+
+
+async def _glimpse(store: Store) -> tuple[int, dict[str, object]]:
+    """The newest number, and the counters of all topics."""
+    newest = await store.whole_jobs(limit=1)
+    counts: dict[str, object] = {
+        topic.topic: (topic.pending, topic.running, topic.completed, topic.failed, topic.cancelled)
+        for topic in await store.topics()
+    }
+    return newest[0].record.number if newest else 0, counts
 
 
 async def _at_work(store: Store) -> list[str]:
@@ -267,7 +317,8 @@ def _difference(mine: WholeJob, theirs: WholeJob) -> str:
     return f"another {', '.join(fields)}"
 
 
-def _some(things: Iterable[str]) -> str:
+def _some(things: Iterable[str], number: int | None = None) -> str:
+    """The first of them, and how many more there are; ``number`` where not all are at hand."""
     listed = list(things)
-    more = f" and {len(listed) - MOST_SHOWN:,} more" if len(listed) > MOST_SHOWN else ""
-    return ", ".join(listed[:MOST_SHOWN]) + more
+    more = (len(listed) if number is None else number) - MOST_SHOWN
+    return ", ".join(listed[:MOST_SHOWN]) + (f" and {more:,} more" if more > 0 else "")

@@ -70,17 +70,21 @@ class Mark:
     async def _write(self) -> None:
         expires_at = await self._target.now() + MARKED_SECONDS * MICROSECONDS
         body = msgspec.json.encode(self._body)
-        [version] = await self._target.write_documents(
-            [NewDocument(KIND, NAME, body, expires_at, only_version=self._version)]
-        )
-        if version is None and (found := await self._read(self._target)) is not None:
-            if found[1].token != self._body.token:
-                raise StoreError("another copy into this store has begun; this one stops")
-            version = found[0]
-        self._version = (
-            version or 0
-        )  # expired meanwhile, in a process that was stopped: the next is the first
-        self._renewed = asyncio.get_running_loop().time()
+        for _ in range(2):
+            [version] = await self._target.write_documents(
+                [NewDocument(KIND, NAME, body, expires_at, only_version=self._version)]
+            )
+            if version is not None:
+                self._version = version
+                self._renewed = asyncio.get_running_loop().time()
+                return
+            # Either ours, of a write whose answer was lost, or it expired in a process that was stopped: then
+            # the next is the first.
+            found = await self._read(self._target)
+            if found is not None and found[1].token != self._body.token:
+                break
+            self._version = 0 if found is None else found[0]
+        raise StoreError("another copy into this store has begun; this one stops")
 
     async def _read(self, store: Store) -> tuple[int, _Body] | None:
         document = await store.document(KIND, NAME)

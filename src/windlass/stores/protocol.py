@@ -44,6 +44,7 @@ from windlass.model import (
     Page,
     Report,
     Rescued,
+    RescuedJob,
     Settlement,
     State,
     Stats,
@@ -100,7 +101,7 @@ MAX_DOCUMENT_NAME = 200
 MAX_AILMENTS = 50
 """Most ailments that are told of."""
 MAX_WHOLE_BYTES = 16 * 1024 * 1024
-"""``whole_jobs`` ends a page before payloads and results are larger, if it has a job by then."""
+"""``whole_jobs`` ends a page before its jobs, with all that was saved of them, are larger, if it has one."""
 SUMMARY_LENGTH = 200
 """``error_summary`` is cut to this many characters."""
 
@@ -111,6 +112,9 @@ class StoreLimits:
 
     max_topics: int = 0
     max_jobs_per_topic: int = 0  # pending and running ones
+
+
+OnRescued = Callable[[Sequence[RescuedJob]], None]
 
 
 class Wakeups(Protocol):
@@ -168,6 +172,9 @@ class Store(Protocol):
     """Where jobs live. Every method may raise ``StoreError``; then nothing of that call happened."""
 
     url: str
+    on_rescued: OnRescued | None
+    """Told of every job that this handle rescued, by whichever verb, once that is written; a sibling inherits
+    it. Called on any thread, before the verb answers: it must not take long. What it raises is logged."""
 
     # -- life -------------------------------------------------------------------------------------------
 

@@ -5,9 +5,32 @@
 * :class:`FrozenClock`: time that passes when the test says so
 * ``windlass.testing.conformance``: the store conformance suite, ``windlass.testing.agreement``: random verbs
   on several stores at once (both need the ``test`` extra)
+
+What it offers is imported when it is first asked for: pytest loads ``windlass.testing.plugin`` wherever
+Windlass is installed, also for tests that have nothing to do with it.
 """
 
-from windlass.testing.apps import enqueued, in_memory, inline
-from windlass.testing.clock import FrozenClock
+TYPE_CHECKING = False  # as type checkers know it
+if TYPE_CHECKING:
+    from typing import Any
+
+    from windlass.testing.apps import enqueued, in_memory, inline
+    from windlass.testing.clock import FrozenClock
+
+_HOME_OF = {"FrozenClock": "clock", "enqueued": "apps", "in_memory": "apps", "inline": "apps"}
+
+
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module
+
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    return value
+
+
+def __dir__() -> "list[str]":
+    return sorted(__all__)
+
 
 __all__ = ["FrozenClock", "enqueued", "in_memory", "inline"]

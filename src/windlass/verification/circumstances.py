@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from windlass.answers import Attention, FindingKind, Severity
+from windlass.answers import Finding as Needs
+from windlass.answers import FindingKind, Severity
 from windlass.app import Windlass
+from windlass.attention import of_ailment
 from windlass.clock import MICROSECONDS
 from windlass.model import JobFilter
-from windlass.reconciliation import MOST_JOBS, Reconciliation, reconcile_files
+from windlass.reconciliation import MOST_JOBS, MOST_NAMES, Reconciliation, reconcile_files
 from windlass.verification.findings import Finding, Level
-from windlass.wording import duration, plural
+from windlass.wording import duration, plural, printable, size
 
 CLOCK_DOUBT_SECONDS: Final = 1.0
 """Due times that programs give are by their own clock, so by so much jobs run too early or too late."""
@@ -36,6 +38,7 @@ _LEVELS: Final = {
     # Of the ground; those that somebody may have chosen are no problem, however bad they are.
     FindingKind.UNSAFE_COMMITS: Level.DOUBT,
     FindingKind.IN_MEMORY: Level.DOUBT,
+    FindingKind.NETWORK_FILE: Level.DOUBT,
     FindingKind.POOLED: Level.DOUBT,
     FindingKind.OLD_SQLITE: Level.NOTE,
     FindingKind.UNSEEN: Level.NOTE,
@@ -56,9 +59,9 @@ _OF_THE_GROUND: Final = frozenset(
 """What grows until it hurts: a problem from the day on on which it is critical."""
 
 
-def of_attention(attention: Attention) -> Iterator[Finding]:
+def of_attention(needs: Iterable[Needs]) -> Iterator[Finding]:
     """What is about the store and about who works there. Tasks that fail are not the doctor's."""
-    for found in attention.findings:
+    for found in needs:
         level = _LEVELS.get(found.kind)
         if found.kind in _OF_THE_GROUND:
             level = Level.PROBLEM if found.severity is Severity.CRITICAL else Level.DOUBT
@@ -111,7 +114,8 @@ async def of_newest_job(app: Windlass) -> list[Finding]:
 def of_files(found: Reconciliation) -> Iterator[Finding]:
     """What the disk has against completed file jobs."""
     for said in found.disagreements[:MOST_FILES]:
-        text = f"{said.text}, though job {said.job_id} ({said.task}) completed and is the last about it"
+        job = f"job {said.job_id} ({said.task})"
+        text = f"{printable(said.text)}, though {job} completed and is the last about it"
         yield Finding(Level.PROBLEM, text, "file")
     if (more := len(found.disagreements) - MOST_FILES) > 0:
         yield Finding(
@@ -121,26 +125,49 @@ def of_files(found: Reconciliation) -> Iterator[Finding]:
         first = found.unknown[0]
         yield Finding(
             Level.DOUBT,
-            f"{plural(len(found.unknown), 'file job')} could not be compared with the disk: {first.text} "
-            f"(job {first.job_id})",
+            f"{plural(len(found.unknown), 'file job')} could not be compared with the disk: "
+            f"{printable(first.text)} (job {first.job_id})",
             "file",
         )
     if found.busy:
-        text = f"{plural(found.busy, 'file was', 'files were')} left alone: jobs about them have not finished"
+        files = plural(found.busy, "file differs", "files differ")
+        text = f"{files} from what completed jobs say, and may have been changed by other jobs since"
         yield Finding(Level.NOTE, text, "file")
     if not found.complete:
         text = f"only the newest {found.jobs:,} completed file jobs were compared with the disk"
         yield Finding(Level.NOTE, text, "file")
 
 
+def of_leftovers(found: Reconciliation) -> Iterator[Finding]:
+    """What killed runs have left beside the files."""
+    if found.leftovers:
+        number = plural(len(found.leftovers), "hidden file")
+        total = size(sum(one.size for one in found.leftovers))
+        text = (
+            f"{number} ({total}) of killed runs, whose jobs are over, such as "
+            f"{printable(found.leftovers[0].path)}; delete them, unless you requeue those jobs or another "
+            "store has them"
+        )
+        yield Finding(Level.NOTE, text, "leftover")
+    if not found.searched:
+        text = "there are too many names beneath the roots to look for hidden files of killed runs in all"
+        yield Finding(Level.NOTE, text, "leftover")
+
+
+async def look_at_ailments(app: Windlass) -> list[Finding]:
+    """Only what the store says of what it stands on, for which nobody has to be allowed to see a job."""
+    return list(of_attention(map(of_ailment, await app.store.ailments())))
+
+
 async def look_around(
-    app: Windlass, *, files: bool = True, most_files: int = MOST_JOBS
+    app: Windlass, *, files: bool = True, most_files: int = MOST_JOBS, most_names: int = MOST_NAMES
 ) -> tuple[list[Finding], Reconciliation | None]:
     """Everything above, of an app that is open; no invariant is checked here."""
-    found = list(of_attention(await app.questions.attention()))
+    found = list(of_attention((await app.questions.attention()).findings))
     found += of_clock(*await clock_difference(app))
     found += await of_newest_job(app)
-    compared = await reconcile_files(app, most=most_files) if files else None
+    compared = await reconcile_files(app, most=most_files, names=most_names) if files else None
     if compared is not None:
         found += of_files(compared)
+        found += of_leftovers(compared)
     return found, compared

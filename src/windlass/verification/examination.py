@@ -11,7 +11,7 @@ from windlass.errors import StoreError, StoreUnavailable
 from windlass.reconciliation import Reconciliation
 from windlass.remedies import said
 from windlass.stores import Ground, look_at_ground
-from windlass.verification.circumstances import look_around
+from windlass.verification.circumstances import look_around, look_at_ailments
 from windlass.verification.findings import Finding, Level
 
 
@@ -54,11 +54,16 @@ async def examine(
             if steps := await looking.store.missing_steps():
                 findings.append(_behind(steps, needed=needed))
             else:
-                findings += [Finding(Level.PROBLEM, problem) for problem in await looking.check()]
-                checked = True
                 sizes = _sizes(looking.describe().get("file"))
-                around, compared = await look_around(looking, files=files)
-                findings += around
+                try:
+                    findings += [Finding(Level.PROBLEM, problem) for problem in await looking.check()]
+                    checked = True
+                    around, compared = await look_around(looking, files=files)
+                    findings += around
+                except StoreUnavailable:
+                    raise
+                except StoreError as error:  # damaged, or a role that may not see every job
+                    findings += [Finding(Level.PROBLEM, str(error)), *await look_at_ailments(looking)]
     except StoreUnavailable:
         raise
     except StoreError as error:  # damaged beyond reading, or made by a newer Windlass

@@ -14,6 +14,7 @@ from windlass.cli.doctor.diagnosis import Diagnosis, Promise, Verdict, promises
 from windlass.verification.findings import Level
 from windlass.verification.rules import NOTICE_SECONDS
 from windlass.verification.sweep import Outcome
+from windlass.wording import printable
 
 _LEVELS: Final[Mapping[Level, str]] = {
     Level.PROBLEM: "WRONG",
@@ -56,7 +57,11 @@ _LIMITS: Final = (
 
 
 def report_lines(diagnosis: Diagnosis) -> list[str]:
-    """The report, a paragraph or item on a line."""
+    """The report, a paragraph or item on a line, whatever others' names and paths have in them."""
+    return [printable(line) for line in _lines(diagnosis)]
+
+
+def _lines(diagnosis: Diagnosis) -> list[str]:
     outcome = diagnosis.outcome
     lines = [f"# {_verdict(diagnosis)}", "", *_conditions(diagnosis), "", *_store(diagnosis)]
     if outcome is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import select
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -12,11 +14,12 @@ from windlass.cli import failures
 from windlass.cli.ending import ended_by_signals
 from windlass.cli.jobs import shape
 from windlass.cli.jobs.listing import cells, columns, is_wide
-from windlass.cli.terminal import console, dump_json, is_terminal, make_table, plain_line, printable
+from windlass.cli.terminal import console, dump_json, is_terminal, make_table, plain_line
 from windlass.clock import to_datetime
 from windlass.errors import StoreUnavailable
 from windlass.filters import JobFilters
 from windlass.job import Job, JobPage
+from windlass.wording import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,7 +39,9 @@ async def watch_jobs(app: Windlass, filters: JobFilters, *, limit: int, every: f
             else:
                 await _lines(app, filters, limit, every, as_json=as_json)
     except asyncio.CancelledError:
-        return
+        # Taken, and told so: or asyncio does not know a second Ctrl-C, while the store is closed, for one.
+        if (running := asyncio.current_task()) is not None:
+            running.uncancel()
 
 
 async def _screen(app: Windlass, filters: JobFilters, limit: int, every: float) -> None:
@@ -86,6 +91,7 @@ async def _lines(app: Windlass, filters: JobFilters, limit: int, every: float, *
     if not as_json:
         click.echo("\t".join(column.title.upper() for column in columns(wide=True)))
     while True:
+        _refuse_deserted()
         try:
             page = await app.jobs(limit=limit, **filters)
             unreachable = False
@@ -105,6 +111,20 @@ async def _lines(app: Windlass, filters: JobFilters, limit: int, every: float, *
                 else:
                     click.echo(plain_line(cells(job, now, wide=True)))
         await asyncio.sleep(every)
+
+
+def _refuse_deserted() -> None:
+    """Whoever only writes when there is news would never learn that nobody reads it (``| head -1``)."""
+    if not hasattr(select, "poll"):
+        return  # Windows
+    try:
+        output = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return  # not a file of the system
+    poll = select.poll()
+    poll.register(output, 0)  # an end that was closed is told without being asked for
+    if any(events & select.POLLERR for _, events in poll.poll(0)):
+        raise BrokenPipeError
 
 
 def _news(job: Job[Any], now: int) -> tuple[object, ...]:

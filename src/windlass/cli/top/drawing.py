@@ -11,7 +11,7 @@ from windlass.answers import Severity
 from windlass.cli import words
 from windlass.cli.top.lines import Line, Piece, cut, left, right
 from windlass.cli.top.view import View
-from windlass.clock import MICROSECONDS, to_datetime, to_microseconds
+from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime, to_microseconds
 from windlass.glance import Glance
 from windlass.model import JobRecord
 from windlass.stuck import lane_name
@@ -20,8 +20,12 @@ SPARKS: Final = "▁▂▃▄▅▆▇█"
 MOST_ALARMS: Final = 2
 SILENT_SECONDS: Final = 3.0
 """An answer that takes longer is worth a word."""
+OLD_SECONDS: Final = 1.5
+"""What is so much older than the counts beside it says so."""
 TALL: Final = 20
 """From so many rows on there is room for the line of bars and for blank lines."""
+WIDE: Final = 60
+"""From so many columns on there is room for what can wait."""
 BAR: Final = 10
 NARROWEST_NAME: Final = 12
 WIDEST_NAME: Final = 40
@@ -55,7 +59,7 @@ def draw(view: View, canvas: Canvas, *, now: float, clock: datetime | None = Non
         lines.append([Piece(view.trouble or "looking at the store for the first time…", "dim")])
         return _filled(lines, view, canvas, now)
     tall = canvas.height is None or canvas.height >= TALL
-    lines += [_counts(view, glance), _rates(view, glance)]
+    lines += [_counts(view, glance, width), _rates(view, glance)]
     if tall and canvas.height is not None and canvas.unicode:
         lines.append(_history(view, width))
     lines += _alarms(view, width)
@@ -68,7 +72,13 @@ def draw(view: View, canvas: Canvas, *, now: float, clock: datetime | None = Non
         (_failed_head(view, glance, width), failed, "no job has failed"),
     ]
     wanted = [max(1, len(rows)) for _, rows, _ in sections]
-    room = None if canvas.height is None else canvas.height - len(lines) - 1 - len(sections)
+    room = None
+    if canvas.height is not None:
+        room = canvas.height - len(lines) - 1
+        # A head without a row below it says nothing: where there is no room for all, what runs goes first.
+        drawn = sorted((0, 2, 1)[: max(0, room // 2)])
+        wanted = [wish if place in drawn else 0 for place, wish in enumerate(wanted)]
+        room -= len(drawn)
     shares = wanted if room is None else share(room, wanted)
     spaced = room is None or room - sum(shares) >= len(sections)
     for (head, rows, empty), room in zip(sections, shares, strict=True):
@@ -111,11 +121,13 @@ def _title(view: View, width: int, clock: datetime) -> Line:
     return [Piece(name, "head"), left(about, max(0, width - len(name) - len(time))), Piece(time, "head")]
 
 
-def _counts(view: View, glance: Glance) -> Line:
+def _counts(view: View, glance: Glance, width: int) -> Line:
     stats = glance.stats
     due = max(0, stats.pending - stats.delayed)
     pieces = [*_figure(due, "due", "yellow"), *_figure(stats.running, "running", "cyan")]
-    pieces += [*_figure(stats.delayed, "delayed", "blue"), *_figure(stats.failed, "failed", "red")]
+    if width >= WIDE:
+        pieces += _figure(stats.delayed, "delayed", "blue")
+    pieces += _figure(stats.failed, "failed", "red")
     missing = sum(worker.missing for worker in view.workers)
     live = len(view.workers) - missing
     pieces += _figure(live, "worker" if live == 1 else "workers", "green" if live else "alarm", always=True)
@@ -171,7 +183,7 @@ def _alarms(view: View, width: int) -> Iterator[Line]:
         return
     found = [finding for finding in attention.findings if finding.severity is not Severity.INFO]
     if not found:
-        yield [Piece(" nothing needs attention", "green")]
+        yield [Piece(f" nothing needs attention{_as_of(view)}", "green")]
         return
     for finding in found[:MOST_ALARMS]:
         title = f" {finding.severity}: {finding.title}"
@@ -179,9 +191,9 @@ def _alarms(view: View, width: int) -> Iterator[Line]:
         yield [Piece(cut(title + more, width), _ALARM_STYLES[finding.severity])]
     more_found = len(found) - MOST_ALARMS + attention.more
     if more_found > 0:
-        yield [Piece(f" and {more_found:,} more: windlass why", "dim")]
+        yield [Piece(f" and {more_found:,} more{_as_of(view)}: windlass why", "dim")]
     else:
-        yield [Piece(" what to do: windlass why", "dim")]
+        yield [Piece(f" what to do{_as_of(view)}: windlass why", "dim")]
 
 
 # -- topics -------------------------------------------------------------------------------------------------
@@ -304,9 +316,21 @@ def _bar(percent: float, canvas: Canvas) -> str:
 
 
 def _failed_head(view: View, glance: Glance, width: int) -> Line:
+    """Of what stands below it: the counts above may be of a later moment."""
     found = view.failed
-    groups = "" if found is None or not found.errors else f", {words.plural(found.errors, 'error')}"
-    return _head(f" FAILED {glance.stats.failed:,}{groups}", "    JOBS LAST  ERROR", width)
+    if found is None:
+        return _head(f" FAILED {glance.stats.failed:,}", "    JOBS LAST  ERROR", width)
+    groups = f", {words.plural(found.errors, 'error')}" if found.errors else ""
+    more = "" if found.complete else "+"
+    return _head(f" FAILED {found.jobs:,}{more}{groups}", f"    JOBS LAST  ERROR{_as_of(view)}", width)
+
+
+def _as_of(view: View) -> str:
+    """That what is shown is older than the counts, where it is."""
+    age = view.closer_age
+    if view.glance is None or age < OLD_SECONDS:
+        return ""
+    return f", as of {to_datetime(view.glance.now - seconds_to_microseconds(age)):%H:%M:%S}"
 
 
 def _failed_lines(view: View, now: int, width: int) -> Iterator[Line]:

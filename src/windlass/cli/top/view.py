@@ -32,6 +32,8 @@ class View:
     attention: Attention | None = None
     failed: FailedJobs | None = None
     workers: Sequence[WorkerInfo] = ()
+    closer_at: float = 0.0
+    """when attention, failures and workers were looked at, monotonic"""
     took_seconds: float = 0.0
     """the last look at the store"""
     seen_at: float = 0.0
@@ -40,3 +42,8 @@ class View:
     """why the last look failed"""
     trouble_since: float = 0.0
     """monotonic"""
+
+    @property
+    def closer_age(self) -> float:
+        """By how many seconds those are older than the counts they stand beside."""
+        return max(0.0, self.seen_at - self.closer_at)

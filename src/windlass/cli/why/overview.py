@@ -36,7 +36,7 @@ def print_overview(found: Found) -> None:
     for finding in attention.findings[:MOST_FINDINGS]:
         if told and rows + ROWS_OF_FINDING > height:
             break  # six answers and the worst of what is wrong are to be seen at once
-        rows += say_finding(finding, brief=True)
+        rows += say_finding(finding, options=found.options, brief=True)
         told += 1
     more = len(attention.findings) + attention.more - told
     if more > 0:

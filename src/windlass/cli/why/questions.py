@@ -25,7 +25,7 @@ from windlass.answers import (
 from windlass.cli import words
 from windlass.cli.stats import bars
 from windlass.cli.terminal import Cell, Column, is_terminal, print_table, speaks_unicode
-from windlass.cli.why.prose import say, say_command, say_finding
+from windlass.cli.why.prose import say, say_command, say_finding, without_tenant
 from windlass.clock import MICROSECONDS, to_microseconds
 from windlass.questions import ASKED
 from windlass.stuck import lane_name
@@ -116,7 +116,7 @@ def _failed(answer: FailedJobs, found: Found) -> None:
         filter_ = shlex.quote(group.where)
         say(f"{words.jobs(group.jobs)} of {lane_name(group.topic, group.task)}: {group.error}", indent=2)
         if index == 1:
-            show = f"windlass jobs show {group.newest}{_without_tenant(found)}"
+            show = f"windlass jobs show {group.newest}{without_tenant(found.options)}"
             say_command(show, "the newest, with its traceback")
         say_command(f"windlass jobs list --where {filter_}{found.options}", "these jobs")
         say_command(
@@ -127,11 +127,6 @@ def _failed(answer: FailedJobs, found: Found) -> None:
         say(
             f"{words.plural(rest, 'more error')}: each has its filter in windlass why failed --json", indent=2
         )
-
-
-def _without_tenant(found: Found) -> str:
-    """An id needs no tenant."""
-    return found.options.partition(" --tenant ")[0]
 
 
 def _trend(numbers: Sequence[int]) -> str:
@@ -206,7 +201,7 @@ def _duplicates(answer: Duplicates, found: Found) -> None:
     click.echo()
     click.secho("What to do next", bold=True)
     first = groups[0]
-    say_command(f"windlass jobs show {first.newest}{_without_tenant(found)}", "what they repeat")
+    say_command(f"windlass jobs show {first.newest}{without_tenant(found.options)}", "what they repeat")
     if answer.same_payload:
         say(
             "Jobs that may be there once only are enqueued with key=BY_PAYLOAD, or a key of their own.",

@@ -17,6 +17,7 @@ from windlass.stores.postgres.database import Database
 from windlass.stores.postgres.errors import DRIVER_ERRORS
 from windlass.stores.protocol import MAX_AILMENTS
 from windlass.stores.queries import Queries
+from windlass.wording import plural
 
 _sql = Queries("windlass.stores.postgres.sql", "ail.sql")
 
@@ -131,22 +132,16 @@ async def _pins(connection: Any) -> list[Ailment]:
         figures["query"] = shown_statement(query)
         found.append(Ailment(AilmentKind.PINNED_VACUUM, figures, since))
     if hidden:
-        found.append(
-            Ailment(
-                AilmentKind.UNSEEN,
-                {
-                    "part": "open transactions",
-                    "reason": f"{hidden} sessions of other roles are hidden from this one",
-                    "role": "pg_read_all_stats",
-                },
-            )
-        )
+        reason = f"{plural(hidden, 'session of another role is', 'sessions of other roles are')} hidden"
+        figures = {"part": "open transactions", "reason": reason, "role": "pg_read_all_stats"}
+        figures["grantee"] = await connection.fetchval(_sql["grantee"])
+        found.append(Ailment(AilmentKind.UNSEEN, figures))
     return found
 
 
 def shown_statement(text: str | None) -> str | None:
     """The beginning of a statement, without the values written in it; those of parameters never are."""
-    return None if text is None else " ".join(_values.sub("…", text).split())[:QUERY_LENGTH]
+    return None if text is None else " ".join(_values.sub("…", text).split()).rstrip("; ")[:QUERY_LENGTH]
 
 
 async def _prepared(connection: Any) -> list[Ailment]:

@@ -31,6 +31,8 @@ class PostgresScratch:
         self.ground = Ground("PostgreSQL")
         self._schema = schema
         self._database = Database(location, SystemClock())
+        # Who cannot get there asks about the schema of the URL, not about one that was never made.
+        self._database.where = f"PostgreSQL at {parse_url(url).shown}"
         self._connection: Any = None
         self._made = False  # or may have been: the answer to the statement was not waited for
 

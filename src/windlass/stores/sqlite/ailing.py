@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import time
 from pathlib import Path
 from typing import Final
 
 from windlass.findings import Ailment, AilmentKind
 from windlass.stores.sqlite.checkpoint import PATIENT_BYTES
-from windlass.stores.sqlite.location import Location, file_system_of
+from windlass.stores.sqlite.location import NETWORK_FILE_SYSTEMS, Location, file_system_of
 
 FIXED_VERSION: Final = (3, 51, 3)
 """The first without the WAL-reset bug (sqlite.org/wal.html): before it a checkpoint that races a commit can
@@ -26,6 +27,10 @@ EMPTY_SHARE: Final = 0.5
 """… and of all its pages."""
 MOST_PROCESSES: Final = 10_000
 MOST_HOLDERS: Final = 10
+READ_LOCKS: Final = range(123, 128)
+"""Bytes of a file's shared memory; who is in a read transaction has a lock on one (sqlite.org/walformat)."""
+SETTLE_SECONDS: Final = 0.1
+"""Who is still reading after so long, and was before, is not just passing by."""
 
 
 def ailments(connection: sqlite3.Connection, location: Location) -> list[Ailment]:
@@ -53,6 +58,8 @@ def of_ground(location: Location) -> list[Ailment]:
     kind = file_system_of(directory)
     if kind in IN_MEMORY:
         found.append(Ailment(AilmentKind.IN_MEMORY, {"directory": str(directory), "file_system": kind}))
+    if kind in NETWORK_FILE_SYSTEMS:  # and the URL allows it, or nothing would be open
+        found.append(Ailment(AilmentKind.NETWORK_FILE, {"directory": str(directory), "file_system": kind}))
     if location.synchronous != "FULL":
         figures = {"setting": "synchronous", "value": location.synchronous.lower()}
         found.append(Ailment(AilmentKind.UNSAFE_COMMITS, figures))
@@ -74,9 +81,43 @@ def _of_log(location: Location) -> list[Ailment]:
         "limit": PATIENT_BYTES,
         "file": location.wal_path,
     }
-    if holders := holders_of(location.wal_path):
+    if readers := readers_of(f"{location.path}-shm"):
+        figures["readers"] = ", ".join(readers)
+    elif holders := holders_of(location.wal_path):
         figures["holders"] = ", ".join(holders)
     return [Ailment(AilmentKind.LONG_LOG, figures)]
+
+
+def readers_of(shared_memory: str) -> list[str]:
+    """Other processes that stay in a read transaction, as ``1234 (backup)``, where Linux tells."""
+    before = _read_locks(shared_memory)
+    if not before:
+        return []
+    time.sleep(SETTLE_SECONDS)
+    found = []
+    for process in sorted(before & _read_locks(shared_memory))[:MOST_HOLDERS]:
+        try:
+            found.append(f"{process} ({Path(f'/proc/{process}/comm').read_text().strip()})")
+        except OSError:
+            continue  # it has ended meanwhile
+    return found
+
+
+def _read_locks(shared_memory: str) -> set[int]:
+    """Who has one, apart from this process: ``1: POSIX ADVISORY READ 1234 fe:00:5678 124 124``."""
+    try:
+        about = os.stat(shared_memory)
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return set()
+    file = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
+    found = set()
+    for line in lines[:MOST_PROCESSES]:
+        match line.split():
+            case [_, "POSIX", _, "READ", process, place, first, _] if place == file:
+                if int(first) in READ_LOCKS and int(process) not in (0, -1, os.getpid()):
+                    found.add(int(process))
+    return found
 
 
 def holders_of(path: str) -> list[str]:

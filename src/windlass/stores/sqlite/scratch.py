@@ -36,6 +36,7 @@ class SqliteScratch:
         self.ground = Ground(f"SQLite {sqlite3.sqlite_version}")
         self._location = replace(parse_url(url), path=str(path))
         self._connection: sqlite3.Connection | None = None
+        self._made = False  # or may have been
         # One thread, so that what is asked last (to close) comes after everything that was asked before.
         self._thread = ThreadPoolExecutor(1, "windlass-scratch")
 
@@ -68,6 +69,7 @@ class SqliteScratch:
 
     def _make(self) -> None:
         self._look()
+        self._made = True
         self._connection = connect(self._location)
         try:
             self._connection.execute("CREATE TABLE scratch_commits (number INTEGER)")
@@ -111,6 +113,8 @@ class SqliteScratch:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+        if not self._made:
+            return  # on a disk that is read-only one may not even remove what is not there
         left = []
         for ending in COMPANIONS:
             try:

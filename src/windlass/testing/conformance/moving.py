@@ -303,3 +303,16 @@ async def test_whole_jobs_come_in_pages_newest_first_and_large_ones_in_smaller_p
         before = page[-1].record.number
     assert [[wanted.index(whole.record.id) for whole in page] for page in pages] == [[0, 1], [2], [3, 4, 5]]
     assert await store.whole_jobs(limit=3, before=pages[-1][-1].record.number) == []
+
+
+async def test_what_runs_have_saved_counts_for_the_size_of_a_page(store: Store) -> None:
+    """Small payloads with large checkpoints and outputs of steps take as much memory as large payloads."""
+    large = b'"%s"' % (b"x" * (MAX_WHOLE_BYTES // 3))
+    await put_many(store, 3)
+    first, second, third = await claim(store, limit=3)
+    await store.report([Report(first.lease, checkpoint=large, step=NewStep("a", large, 0.1))])
+    await store.report([Report(second.lease, step=NewStep("a", large, 0.1))])
+    await store.report([Report(third.lease, checkpoint=b"1")])
+    assert len(await store.whole_jobs(limit=3)) == 2
+    [last] = await store.whole_jobs(limit=3, before=second.number)
+    assert last.record.id == first.lease.job_id

@@ -26,6 +26,10 @@ FROM pg_stat_activity
 WHERE query = '<insufficient privilege>' AND datname = current_database()
 HAVING count(*) > 0
 
+-- name: grantee
+-- As a statement has it.
+SELECT quote_ident(current_user)
+
 -- name: prepared
 SELECT (extract(epoch FROM prepared) * 1000000)::bigint,
        extract(epoch FROM clock_timestamp() - prepared)::double precision, gid, owner::text, age(transaction)
@@ -68,6 +72,8 @@ ORDER BY 2 DESC LIMIT $3::integer
 SELECT pg_notification_queue_usage()
 
 -- name: connections
--- Also those of which nothing else is told.
-SELECT count(*)::integer, current_setting('max_connections')::integer
+-- Also those of which nothing else is told. Some are reserved for superusers and, since 16, for a role of their own.
+SELECT count(*)::integer,
+       current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
+       - coalesce(current_setting('reserved_connections', true), '0')::integer
 FROM pg_stat_activity WHERE backend_type = 'client backend' OR backend_type IS NULL AND datid IS NOT NULL

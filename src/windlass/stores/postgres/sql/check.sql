@@ -59,6 +59,13 @@ SELECT format('job %s would never be pruned', f.number)
 FROM {schema}.finished f LEFT JOIN (SELECT unnest(ids) AS id FROM {schema}.prunable) AS p ON p.id = f.id
 WHERE f.prune_at IS NOT NULL AND p.id IS NULL
 
+-- name: pruned_as_promised
+-- Too early loses a job that is to be kept; too late, or never, keeps what is to go.
+SELECT format('job %s is not to be pruned when its retention ends', number) FROM {schema}.finished
+WHERE prune_at IS DISTINCT FROM CASE WHEN state = 4 AND buried THEN NULL
+                                     WHEN state = 4 THEN finished_at + retention_failed_us
+                                     ELSE finished_at + retention_us END
+
 -- name: results_of_completed
 SELECT format('job %s has a result, but has not completed', number) FROM {schema}.finished
 WHERE result IS NOT NULL AND state <> 3

@@ -1,16 +1,23 @@
 -- name: newest
--- The numbers of a page, and how large the jobs are. Bodies are not read for it.
-SELECT number, size FROM (
-    (SELECT j.number, {size} AS size FROM {schema}.jobs j {large}
-     WHERE j.number < $1 ORDER BY j.number DESC LIMIT $2)
-    UNION ALL
-    (SELECT j.number, {size} + coalesce(octet_length(j.result), 0) FROM {schema}.finished j {large}
-     WHERE j.number < $1 ORDER BY j.number DESC LIMIT $2)
-    UNION ALL
-    (SELECT j.number, {size} FROM {schema}.packed_jobs j {large}
-     WHERE j.number < $1 ORDER BY j.number DESC LIMIT $2)
-) AS found
-ORDER BY number DESC LIMIT $2
+-- The numbers of a page, and how large the jobs are with all that was saved of them. Bodies are not read for it.
+SELECT number, size
+    + coalesce((SELECT octet_length(p.checkpoint) FROM {schema}.progress p WHERE p.id = page.id), 0)
+    + coalesce((SELECT sum(octet_length(s.output)) FROM {schema}.steps s WHERE s.id = page.id), 0)
+    + coalesce((SELECT sum(octet_length(a.error)) FROM {schema}.attempts a WHERE a.id = page.id), 0)
+FROM (
+    SELECT number, id, size FROM (
+        (SELECT j.number, j.id, {size} AS size FROM {schema}.jobs j {large}
+         WHERE j.number < $1 ORDER BY j.number DESC LIMIT $2)
+        UNION ALL
+        (SELECT j.number, j.id, {size} + coalesce(octet_length(j.result), 0) FROM {schema}.finished j {large}
+         WHERE j.number < $1 ORDER BY j.number DESC LIMIT $2)
+        UNION ALL
+        (SELECT j.number, j.id, {size} FROM {schema}.packed_jobs j {large}
+         WHERE j.number < $1 ORDER BY j.number DESC LIMIT $2)
+    ) AS found
+    ORDER BY number DESC LIMIT $2
+) AS page
+ORDER BY number DESC
 
 -- name: size
 coalesce(octet_length(b.payload), octet_length(b.raw), octet_length(j.payload), octet_length(j.raw), 0)

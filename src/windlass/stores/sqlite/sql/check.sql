@@ -58,6 +58,24 @@ SELECT printf('job %d runs without a lease', number) FROM windlass_jobs WHERE st
 SELECT printf('job %d had %d attempts of %d', number, attempt, max_attempts)
 FROM windlass_jobs WHERE attempt > max_attempts
 
+-- name: pruned_as_promised
+-- Too early loses a job that is to be kept; too late, or never, keeps what is to go.
+SELECT printf('job %d is not to be pruned when its retention ends', number) FROM windlass_jobs
+WHERE prune_at IS NOT CASE WHEN state < 3 OR (state = 4 AND buried) THEN NULL
+                           WHEN state = 4 THEN finished_at + retention_failed_us
+                           ELSE finished_at + retention_us END
+
 -- name: sequences_ahead
 SELECT printf('sequence %s is behind', name) FROM windlass_sequences
 WHERE value < (SELECT max(CASE windlass_sequences.name WHEN 'fence' THEN fence ELSE number END) FROM windlass_jobs)
+
+-- name: sequences_present
+-- Without them no job is numbered, or no lease told from an older one.
+SELECT printf('sequence %s is missing', name)
+FROM (SELECT 'fence' AS name UNION ALL SELECT 'number')
+WHERE name NOT IN (SELECT name FROM windlass_sequences)
+
+-- name: errors_summed_up
+SELECT DISTINCT printf('job %d has attempts, but no error', j.number)
+FROM windlass_attempts a JOIN windlass_jobs j ON j.number = a.number
+WHERE j.error_summary IS NULL
