@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
 from windlass.clock import to_datetime
 from windlass.errors import LimitExceeded, TransactionTimeout
@@ -18,6 +19,7 @@ WORKER_LOST: Final = (
     "the worker was killed, stopped or cut off from the store"
 )
 EXPIRED: Final = "not started in time (due since {due})"
+PARENT_ENDS: Final = {State.FAILED: "failed", State.CANCELLED: "was cancelled", None: "was deleted"}
 
 
 def worker_lost(attempt: int) -> JobError:
@@ -29,6 +31,11 @@ def expired(run_at: int) -> JobError:
     """Why a job was dropped unstarted."""
     due = to_datetime(run_at).isoformat(timespec="seconds")
     return JobError("expired", EXPIRED.format(due=due), retryable=False)
+
+
+def parent_failed(parent: UUID, state: State | None) -> JobError:
+    """Why a job was cancelled that was to run after another; None = that was deleted before it had ended."""
+    return JobError("parent_failed", f"job {parent}, which it waited for, {PARENT_ENDS[state]}", retryable=False)
 
 
 def transaction_late(seconds: float) -> TransactionTimeout:

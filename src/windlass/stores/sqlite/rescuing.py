@@ -10,6 +10,7 @@ from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_err
 from windlass.stores.protocol import LANE_MINUTES_KEPT_SECONDS, MINUTES_KEPT_SECONDS
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite import filing, registering
+from windlass.stores.sqlite.depending import release
 from windlass.stores.sqlite.removing import remove
 from windlass.stores.sqlite.settling import Row, add_attempt, finish_cancelled, finish_failed, load_rows
 from windlass.stores.sqlite.transaction import Code, Transaction
@@ -31,6 +32,7 @@ def rescue(transaction: Transaction, limit: int) -> Rescued:
     for job_id in ids:
         finish_cancelled(transaction, rows[job_id], expired(rows[job_id].run_at), None)
         done["expired"] += 1
+    release(transaction)
     return Rescued(**done)
 
 

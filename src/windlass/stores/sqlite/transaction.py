@@ -177,6 +177,8 @@ class Transaction:
     tally: Tally = field(default_factory=Tally)
     ready_topics: set[str] = field(default_factory=set)
     finished: bool = False
+    parents_ended: bool = False  # jobs wait for some of those that ended
+    afterwards: bool = False  # those were too many: there is more to do in a transaction of its own
 
     @property
     def leases_at(self) -> int:
@@ -194,6 +196,8 @@ class Transaction:
         self.tally.add(part.tally)
         self.ready_topics |= part.ready_topics
         self.finished |= part.finished
+        self.parents_ended |= part.parents_ended
+        self.afterwards |= part.afterwards
 
     def take_numbers(self, name: str, n: int) -> int:
         """Reserve ``n`` values of a store-wide sequence; the first of them."""

@@ -74,8 +74,10 @@ class Writer:
         limits: StoreLimits,
         doorbell: Doorbell,
         loop: asyncio.AbstractEventLoop,
+        afterwards: Operation[None, None],
     ) -> None:
         self._location = location
+        self._afterwards = afterwards  # what goes on where a transaction has left more to do
         self._clock = clock
         self._limits = limits
         self._grants = Grants()
@@ -303,6 +305,8 @@ class Writer:
         commit(transaction.connection, self._location, self._make_heard)
         # After the commit: whoever waits for results only reads, and would find none yet.
         self._give_hint(set(), finished=transaction.finished)
+        if transaction.afterwards:
+            self.post(self._afterwards, None)
 
     def _lend(self, lent: LentTransaction) -> bool:
         """Begin a handler's own transaction, and serve nobody else until it is over; whether it committed."""
