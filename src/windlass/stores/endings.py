@@ -35,7 +35,9 @@ def expired(run_at: int) -> JobError:
 
 def parent_failed(parent: UUID, state: State | None) -> JobError:
     """Why a job was cancelled that was to run after another; None = that was deleted before it had ended."""
-    return JobError("parent_failed", f"job {parent}, which it waited for, {PARENT_ENDS[state]}", retryable=False)
+    return JobError(
+        "parent_failed", f"job {parent}, which it waited for, {PARENT_ENDS[state]}", retryable=False
+    )
 
 
 def transaction_late(seconds: float) -> TransactionTimeout:

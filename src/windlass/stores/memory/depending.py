@@ -20,7 +20,8 @@ def wait_for_parents(book: Book, job: Job, new: NewJob, now: int) -> None:
         ended = parent.state in FINAL_STATES
         job.after[parent_id] = not ended
         book.relate(job, parent_id)
-        if failed is None and parent.state in (State.FAILED, State.CANCELLED) and not new.after_any:
+        badly = parent.state in (State.FAILED, State.CANCELLED) and not new.after_any
+        if badly and (failed is None or parent_id.bytes < failed.id.bytes):
             failed = parent
     if failed is not None:
         _cancel(book, job, failed.id, failed.state, now)
@@ -71,9 +72,7 @@ def release(book: Book, now: int, limit: int = MAX_RELEASED) -> None:
     while limit > 0 and book.endings:
         parent_id = min(book.endings, key=lambda job_id: job_id.bytes)
         state = book.endings[parent_id]
-        waiting = [
-            child for child in book.children.get(parent_id, {}).values() if child.after[parent_id]
-        ]
+        waiting = [child for child in book.children.get(parent_id, {}).values() if child.after[parent_id]]
         for child in waiting[:limit]:
             child.after[parent_id] = False
             if child.state is not State.PENDING:

@@ -46,7 +46,8 @@ def attach(transaction: Transaction, children: Sequence[NewJob]) -> None:
             _, state, _ = found
             waits = state <= Code.RUNNING
             blocked += waits
-            if failed is None and state in _BADLY and not child.after_any:
+            badly = state in _BADLY and not child.after_any
+            if badly and (failed is None or parent_id.bytes < failed[0].bytes):
                 failed = (parent_id, STATES[state])
             connection.execute(_sql["await"], (parent_id.bytes,))
             values = (row.number, parent_id.bytes, place, child.after_any, waits)
