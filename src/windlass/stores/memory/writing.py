@@ -23,8 +23,8 @@ from windlass.model import (
     State,
 )
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
-from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
 from windlass.stores.depending import check_parents, parent_not_found
+from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
 from windlass.stores.limits import limit_problem
 from windlass.stores.memory import depending
 from windlass.stores.memory.book import Book

@@ -21,7 +21,7 @@ NO_PARENTS: Final = (None, None, None)
 
 
 @dataclass(slots=True)
-class Released:
+class Freed:
     """What the end of some jobs has meant for those that waited for them."""
 
     topics: set[str] = field(default_factory=set)
@@ -49,10 +49,10 @@ def edges(jobs: Sequence[NewJob]) -> tuple[list[UUID] | None, list[UUID] | None,
     return list(children), list(parents), list(anys)
 
 
-async def go_on(database: Database) -> Released:
+async def go_on(database: Database) -> Freed:
     """A transaction's worth of what is left to do about jobs whose parents have ended."""
     row = await database.fetchrow(_sql["release"], database.now, MAX_RELEASED)
-    return Released() if row is None else Released(set(row[0]), row[1])
+    return Freed() if row is None else Freed(set(row[0]), row[1])
 
 
 async def dependents(database: Database, job_id: UUID, limit: int, tenant: str | None) -> Dependents:

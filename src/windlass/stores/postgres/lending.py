@@ -17,7 +17,7 @@ from windlass.model import Enqueued, JobRecord, Lease, NewJob, Report, Settlemen
 from windlass.stores.endings import transaction_late
 from windlass.stores.postgres import reading, settling
 from windlass.stores.postgres.database import Database, OnConnection, Statements
-from windlass.stores.postgres.depending import Released
+from windlass.stores.postgres.depending import Freed
 from windlass.stores.postgres.enqueueing import enqueue_arguments, enqueued
 from windlass.stores.postgres.errors import DRIVER_ERRORS, translate
 from windlass.stores.postgres.scoping import naming
@@ -40,7 +40,7 @@ _sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
 
 LimitProblem = Callable[[Statements, Sequence[NewJob]], Awaitable[LimitExceeded | None]]
 Written = Callable[[Sequence[NewJob], Sequence[Enqueued]], None]
-Settled = Callable[[Sequence[Settlement], Sequence[bool], Released], None]
+Settled = Callable[[Sequence[Settlement], Sequence[bool], Freed], None]
 
 
 class LentTransaction:
@@ -67,7 +67,7 @@ class LentTransaction:
         self._on_written = on_written
         self._on_settled = on_settled
         self._written: list[tuple[Sequence[NewJob], Sequence[Enqueued]]] = []
-        self._released = Released()
+        self._released = Freed()
         self._turn = asyncio.Lock()  # a connection does one thing at a time
         self._connection: Any = None
         self._shown = False  # the handler has the connection itself

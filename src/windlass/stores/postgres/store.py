@@ -58,7 +58,7 @@ from windlass.stores.postgres import (
 )
 from windlass.stores.postgres.claiming import WORDS, Claimer
 from windlass.stores.postgres.database import Database
-from windlass.stores.postgres.depending import Released
+from windlass.stores.postgres.depending import Freed
 from windlass.stores.postgres.heralding import Herald
 from windlass.stores.postgres.lending import LentTransaction
 from windlass.stores.postgres.listening import Listener
@@ -205,9 +205,9 @@ class PostgresStore:
         check_batch("settlements", len(settlements), MAX_BATCH)
         if not settlements:
             return []
-        released = Released()
+        freed = Freed()
         try:
-            answers = await settling.settle(self._database, settlements, released)
+            answers = await settling.settle(self._database, settlements, freed)
             if self._unsure and not all(answers):
                 answers = await self._look_up(settlements, answers)
         except (StoreUnavailable, asyncio.CancelledError):
@@ -220,7 +220,7 @@ class PostgresStore:
         if self._unsure:
             for settlement in settlements:
                 self._unsure.pop(settlement.lease, None)
-        self._settled(settlements, answers, released)
+        self._settled(settlements, answers, freed)
         return answers
 
     async def _look_up(self, settlements: Sequence[Settlement], answers: list[bool]) -> list[bool]:
@@ -291,12 +291,12 @@ class PostgresStore:
         rows = await self._database.fetch_for(
             tenant, _sql["cancel"], self._database.now, list(job_ids), tenant, summary
         )
-        released = Released()
-        verdicts = [Verdict(verdict) for _, verdict in sorted(released.told(rows))]
+        freed = Freed()
+        verdicts = [Verdict(verdict) for _, verdict in sorted(freed.told(rows))]
         if Verdict.DONE in verdicts:
             self._finished()
         self._wrote(len(rows))
-        self._released(released)
+        self._released(freed)
         return verdicts
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
@@ -305,12 +305,12 @@ class PostgresStore:
             tenant, _sql["remove"], self._database.now, list(job_ids), tenant
         )
         self._wrote(len(rows))
-        released = Released()
-        verdicts = [Verdict(verdict) for _, verdict in sorted(released.told(rows))]
-        if released.unfinished:
+        freed = Freed()
+        verdicts = [Verdict(verdict) for _, verdict in sorted(freed.told(rows))]
+        if freed.unfinished:
             # What was kept for those that are gone now need not be kept any longer.
-            released.unfinished = await self._release(1)
-        self._released(released)
+            freed.unfinished = await self._release(1)
+        self._released(freed)
         return verdicts
 
     async def kick(
@@ -504,9 +504,7 @@ class PostgresStore:
         self._ready(places_of(jobs, answers))
         self._wrote(len(jobs))
 
-    def _settled(
-        self, settlements: Sequence[Settlement], answers: Sequence[bool], released: Released
-    ) -> None:
+    def _settled(self, settlements: Sequence[Settlement], answers: Sequence[bool], freed: Freed) -> None:
         kinds = {type(item.outcome) for item, accepted in zip(settlements, answers, strict=True) if accepted}
         if not kinds.isdisjoint(_WAITING_AGAIN):
             # Which topics they were of is not known here, and does not matter: this is rare.
@@ -516,12 +514,12 @@ class PostgresStore:
         if not kinds <= _WAITING_AGAIN:
             self._finished()
         self._wrote(len(settlements))
-        self._released(released)
+        self._released(freed)
 
-    def _released(self, released: Released) -> None:
-        """Of jobs that waited for those that ended. What is left to do about them is not for the caller to wait for."""
-        self._ready(dict.fromkeys(released.topics, ANYWHERE))
-        if released.unfinished and self._releasing is None and not self._database.scoped:
+    def _released(self, freed: Freed) -> None:
+        """Of jobs that waited for those that ended. Nobody waits for what is left to do about them."""
+        self._ready(dict.fromkeys(freed.topics, ANYWHERE))
+        if freed.unfinished and self._releasing is None and not self._database.scoped:
             self._releasing = asyncio.create_task(self._release_quietly())
 
     async def _release_quietly(self) -> None:
@@ -533,13 +531,13 @@ class PostgresStore:
             self._releasing = None
 
     async def _release(self, most: int) -> bool:
-        """Go on with jobs whose parents have ended, in so many transactions at most; whether there are more."""
+        """Go on with jobs whose parents have ended, in so many transactions; whether there are more."""
         if self._database.scoped:
             return False  # who sees one tenant leaves it to those who see all
         for _ in range(most):
-            released = await depending.go_on(self._database)
-            self._ready(dict.fromkeys(released.topics, ANYWHERE))
-            if not released.unfinished:
+            freed = await depending.go_on(self._database)
+            self._ready(dict.fromkeys(freed.topics, ANYWHERE))
+            if not freed.unfinished:
                 return False
             self._finished()
         return True

@@ -97,7 +97,7 @@ def releasing(operation: Callable[[Transaction, A], R]) -> Callable[[Transaction
 
 
 def release(transaction: Transaction, _: None = None) -> None:
-    """Let go of jobs whose parents have ended, or cancel them; so many, the rest comes in another transaction.
+    """Let go of jobs whose parents have ended, or cancel them; so many, the rest in another transaction.
 
     A job that is cancelled is a parent that has ended in its turn: it joins the line, and nothing recurses.
     """

@@ -16,8 +16,8 @@ from windlass.stores.columns import Column, microseconds, shared
 from windlass.stores.placing import KeyName, key_name, prune_at, state_code, to_place, were_placed
 from windlass.stores.protocol import MAX_WHOLE_BYTES
 from windlass.stores.queries import Queries
-from windlass.stores.sqlite.inserting import FORMAT_CODES, KEY_UNTIL
 from windlass.stores.sqlite.depending import place as place_parents
+from windlass.stores.sqlite.inserting import FORMAT_CODES, KEY_UNTIL
 from windlass.stores.sqlite.reading import told
 from windlass.stores.sqlite.rows import blob, write_rows
 from windlass.stores.sqlite.scoping import by_key
