@@ -422,8 +422,9 @@ class Store(Protocol):
     async def dependents(
         self, job_id: UUID, *, limit: int = MAX_DEPENDENTS, tenant: str | None = None
     ) -> Dependents:
-        """The jobs that run after this one, lowest number first, and how many; none of a job that is not
-        there. At most ``MAX_DEPENDENTS`` are told; the count is exact up to ``COUNT_LIMIT``.
+        """The jobs that run after this one, lowest number first, and how many; also if it was deleted.
+
+        At most ``MAX_DEPENDENTS`` are told; the count is exact up to ``COUNT_LIMIT``.
         """
 
     async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:

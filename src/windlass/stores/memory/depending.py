@@ -103,9 +103,10 @@ def parents(book: Book, job: Job) -> tuple[Relative, ...]:
 
 
 def dependents(book: Book, job_id: UUID, limit: int, tenant: str | None) -> Dependents:
-    if book.find(job_id, tenant) is None:
-        return Dependents((), Count(0))
-    children = sorted(book.children.get(job_id, {}).values(), key=lambda child: child.number)
+    related = book.children.get(job_id, {}).values()
+    children = sorted(
+        (child for child in related if tenant in (None, child.tenant)), key=lambda child: child.number
+    )
     told = tuple(
         Relative(child.id, child.state, child.after[job_id] and child.state is State.PENDING)
         for child in children[: min(limit, MAX_DEPENDENTS)]

@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import assert_never
+from uuid import UUID
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
 from windlass.errors import StoreError
@@ -29,7 +30,7 @@ from windlass.stores.limits import limit_problem
 from windlass.stores.memory import depending
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.heap import JobHeap
-from windlass.stores.memory.job import Job, due_time, expiry_time, key_name, new_job
+from windlass.stores.memory.job import Job, KeyName, due_time, expiry_time, key_name, new_job
 from windlass.stores.protocol import MAX_BATCH, StoreLimits
 
 Lanes = Mapping[tuple[str, str], JobHeap]
@@ -66,7 +67,8 @@ def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -
 
 
 def _refuse_what_cannot_be_written(book: Book, jobs: Sequence[NewJob], limits: StoreLimits) -> None:
-    names, ids = set(), {}
+    names: set[KeyName] = set()
+    ids: dict[UUID, str] = {}  # with the tenant
     added: Counter[str] = Counter()
     for new in jobs:
         name = key_name(new)

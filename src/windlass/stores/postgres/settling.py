@@ -57,10 +57,10 @@ async def settle(database: Statements, settlements: Sequence[Settlement], freed:
         *others,
         WORDS,
     )
-    rows = freed.told(rows)
-    if len(rows) == len(settlements):
-        return [True] * len(rows)
-    held.update([ordered[row[0] - 1].lease for row in rows])
+    told = freed.told(rows)
+    if len(told) == len(settlements):
+        return [True] * len(told)
+    held.update([ordered[row[0] - 1].lease for row in told])
     return told_once([settlement.lease for settlement in settlements], held)
 
 

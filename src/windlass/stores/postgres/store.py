@@ -364,6 +364,9 @@ class PostgresStore:
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
         kept = seconds_to_microseconds(MINUTES_KEPT_SECONDS)
         of_lanes = seconds_to_microseconds(LANE_MINUTES_KEPT_SECONDS)
+        if self._releasing is not None:
+            await asyncio.wait([self._releasing])
+        await self._release(1)  # what need not be kept for others any longer
         rows = await self._database.fetch(_sql["prune"], self._database.now, limit, kept, of_lanes)
         await self._release(1)
         await registering.forget(self._database)

@@ -168,7 +168,7 @@ def parents_of(connection: sqlite3.Connection, number: int) -> tuple[tuple[Relat
 
 
 def _relative(job_id: bytes, state: int | None, waits: int) -> Relative:
-    return Relative(UUID(bytes=job_id), None if state is None else STATES[state], bool(waits))
+    return Relative(UUID(bytes=job_id), None if state is None else STATES[Code(state)], bool(waits))
 
 
 def dependents(connection: sqlite3.Connection, job_id: UUID, limit: int, tenant: str | None) -> Dependents:
