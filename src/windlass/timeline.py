@@ -84,10 +84,13 @@ def _entries(job: JobRecord) -> Iterator[tuple[int | None, TimelineEntry]]:
     yield _entry(Happening.ENQUEUED, job.created_at, "enqueued")
     requeued = _requeued_since_last_error(job)
     if job.blocked:
-        yield (None if requeued else job.created_at), TimelineEntry(
-            id=f"blocked-{job.kicks}",
-            what=Happening.BLOCKED,
-            at=None if requeued else to_datetime(job.created_at),
+        yield (
+            (None if requeued else job.created_at),
+            TimelineEntry(
+                id=f"blocked-{job.kicks}",
+                what=Happening.BLOCKED,
+                at=None if requeued else to_datetime(job.created_at),
+            ),
         )
     if not job.attempts and not requeued and _was_delayed(job):
         delayed = f"delayed-{job.run_at}"

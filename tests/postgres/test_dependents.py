@@ -130,7 +130,7 @@ async def test_a_child_that_is_locked_is_not_waited_for_by_who_ends_its_parent(
     lease = (await claim_one(stores[0])).lease
     schema = stores[1]._database.schema
     async with stores[1]._database.connection() as holder, holder.transaction():
-        await holder.execute(f"SELECT FROM {schema}.jobs WHERE id = $1 FOR UPDATE", child)  # noqa: S608 - ours
+        await holder.execute(f"SELECT FROM {schema}.jobs WHERE id = $1 FOR UPDATE", child)
         assert await asyncio.wait_for(end(stores[0], lease, Completed()), 3)
         assert (await look(stores[2], child)).blocked == 1
     async with asyncio.timeout(15):
@@ -164,7 +164,7 @@ async def test_a_parent_that_is_just_being_completed_is_waited_for_and_found(
         lease, lease_seconds=60.0, seconds=10.0, tenant="root", on_timeout=lambda: None
     )
     await settling.execute(
-        f"SELECT FROM {stores[0]._database.schema}.jobs WHERE id = $1 FOR UPDATE",  # noqa: S608 - ours
+        f"SELECT FROM {stores[0]._database.schema}.jobs WHERE id = $1 FOR UPDATE",
         [parent],
     )
     enqueueing = asyncio.create_task(put(stores[1], "children", after=(parent,)))
@@ -206,7 +206,7 @@ async def try_fan_out(store: PostgresStore, number: int = 100_000) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(store.rescue(), 30)
     ended = time.perf_counter()
-    print(  # noqa: T201
+    print(
         f"{number:,} children: enqueued in {enqueued - began:.1f} s, the end of the parent took "
         f"{(settled - enqueued) * 1000:.0f} ms, all were ready {ended - enqueued:.1f} s after"
     )

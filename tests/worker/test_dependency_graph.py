@@ -101,7 +101,9 @@ async def test_a_large_random_graph_ends_as_it_should(app: Windlass, seed: int) 
     began = time.perf_counter()
     records = await try_graph(app, 2000, seed)
     edges = sum(len(record.after) for record in records.values())
-    print(f"{app.url.split(':')[0]}: {len(records)} jobs, {edges} edges in {time.perf_counter() - began:.1f} s")  # noqa: T201
+    print(
+        f"{app.url.split(':')[0]}: {len(records)} jobs, {edges} edges in {time.perf_counter() - began:.1f} s"
+    )
 
 
 def test_a_broken_rule_is_seen() -> None:

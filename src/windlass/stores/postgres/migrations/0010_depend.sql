@@ -128,6 +128,10 @@ DECLARE
     v_over uuid[];
     v_child record;
     v_ready text[];
+    v_tenants text[] := '{}'; -- of those that were cancelled
+    v_topics text[] := '{}';
+    v_tasks text[] := '{}';
+    v_before smallint[] := '{}';
 BEGIN
     topics := '{}'; unfinished := false;
     IF p_wait THEN
@@ -190,14 +194,18 @@ BEGIN
         topics := topics || coalesce(v_ready, '{}');
         IF v_ending.state > 3 THEN
             FOR v_child IN
-                SELECT d.child, j.attempt FROM unnest(v_open) AS o(id)
+                SELECT d.child, j.attempt, j.tenant, j.topic, j.task, j.state FROM unnest(v_open) AS o(id)
                     JOIN dependencies d ON d.child = ANY (ARRAY[o.id]) AND d.parent = v_ending.parent
                         AND d.tenant = v_ending.tenant
                     JOIN jobs j ON j.id = ANY (ARRAY[o.id])
                 WHERE NOT d.any_end
             LOOP
                 PERFORM finish(v_child.child, 5, v_now, v_child.attempt, NULL,
-                               parent_failed(v_ending.parent, v_ending.state), false);
+                               parent_failed(v_ending.parent, v_ending.state), false, p_counted => true);
+                v_tenants := array_append(v_tenants, v_child.tenant);
+                v_topics := array_append(v_topics, v_child.topic);
+                v_tasks := array_append(v_tasks, v_child.task);
+                v_before := array_append(v_before, v_child.state);
             END LOOP;
         END IF;
         UPDATE dependencies SET waits = false
@@ -219,6 +227,9 @@ BEGIN
             END IF;
         END IF;
     END LOOP;
+    IF v_before <> '{}' THEN
+        PERFORM count_moved(v_now, v_tenants, v_topics, v_tasks, v_before, 5);
+    END IF;
     PERFORM set_config('windlass.ended', '', true);
 END
 $$
