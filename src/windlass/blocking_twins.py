@@ -16,9 +16,20 @@ from windlass.filters import JobFilters
 from windlass.findings import TaskStats
 from windlass.fleet import WorkerInfo
 from windlass.job import Attempt, Job, JobPage, Step
-from windlass.model import Count, JobError, JobRecord, Progress, State, Stats, TopicStats
+from windlass.model import (
+    Count,
+    Dependents,
+    JobError,
+    JobRecord,
+    Progress,
+    Relative,
+    State,
+    Stats,
+    TopicStats,
+)
 from windlass.options import EnqueueOptions, WorkerOptions
 from windlass.questions import HOUR, Questions
+from windlass.stores.protocol import MAX_DEPENDENTS
 from windlass.task import BoundTask, Task
 from windlass.timeline import TimelineEntry
 
@@ -165,6 +176,16 @@ class BlockingJob(Twin[Job[R]], Generic[R]):
         return self._inner.steps
 
     @property
+    def after(self) -> tuple[Relative, ...]:
+        """The jobs it runs after. A job just enqueued knows how those are after :meth:`refresh`."""
+        return self._inner.after
+
+    @property
+    def after_any(self) -> bool:
+        """Whether it runs however those end."""
+        return self._inner.after_any
+
+    @property
     def timeline(self) -> tuple[TimelineEntry, ...]:
         """What is known to have happened to it, in order, derived from all of the above."""
         return self._inner.timeline
@@ -210,6 +231,10 @@ class BlockingJob(Twin[Job[R]], Generic[R]):
     def refresh(self) -> BlockingJob[R]:
         """Look again, bodies included. ``JobNotFound`` when the job is gone."""
         return BlockingJob(self._portal.run(self._inner.refresh), self._portal)
+
+    def dependents(self, limit: int = MAX_DEPENDENTS) -> Dependents:
+        """The jobs that run after it, lowest number first and at most 200, and how many there are."""
+        return self._portal.run(self._inner.dependents, limit)
 
     def cancel(self) -> bool:
         """Cancel it: True when it ended at once, False when its worker has been asked to stop."""

@@ -6,6 +6,7 @@
     ├── InvalidInput (ValueError)      bad topic, payload, time or option; nothing was written
     │   ├── InvalidFilter              a filter that cannot be read; it says at which character
     │   ├── InvalidPayload             the payload is not storable JSON or does not fit the task
+    │   ├── ParentNotFound             a job is to run after one that this tenant does not have
     │   └── LimitExceeded              a configured maximum would be passed
     │       └── TouchLimitExceeded     a reservation was touched too often, too soon or for too long
     ├── Backpressure                   the lane of non-durable tasks is full; nothing was enqueued
@@ -99,6 +100,12 @@ def _columns(text: str) -> int:
     return sum(
         0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in text
     )
+
+
+class ParentNotFound(InvalidInput):
+    """A new job names a job to run after that does not exist, or not in its tenant. Nothing was written."""
+
+    code = "parent_not_found"
 
 
 class InvalidPayload(InvalidInput):

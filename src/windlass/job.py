@@ -11,10 +11,21 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from windlass import payload
+from windlass import payload, visibility
 from windlass.clock import to_datetime
-from windlass.model import BodyFormat, Enqueued, JobError, JobRecord, NewJob, Progress, State
+from windlass.model import (
+    BodyFormat,
+    Dependents,
+    Enqueued,
+    JobError,
+    JobRecord,
+    NewJob,
+    Progress,
+    Relative,
+    State,
+)
 from windlass.security import SecurityContext, acting_as, context_in_force
+from windlass.stores.protocol import MAX_DEPENDENTS
 from windlass.timeline import TimelineEntry, timeline
 
 if TYPE_CHECKING:
@@ -91,6 +102,8 @@ class Fresh(Struct, frozen=True, gc=False):
             format=job.format,
             retry=job.retry,
             payload=job.payload,
+            after=tuple([Relative(parent, None, waits=True) for parent in job.after]),
+            after_any=job.after_any,
         )
 
 
@@ -280,6 +293,16 @@ class Job(Generic[R]):
         )
 
     @property
+    def after(self) -> tuple[Relative, ...]:
+        """The jobs it runs after. A job just enqueued knows how those are after :meth:`refresh`."""
+        return self.record.after
+
+    @property
+    def after_any(self) -> bool:
+        """Whether it runs however those end."""
+        return self.record.after_any
+
+    @property
     def timeline(self) -> tuple[TimelineEntry, ...]:
         """What is known to have happened to it, in order, derived from all of the above."""
         return timeline(self.record)
@@ -330,6 +353,11 @@ class Job(Generic[R]):
         with self._for_its_owner():
             self._seen = (await self._app.get(self.id)).record
         return self
+
+    async def dependents(self, limit: int = MAX_DEPENDENTS) -> Dependents:
+        """The jobs that run after it, lowest number first and at most 200, and how many there are."""
+        with self._for_its_owner():
+            return await visibility.dependents(self._app.store, self.id, limit, self.tenant)
 
     async def cancel(self) -> bool:
         """Cancel it: True when it ended at once, False when its worker has been asked to stop."""

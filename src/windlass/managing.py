@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+from msgspec import structs
+
 from windlass.errors import InvalidInput, JobNotFound, WrongState
 from windlass.filters import check_filter
 from windlass.model import JobFilter, JobRecord, Shown, State, Verdict
 from windlass.names import shorten
 from windlass.security import row_filter
 from windlass.stores.protocol import MAX_BATCH, Store
-from windlass.visibility import in_view
+from windlass.visibility import in_view, relatives
 
 VERBS: Final = ("requeue", "cancel", "delete")
 
@@ -41,6 +43,8 @@ async def get(store: Store, job_id: UUID, tenant: str | None) -> JobRecord:
     record = await store.get(job_id, tenant=tenant)
     if record is None or not await in_view(store, record):
         raise not_found(job_id)
+    if record.after and row_filter() is not None:
+        return structs.replace(record, after=await relatives(store, record.after, tenant))
     return record
 
 

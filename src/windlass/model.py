@@ -162,6 +162,8 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     service_id: str | None = None
     limit_key: str | None = None  # jobs of a topic and tenant with the same one may be limited together
     headers: str | None = None  # a JSON object of texts that travel along: trace context, context variables
+    after: tuple[UUID, ...] = ()  # jobs of the same tenant that must have ended before it begins, each once
+    after_any: bool = False  # however they ended; otherwise it is cancelled unless all completed
 
 
 class Enqueued(Struct, frozen=True, gc=False):
@@ -288,6 +290,22 @@ class AttemptRecord:
     error: JobError
 
 
+class Relative(Struct, frozen=True, gc=False):
+    """A job that another one runs after, or that runs after it, as the other one sees it."""
+
+    job_id: UUID
+    state: State | None  # as it is now; None = it was deleted
+    waits: bool = False  # the later of the two still waits for the earlier one
+
+
+@dataclass(frozen=True, slots=True)
+class Dependents:
+    """Jobs that run after one: the first of them by number, and how many there are."""
+
+    jobs: tuple[Relative, ...]
+    total: Count
+
+
 class JobRecord(Struct, frozen=True, kw_only=True, gc=False):
     """A job as a store shows it. Lists leave the last block empty; ``get`` fills it."""
 
@@ -313,7 +331,7 @@ class JobRecord(Struct, frozen=True, kw_only=True, gc=False):
     correlation_id: str | None = None
     user_id: str | None = None
     service_id: str | None = None
-    blocked: int = 0
+    blocked: int = 0  # how many jobs it waits for
     cancel_requested: bool = False
     error_summary: str | None = None  # "code: message", shortened, of the newest error
     progress: Progress | None = None
@@ -333,6 +351,8 @@ class JobRecord(Struct, frozen=True, kw_only=True, gc=False):
     buries: int = 0  # how often it was put away by a verb
     kicks: int = 0  # how often somebody brought it back
     touches: int = 0  # how often its lease was made longer by a verb; a worker's extensions do not count
+    after: tuple[Relative, ...] = ()  # the jobs it runs after, in the order in which they were named
+    after_any: bool = False  # however those end
 
     @property
     def newest_error(self) -> JobError | None:

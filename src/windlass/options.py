@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
-from typing import Any, Final, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, TypeVar
+from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
 from windlass.callbacks import Callback, ErrorCallback, SuccessCallback
 from windlass.clock import to_microseconds
-from windlass.errors import InvalidInput
+from windlass.errors import InvalidInput, LimitExceeded
 from windlass.ids import new_id
 from windlass.model import BodyFormat, KeyLifetime, NewJob, OnDuplicate
 from windlass.names import check_tenant, check_text, check_topic, shorten, suggest
@@ -27,6 +28,14 @@ from windlass.payload import canonical_hash
 from windlass.retry import Retry
 from windlass.security import SecurityContext, other_tenant
 from windlass.settings import LONGEST, MAX_COUNT, Settings
+from windlass.stores.protocol import MAX_PARENTS
+
+if TYPE_CHECKING:
+    from windlass.blocking_twins import BlockingJob
+    from windlass.job import Job
+
+JobIdentity: TypeAlias = "Job[Any] | BlockingJob[Any] | UUID | str"
+"""What names a job to run after: a handle, or an id."""
 
 MAX_PRIORITY: Final = 2**32
 """Priorities go from minus to plus this: the beanstalkd wire's 0 to 2^32-1 fits, negated."""
@@ -116,6 +125,8 @@ class PutOptions(TypedDict, total=False):
     expires: float | timedelta | datetime | None
     retention: float | timedelta | None
     retention_failed: float | timedelta | None
+    after: JobIdentity | Iterable[JobIdentity] | None
+    after_any: bool
 
 
 class EnqueueOptions(PutOptions, total=False):
@@ -230,6 +241,12 @@ def make_template(
             f"key is {given_as}, but task {task!r} is not durable: objects have no JSON to compare them by; "
             "give a key as text"
         )
+    after = merged.get("after", ())
+    if after and not merged.get("durable", True):
+        raise InvalidInput(
+            f"after names {len(after):,} jobs, but task {task!r} is not durable: its jobs are in no store, "
+            "where they could wait; make the task durable"
+        )
     retry = given.get("retry")  # a task's own policy is looked up when the job runs, not copied into it
     return Template(
         NewJob(
@@ -253,6 +270,8 @@ def make_template(
             correlation_id=merged.get("correlation_id"),
             user_id=merged.get("user_id"),
             service_id=merged.get("service_id"),
+            after=after,
+            after_any=merged.get("after_any", False),
         ),
         by_payload=from_body,
         tenant_given="tenant" in merged,
@@ -309,6 +328,12 @@ def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) ->
                         f"retry is {shorten(value)}; give a policy, for example Retry.fixed(10)"
                     )
                 checked[name] = value
+            case "after":
+                checked[name] = check_after(value)
+            case "after_any":
+                if not isinstance(value, bool):
+                    raise InvalidInput(f"after_any is {shorten(value)}; it must be True or False")
+                checked[name] = value
             case "tenant":
                 checked[name] = check_tenant(value, uuids=settings.tenant_uuids)
             case "topic":
@@ -336,6 +361,7 @@ _NONE_IS_NOT_GIVEN: Final = frozenset(
         "correlation_id",
         "user_id",
         "service_id",
+        "after",
     }
 )
 
@@ -346,6 +372,30 @@ def _refuse_unknown(given: Mapping[str, Any], known: type) -> None:
         if name not in names:
             hint = suggest(name, names)
             raise InvalidInput(f"{name!r} is no option{hint}; the options are {', '.join(sorted(names))}")
+
+
+def check_after(value: Any) -> tuple[UUID, ...]:
+    """The ids of the jobs to run after, each once, in the order in which they are named."""
+    one = isinstance(value, UUID | str) or not isinstance(value, Iterable)
+    found = dict.fromkeys(_identity(item) for item in ([value] if one else value))
+    if len(found) > MAX_PARENTS:
+        raise LimitExceeded(
+            f"after names {len(found):,} jobs; the limit is {MAX_PARENTS:,}, put a job between that runs "
+            "after some of them"
+        )
+    return tuple(found)
+
+
+def _identity(item: Any) -> UUID:
+    found = getattr(item, "id", item)  # a handle of a job, async or blocking
+    if isinstance(found, str):
+        try:
+            return UUID(found)
+        except ValueError:
+            pass
+    if not isinstance(found, UUID):
+        raise InvalidInput(f"after names {shorten(item)}, which is no job; give jobs, or their ids")
+    return found
 
 
 def check_moment(name: str, value: Any) -> int:

@@ -40,6 +40,31 @@ async def test_a_job_is_made_with_everything_that_can_be_said_about_it(
     assert (job.key, job.correlation_id, job.shown_state) == ("k", "request-7", "delayed")
 
 
+async def test_a_job_runs_after_others(ask: Asking, shop: httpx2.AsyncClient) -> None:
+    """Both directions are told; one that is not there, or is another tenant's, is refused."""
+    parent = (await shop.post(ENQUEUE, json=GOOD)).json()["id"]
+    answer = await shop.post(ENQUEUE, json={**GOOD, "after": [parent], "after_any": True})
+    assert answer.status_code == 201
+    child = (await shop.get(f"/api/jobs/{answer.json()['id']}")).json()
+    assert (child["shown_state"], child["after_any"]) == ("blocked", True)
+    assert child["after"] == [{"id": parent, "state": "pending", "waits": True}]
+    assert child["timeline"][1]["what"] == "blocked"
+    seen = (await shop.get(f"/api/jobs/{parent}")).json()["dependents"]
+    assert seen == {
+        "items": [{"id": child["id"], "state": "pending", "waits": True}],
+        "total": 1,
+        "total_exact": True,
+    }
+    theirs = await ask.app.enqueue("mail_digest", {"userId": "1"}, tenant="other")
+    for missing in (str(theirs.id), "0199a8f2-7c11-7abc-8def-0123456789ab"):
+        refused = await shop.post(ENQUEUE, json={**GOOD, "after": [missing]})
+        assert refused.status_code == 422
+        assert f"there is no job {missing} to run after" in refused.json()["detail"]
+    together = {"jobs": [GOOD, {**GOOD, "after": [parent], "afterAny": True}]}
+    assert (await shop.post("/api/jobs/enqueue-many", json=together)).status_code == 201
+    assert (await shop.post(ENQUEUE, json={**GOOD, "after": [parent] * 1001})).status_code == 422
+
+
 async def test_a_key_lets_one_job_in(shop: httpx2.AsyncClient) -> None:
     """The header is the key; the second answer is the first job, and says so."""
     first = await shop.post(ENQUEUE, json=GOOD, headers={"Idempotency-Key": "once"})

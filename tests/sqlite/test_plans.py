@@ -121,7 +121,7 @@ async def test_granting_and_completing_find_rows_by_number(
 ) -> None:
     """The batch is read once and each row found by its key."""
     connection = sqlite3.connect(path)
-    statement = QUERIES[file][name].replace("{rows}", "(?, ?, ?)")
+    statement = QUERIES[file][name].replace("{rows}", "(?, ?, ?)").replace("{awaited}", "AND awaited = 0")
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
     connection.close()
     assert any("SEARCH windlass_jobs USING INTEGER PRIMARY KEY" in step for step in plan), plan

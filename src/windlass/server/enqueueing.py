@@ -28,6 +28,7 @@ from windlass.server.problems import (
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 from windlass.settings import LONGEST, MAX_COUNT
+from windlass.stores.protocol import MAX_PARENTS
 
 MAX_TOGETHER: Final = 1000
 """Most jobs of one request."""
@@ -79,7 +80,8 @@ class EnqueueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A job to make, for a task or for whoever takes jobs of a topic.
 
     ``runAt``, ``maxRetries``, ``max_retries`` (attempts after the first), ``maxAttempts``,
-    ``correlationId`` and ``onDuplicate`` are other names, for programs that use them.
+    ``correlationId``, ``onDuplicate`` and ``afterAny`` are other names, for programs that use them.
+    ``after``: jobs that must have completed before; with ``after_any`` they may end in any way.
     """
 
     topic: TopicName | UnsetType = UNSET
@@ -97,12 +99,15 @@ class EnqueueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     timeout: Wait | UnsetType | None = UNSET
     retry: RetryBody | UnsetType | None = UNSET
     expires: Wait | UnsetType | None = UNSET
+    after: Annotated[list[UUID], Meta(max_length=MAX_PARENTS)] | UnsetType | None = UNSET
+    after_any: bool | UnsetType = UNSET
     camel_run_at: Moment | UnsetType | None = field(default=UNSET, name="runAt")
     camel_max_retries: Retries | UnsetType = field(default=UNSET, name="maxRetries")
     max_retries: Retries | UnsetType = UNSET
     camel_max_attempts: Attempts | UnsetType | None = field(default=UNSET, name="maxAttempts")
     camel_correlation_id: Text | UnsetType | None = field(default=UNSET, name="correlationId")
     camel_on_duplicate: Literal["keep", "replace"] | UnsetType = field(default=UNSET, name="onDuplicate")
+    camel_after_any: bool | UnsetType = field(default=UNSET, name="afterAny")
 
 
 _ALIASES: Final = {
@@ -110,6 +115,7 @@ _ALIASES: Final = {
     "maxAttempts": "max_attempts",
     "correlationId": "correlation_id",
     "onDuplicate": "on_duplicate",
+    "afterAny": "after_any",
     "maxRetries": "max_attempts",
     "max_retries": "max_attempts",
 }

@@ -33,6 +33,7 @@ from windlass.model import (
     Claimed,
     ClaimRequest,
     Count,
+    Dependents,
     Document,
     Enqueued,
     Head,
@@ -61,6 +62,15 @@ MAX_BATCH = 1000
 """Most items a single call of a batch verb may carry, ``enqueue`` aside."""
 MAX_ENQUEUE_BATCH = 10_000
 """Most jobs one ``enqueue`` call writes in one transaction."""
+MAX_PARENTS = 1000
+"""Most jobs that one job may be told to run after."""
+MAX_EDGES = 100_000
+"""Most of them that the jobs of one ``enqueue`` call may name together."""
+MAX_RELEASED = 1000
+"""Jobs that are let go, or cancelled, in the transaction that ends what they waited for. Those beyond are
+dealt with soon after, as many at a time, by whoever ended it or by ``rescue``."""
+MAX_DEPENDENTS = 200
+"""Most jobs that ``dependents`` tells of one by one."""
 COUNT_LIMIT = 10_000
 """Counting stops here and says so."""
 SEARCH_SECONDS = 1.0
@@ -230,6 +240,11 @@ class Store(Protocol):
         attempt takes over payload, format, priority, due time and expiry from the new job instead, unless
         an uncounted run or one before a requeue left a checkpoint or a step: those belong to its payload.
         Raises ``LimitExceeded`` when a topic limit would be passed.
+
+        A job with ``after`` waits until all of those have ended (``blocked`` counts them). ``ParentNotFound``
+        when its tenant has no such job and none stands earlier in this call. One that has failed or was
+        cancelled already cancels it at once (``parent_failed``), and so does one that ends so later, unless
+        ``after_any``. A duplicate's ``after`` is ignored; a holder that is replaced keeps its own.
         """
 
     async def claim(self, request: ClaimRequest) -> Claim:
@@ -307,6 +322,8 @@ class Store(Protocol):
 
         Checkpoint and finished steps stay, so that the next run goes on where the last one ended. Progress
         and result are forgotten.
+        A job that runs after others waits again for those that have not ended by now; those that have are
+        over, however they ended. Jobs that were cancelled because this one failed stay cancelled.
         KEY_TAKEN when another job holds the job's key.
         """
 
@@ -314,7 +331,10 @@ class Store(Protocol):
         """Pending jobs end as cancelled (DONE); running ones get a request (REQUESTED)."""
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
-        """Remove jobs that are not running, with their key, body, steps and history."""
+        """Remove jobs that are not running, with their key, body, steps and history.
+
+        For jobs that wait for one that had not ended, it was cancelled.
+        """
 
     async def kick(
         self, topic: str, limit: int, *, tenant: str | None = None, failed_only: bool = False
@@ -339,11 +359,14 @@ class Store(Protocol):
         start was recorded or the job had been granted alone, the attempt counts: an error ``worker_lost`` is
         kept, and the job fails when no attempt is left. If not counted, its next grant is alone. A job whose
         next attempt would be its last is granted alone, too, so that it cannot take neighbours with it.
+
+        Also goes on with jobs whose parents have ended, where those were more than ``MAX_RELEASED``.
         """
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
         """Remove up to ``limit`` finished jobs whose retention is over; how many of each state.
 
+        A job that others were to run after stays until they are gone, whatever its retention.
         Forgets workers that were not seen for ``WORKERS_KEPT_SECONDS``, too, and up to ``limit`` documents
         that have expired.
         """
@@ -402,6 +425,14 @@ class Store(Protocol):
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         """One job with its bodies, attempts and steps."""
+
+    async def dependents(
+        self, job_id: UUID, *, limit: int = MAX_DEPENDENTS, tenant: str | None = None
+    ) -> Dependents:
+        """The jobs that run after this one, lowest number first, and how many; also if it was deleted.
+
+        At most ``MAX_DEPENDENTS`` are told; the count is exact up to ``COUNT_LIMIT``.
+        """
 
     async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
         """The ids of the jobs with these numbers; None where there is none, whatever the number."""

@@ -184,6 +184,8 @@ def _asked(job: NewJob) -> AskedJob:
         key=job.key,
         delay=job.delay,
         max_attempts=job.max_attempts,
+        after=job.after,
+        after_any=job.after_any,
     )
 
 

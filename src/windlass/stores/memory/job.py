@@ -65,6 +65,8 @@ class Job:
     state: State = State.PENDING
     attempt: int = 0
     blocked: int = 0
+    after: dict[UUID, bool] = field(default_factory=dict)  # its parents, and whether it waits for each
+    after_any: bool = False
     suspect: bool = False  # an earlier grant ended with a lost worker: to be granted alone
     granted_alone: bool = False  # it was the only job of the claim it runs under
     fence: int = 0
@@ -209,6 +211,7 @@ class Job:
             buries=self.buries,
             kicks=self.kicks,
             touches=self.touches,
+            after_any=self.after_any,
         )
 
 

@@ -19,6 +19,7 @@ from windlass.model import (
     Claimed,
     ClaimRequest,
     Count,
+    Dependents,
     Document,
     Enqueued,
     Head,
@@ -44,6 +45,7 @@ from windlass.stores.endings import check_batch, tell_rescued
 from windlass.stores.joining import Untold
 from windlass.stores.memory import (
     answering,
+    depending,
     filing,
     managing,
     moving,
@@ -56,6 +58,7 @@ from windlass.stores.memory.book import Book
 from windlass.stores.protocol import (
     COUNT_LIMIT,
     MAX_BATCH,
+    MAX_DEPENDENTS,
     MAX_ENQUEUE_BATCH,
     MAX_GROUPS,
     OnRescued,
@@ -182,7 +185,9 @@ class MemoryStore:
         check_batch("settlements", len(settlements), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
-            return [writing.settle(book, settlement, now) for settlement in settlements]
+            answers = [writing.settle(book, settlement, now) for settlement in settlements]
+            depending.release(book, now)
+            return answers
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
         check_batch("reports", len(reports), MAX_BATCH)
@@ -234,12 +239,16 @@ class MemoryStore:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
-            return [managing.cancel(book, job_id, tenant, now) for job_id in job_ids]
+            verdicts = [managing.cancel(book, job_id, tenant, now) for job_id in job_ids]
+            depending.release(book, now)
+            return verdicts
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
-            return [managing.delete(book, job_id, tenant) for job_id in job_ids]
+            verdicts = [managing.delete(book, job_id, tenant) for job_id in job_ids]
+            depending.release(book, self._clock.now())
+            return verdicts
 
     async def kick(
         self, topic: str, limit: int, *, tenant: str | None = None, failed_only: bool = False
@@ -322,7 +331,13 @@ class MemoryStore:
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         with self._verb() as book:
             job = book.find(job_id, tenant)
-            return job.record() if job is not None else None
+            return reading.record(book, job) if job is not None else None
+
+    async def dependents(
+        self, job_id: UUID, *, limit: int = MAX_DEPENDENTS, tenant: str | None = None
+    ) -> Dependents:
+        with self._verb() as book:
+            return depending.dependents(book, job_id, limit, tenant)
 
     async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
         check_batch("numbers", len(numbers), MAX_BATCH)
@@ -333,7 +348,7 @@ class MemoryStore:
     async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
         with self._verb() as book:
             job = pulling.peek(book, topic, head, tenant, self._clock.now())
-            return job.record() if job is not None else None
+            return reading.record(book, job) if job is not None else None
 
     async def depths(
         self, topics: Sequence[str] | None = None, *, tenant: str | None = None

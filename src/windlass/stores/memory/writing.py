@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import assert_never
+from uuid import UUID
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
 from windlass.errors import StoreError
@@ -25,11 +26,13 @@ from windlass.model import (
     State,
 )
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
+from windlass.stores.depending import check_parents, parent_not_found
 from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
 from windlass.stores.limits import limit_problem
+from windlass.stores.memory import depending
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.heap import JobHeap
-from windlass.stores.memory.job import Job, due_time, expiry_time, key_name, new_job
+from windlass.stores.memory.job import Job, KeyName, due_time, expiry_time, key_name, new_job
 from windlass.stores.protocol import MAX_BATCH, StoreLimits
 
 Lanes = Mapping[tuple[str, str], JobHeap]
@@ -38,6 +41,7 @@ Lanes = Mapping[tuple[str, str], JobHeap]
 
 def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -> list[Enqueued]:
     """All or none: everything that can be refused is refused before the first job is written."""
+    related = check_parents(jobs)
     _refuse_what_cannot_be_written(book, jobs, limits)
     answers = []
     for new in jobs:
@@ -46,6 +50,8 @@ def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -
         if holder is None:
             job = new_job(new, book.next_number(), now)
             book.add(job, now)
+            if new.after:
+                depending.wait_for_parents(book, job, new, now)
             tally = book.metrics.at(now)
             tally.enqueued += 1
             tally.lane(job.topic, job.task).enqueued += 1
@@ -57,11 +63,14 @@ def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -
             holder.run_at, holder.expires_at = due_time(new, now), expiry_time(new, now)
             book.await_turn(holder, now)
         answers.append(Enqueued(holder.id, holder.number, holder.created_at, holder.run_at, True, replaced))
+    if related:
+        depending.release(book, now)
     return answers
 
 
 def _refuse_what_cannot_be_written(book: Book, jobs: Sequence[NewJob], limits: StoreLimits) -> None:
-    names, ids = set(), set()
+    names: set[KeyName] = set()
+    ids: dict[UUID, str] = {}  # with the tenant
     added: Counter[str] = Counter()
     for new in jobs:
         name = key_name(new)
@@ -71,7 +80,10 @@ def _refuse_what_cannot_be_written(book: Book, jobs: Sequence[NewJob], limits: S
             names.add(name)
         if new.id in book.jobs or new.id in ids:
             raise StoreError(f"job id {new.id} is taken; every job needs an id of its own")
-        ids.add(new.id)
+        for parent_id in new.after:
+            if ids.get(parent_id) != new.tenant and book.find(parent_id, new.tenant) is None:
+                raise parent_not_found(parent_id)
+        ids[new.id] = new.tenant
         added[new.topic] += 1
     problem = limit_problem(limits, added, topics=book.counts.keys, active=book.active)
     if problem is not None:
@@ -170,6 +182,7 @@ def rescue(book: Book, now: int, limit: int) -> Rescued:
         cancel(book, job, error, now)
         _tell(book, job, job.attempt, None, error)
         expiries += 1
+    depending.release(book, now)
     return Rescued(returned, failed, cancelled, expiries)
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 from windlass.model import BodyFormat, Enqueued, KeyLifetime, NewJob, OnDuplicate
 from windlass.stores.columns import Column, columns_of, microseconds, shared
 from windlass.stores.postgres.database import Record
+from windlass.stores.postgres.depending import edges
 
 LARGE_BYTES: Final = 1000
 """A larger body is kept apart from its row, which is written anew with every change."""
@@ -23,7 +24,7 @@ PARAMETERS: Final = (
     *("delays_us", "expires_ats", "expires_in_us", "max_attempts", "timeouts_us", "leases_us"),
     *("retentions_us", "retentions_failed_us", "retries", "keys", "key_untils", "replaces"),
     *("correlation_ids", "user_ids", "service_ids", "limit_keys", "headers", "formats", "payloads", "raws"),
-    "aparts",
+    *("aparts", "children", "parents", "anys"),
 )
 """What the ``enqueue`` function takes, by the names and in the order of its parameters."""
 
@@ -67,6 +68,7 @@ def enqueue_arguments(jobs: Sequence[NewJob], now: int | None, *, again: bool) -
         texts,
         _sent(shared(raws)),
         shared(aparts),
+        *edges(jobs),
     )
 
 
@@ -74,6 +76,8 @@ def alike_arguments(jobs: Sequence[NewJob], now: int | None) -> tuple[Any, ...] 
     """The parameters of ``enqueue_alike``; None for jobs that are not."""
     of = columns_of(jobs)
     if any(of[name] != (None,) for name in ("key", "expires_at", "expires_in", "limit_key")):
+        return None
+    if of["after"] != ((),):
         return None
     if any(len(of[name]) > 1 for name in _ALIKE) or max(map(len, of["payload"])) > LARGE_BYTES:
         return None

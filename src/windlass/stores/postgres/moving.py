@@ -22,10 +22,15 @@ from windlass.whole import WholeJob, whole
 
 _sql = Queries("windlass.stores.postgres.sql", "move.sql")
 _read_sql = Queries("windlass.stores.postgres.sql", "read.sql")
+_depend_sql = Queries("windlass.stores.postgres.sql", "depend.sql")
 
 _newest = _sql["newest"].replace("{size}", _sql["size"]).replace("{large}", _sql["large"])
 _whole = _sql["whole"].replace("{columns}", _read_sql["columns"]).replace("{large}", _sql["large"])
-_whole = _whole.replace("{same}", _sql["same"]).replace("{packed}", _sql["packed"])
+_whole = (
+    _whole.replace("{after}", _read_sql["after"])
+    .replace("{same}", _sql["same"])
+    .replace("{packed}", _sql["packed"])
+)
 
 _UNSHOWN: Final = 8
 """Columns of ``whole`` after those of ``get``."""
@@ -84,6 +89,8 @@ async def place(database: Database, jobs: Sequence[WholeJob], now: int) -> list[
             await _raise_sequences(database, connection, placed)
             for table, rows in _rows(placed, now).items():
                 await _write(database, connection, table, rows)
+            placed_ids = [job.record.id for job in placed]
+            await connection.execute(database.qualify(_depend_sql["placed"]), placed_ids)
     return placed
 
 
@@ -142,6 +149,7 @@ def _rows(jobs: Sequence[WholeJob], now: int) -> dict[str, Rows]:
             "progress",
             "attempts",
             "steps",
+            "dependencies",
             "keys",
             "prunable",
             "tally",
@@ -185,6 +193,17 @@ def _rows(jobs: Sequence[WholeJob], now: int) -> dict[str, Rows]:
             }
             for ordinal, step in enumerate(record.steps, 1)
         ]
+        tables["dependencies"] += [
+            {
+                "child": record.id,
+                "parent": parent.job_id,
+                "tenant": record.tenant,
+                "place": place,
+                "any_end": record.after_any,
+                "waits": parent.waits,
+            }
+            for place, parent in enumerate(record.after, 1)
+        ]
         if (name := key_name(job)) is not None:
             tables["keys"].append({"tenant": name[0], "scope": name[1], "key": name[2], "id": record.id})
         if (ends_at := prune_at(job)) is not None:
@@ -220,6 +239,7 @@ def _job_row(job: WholeJob, code: int) -> tuple[dict[str, Any], dict[str, Any] |
         "retention_failed_us": _microseconds(job.retention_failed),
         "key_until": None if job.key_until is None else KEY_UNTIL[job.key_until],
         "headers": job.headers,
+        "awaited": False,
         **(dict.fromkeys(payload) if apart else payload),
     }
     if record.state in (State.PENDING, State.RUNNING):

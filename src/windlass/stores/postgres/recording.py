@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
 from windlass.clock import MICROSECONDS
-from windlass.model import AttemptRecord, BodyFormat, JobError, JobRecord, Progress, State, StepRecord
+from windlass.model import (
+    AttemptRecord,
+    BodyFormat,
+    JobError,
+    JobRecord,
+    Progress,
+    Relative,
+    State,
+    StepRecord,
+)
 from windlass.stores.endings import shown_progress
 from windlass.stores.postgres.database import Record
 
@@ -65,8 +76,11 @@ def record(row: Record, **bodies: Any) -> JobRecord:
 
 def full_record(row: Record) -> JobRecord:
     """With bodies, attempts and steps."""
-    format_, payload, raw, result, checkpoint, retry, lease_us, *counts, attempts, steps = row[COLUMN_COUNT:]
+    format_, payload, raw, result, checkpoint, retry, lease_us, *counts, attempts, steps, after = row[
+        COLUMN_COUNT:
+    ]
     reserves, timeouts, releases, buries, kicks, touches = counts
+    parents, any_end = _relatives(after) if after else ((), False)
     return record(
         row,
         format=FORMATS[format_],
@@ -86,7 +100,22 @@ def full_record(row: Record) -> JobRecord:
             for attempt, worker, started_at, ended_at, error in attempts
         ),
         steps=tuple([step_record(*step) for step in steps]),
+        after=parents,
+        after_any=any_end,
     )
+
+
+def _relatives(rows: Sequence[Any]) -> tuple[tuple[Relative, ...], bool]:
+    """The parents of a job, and whether it runs however they end."""
+    found = [
+        Relative(
+            parent if isinstance(parent, UUID) else UUID(parent),
+            None if state is None else STATES[state],
+            waits,
+        )
+        for parent, state, waits, _ in rows
+    ]
+    return tuple(found), any(row[3] for row in rows)
 
 
 def step_record(

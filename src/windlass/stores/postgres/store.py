@@ -19,6 +19,7 @@ from windlass.model import (
     Claimed,
     ClaimRequest,
     Count,
+    Dependents,
     Document,
     Enqueued,
     Head,
@@ -49,6 +50,7 @@ from windlass.stores.postgres import (
     ailing,
     answering,
     checking,
+    depending,
     filing,
     moving,
     pulling,
@@ -59,6 +61,7 @@ from windlass.stores.postgres import (
 )
 from windlass.stores.postgres.claiming import WORDS, Claimer
 from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.depending import Freed
 from windlass.stores.postgres.heralding import Herald
 from windlass.stores.postgres.lending import LentTransaction
 from windlass.stores.postgres.listening import Listener
@@ -71,6 +74,7 @@ from windlass.stores.postgres.writer import Writer
 from windlass.stores.protocol import (
     LANE_MINUTES_KEPT_SECONDS,
     MAX_BATCH,
+    MAX_DEPENDENTS,
     MAX_ENQUEUE_BATCH,
     MAX_GROUPS,
     MINUTES_KEPT_SECONDS,
@@ -86,6 +90,9 @@ FOLD_AFTER: Final = 5_000
 """Jobs this store has written, each write counted as ``WRITE_COUNTS`` more, after which it adds up what was
 appended to the counters. A job of a lane of its own is a row, and statistics read a few thousand in 10 ms."""
 WRITE_COUNTS: Final = 10
+RELEASES_A_RESCUE: Final = 10
+MOST_RELEASES: Final = 1000
+"""Transactions in which a rescue, or who has ended a job, goes on with those that waited for it."""
 MOST_UNSURE: Final = 20_000
 """Settlements without an answer that are remembered."""
 
@@ -113,6 +120,7 @@ class PostgresStore:
         self._unfolded = 0
         self._folding: asyncio.Task[None] | None = None
         self.on_rescued: OnRescued | None = None
+        self._releasing: asyncio.Task[None] | None = None
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -129,6 +137,8 @@ class PostgresStore:
         await self._notifier.close()
         if self._folding is not None:
             self._folding.cancel()  # whoever writes next adds up all
+        if self._releasing is not None:
+            self._releasing.cancel()  # the next rescue goes on
         await self._database.close()
 
     def sibling(self) -> PostgresStore:
@@ -202,8 +212,9 @@ class PostgresStore:
         check_batch("settlements", len(settlements), MAX_BATCH)
         if not settlements:
             return []
+        freed = Freed()
         try:
-            answers = await settling.settle(self._database, settlements)
+            answers = await settling.settle(self._database, settlements, freed)
             if self._unsure and not all(answers):
                 answers = await self._look_up(settlements, answers)
         except (StoreUnavailable, asyncio.CancelledError):
@@ -216,7 +227,7 @@ class PostgresStore:
         if self._unsure:
             for settlement in settlements:
                 self._unsure.pop(settlement.lease, None)
-        self._settled(settlements, answers)
+        self._settled(settlements, answers, freed)
         return answers
 
     async def _look_up(self, settlements: Sequence[Settlement], answers: list[bool]) -> list[bool]:
@@ -287,10 +298,12 @@ class PostgresStore:
         rows = await self._database.fetch_for(
             tenant, _sql["cancel"], self._database.now, list(job_ids), tenant, summary
         )
-        verdicts = [Verdict(verdict) for _, verdict in sorted(rows)]
+        freed = Freed()
+        verdicts = [Verdict(verdict) for _, verdict in sorted(freed.told(rows))]
         if Verdict.DONE in verdicts:
             self._finished()
         self._wrote(len(rows))
+        self._released(freed)
         return verdicts
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
@@ -299,7 +312,13 @@ class PostgresStore:
             tenant, _sql["remove"], self._database.now, list(job_ids), tenant
         )
         self._wrote(len(rows))
-        return [Verdict(verdict) for _, verdict in sorted(rows)]
+        freed = Freed()
+        verdicts = [Verdict(verdict) for _, verdict in sorted(freed.told(rows))]
+        if freed.unfinished:
+            # What was kept for those that are gone now need not be kept any longer.
+            freed.unfinished = await self._release(1)
+        self._released(freed)
+        return verdicts
 
     async def kick(
         self, topic: str, limit: int, *, tenant: str | None = None, failed_only: bool = False
@@ -321,6 +340,7 @@ class PostgresStore:
         return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
 
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+        await self._release(RELEASES_A_RESCUE)
         row = await self._database.fetchrow(
             _sql["rescue"], self._database.now, limit, self._claimer.tended_to(), WORDS
         )
@@ -337,7 +357,7 @@ class PostgresStore:
     ) -> Rescued:
         if told:
             self._tell_rescued(told)
-        if returned:
+        if topics:
             self._ready(dict.fromkeys(topics, ANYWHERE))
         if failed or cancelled or expired:
             self._finished()
@@ -363,7 +383,11 @@ class PostgresStore:
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
         kept = seconds_to_microseconds(MINUTES_KEPT_SECONDS)
         of_lanes = seconds_to_microseconds(LANE_MINUTES_KEPT_SECONDS)
+        if self._releasing is not None:
+            await asyncio.wait([self._releasing])
+        await self._release(1)  # what need not be kept for others any longer
         rows = await self._database.fetch(_sql["prune"], self._database.now, limit, kept, of_lanes)
+        await self._release(1)
         await registering.forget(self._database)
         await filing.forget(self._database, limit)
         await self._fold()
@@ -413,6 +437,11 @@ class PostgresStore:
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         return await reading.get(self._database, job_id, tenant)
+
+    async def dependents(
+        self, job_id: UUID, *, limit: int = MAX_DEPENDENTS, tenant: str | None = None
+    ) -> Dependents:
+        return await depending.dependents(self._database, job_id, limit, tenant)
 
     async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
         check_batch("numbers", len(numbers), MAX_BATCH)
@@ -497,7 +526,7 @@ class PostgresStore:
         self._ready(places_of(jobs, answers))
         self._wrote(len(jobs))
 
-    def _settled(self, settlements: Sequence[Settlement], answers: Sequence[bool]) -> None:
+    def _settled(self, settlements: Sequence[Settlement], answers: Sequence[bool], freed: Freed) -> None:
         kinds = {type(item.outcome) for item, accepted in zip(settlements, answers, strict=True) if accepted}
         if not kinds.isdisjoint(_WAITING_AGAIN):
             # Which topics they were of is not known here, and does not matter: this is rare.
@@ -507,6 +536,33 @@ class PostgresStore:
         if not kinds <= _WAITING_AGAIN:
             self._finished()
         self._wrote(len(settlements))
+        self._released(freed)
+
+    def _released(self, freed: Freed) -> None:
+        """Of jobs that waited for those that ended. Nobody waits for what is left to do about them."""
+        self._ready(dict.fromkeys(freed.topics, ANYWHERE))
+        if freed.unfinished and self._releasing is None and not self._database.scoped:
+            self._releasing = asyncio.create_task(self._release_quietly())
+
+    async def _release_quietly(self) -> None:
+        try:
+            await self._release(MOST_RELEASES)
+        except WindlassError as error:
+            _log.debug("jobs that wait for others were left to the next rescue: %s", error)
+        finally:
+            self._releasing = None
+
+    async def _release(self, most: int) -> bool:
+        """Go on with jobs whose parents have ended, in so many transactions; whether there are more."""
+        if self._database.scoped:
+            return False  # who sees one tenant leaves it to those who see all
+        for _ in range(most):
+            freed = await depending.go_on(self._database)
+            self._ready(dict.fromkeys(freed.topics, ANYWHERE))
+            if not freed.unfinished:
+                return False
+            self._finished()
+        return True
 
     def _ready(self, places: Mapping[str, int]) -> None:
         """Jobs of these topics became ready, none with a number below the one given."""

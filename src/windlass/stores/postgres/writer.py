@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from windlass.errors import LimitExceeded, StoreError, StoreUnavailable, WindlassError
+from windlass.errors import LimitExceeded, ParentNotFound, StoreError, StoreUnavailable, WindlassError
 from windlass.model import Enqueued, NewJob
 from windlass.stores.limits import added_by_topic, limit_problem
 from windlass.stores.postgres.database import Database, Record, Statements
@@ -134,7 +134,7 @@ class Writer:
                 return
             for call in calls:
                 _refuse(call, error)
-        except StoreError as error:
+        except (StoreError, ParentNotFound) as error:
             if len(calls) == 1:
                 _refuse(calls[0], error)
                 return

@@ -16,7 +16,7 @@ from windlass.clock import MICROSECONDS, seconds_to_microseconds
 from windlass.model import FOREVER, Claim, Claimed, ClaimRequest, Lane, Lease
 from windlass.stores.protocol import MAX_BATCH
 from windlass.stores.queries import Queries
-from windlass.stores.sqlite.enqueueing import FORMATS
+from windlass.stores.sqlite.inserting import FORMATS
 from windlass.stores.sqlite.rescuing import rescue
 from windlass.stores.sqlite.transaction import Code, Transaction
 

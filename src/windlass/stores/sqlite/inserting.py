@@ -12,7 +12,9 @@ from windlass.stores.sqlite.rows import blob, write_rows
 from windlass.stores.sqlite.transaction import Code, Metric, Transaction
 
 KEY_UNTIL: Final = {KeyLifetime.PRUNED: 0, KeyLifetime.FINISHED: 1}
+UNTIL_FINISHED: Final = KEY_UNTIL[KeyLifetime.FINISHED]
 FORMAT_CODES: Final = {BodyFormat.JSON: 0, BodyFormat.BYTES: 1}
+FORMATS: Final = {code: name for name, code in FORMAT_CODES.items()}
 
 _WAITING: Final = Code.WAITING.value
 _READY: Final = Code.READY.value

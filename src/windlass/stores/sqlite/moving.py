@@ -16,9 +16,9 @@ from windlass.stores.columns import Column, microseconds, shared
 from windlass.stores.placing import KeyName, key_name, prune_at, state_code, to_place, were_placed
 from windlass.stores.protocol import MAX_WHOLE_BYTES
 from windlass.stores.queries import Queries
+from windlass.stores.sqlite.depending import place as place_parents
 from windlass.stores.sqlite.inserting import FORMAT_CODES, KEY_UNTIL
-from windlass.stores.sqlite.reading import steps_of
-from windlass.stores.sqlite.recording import full_record
+from windlass.stores.sqlite.reading import told
 from windlass.stores.sqlite.rows import blob, write_rows
 from windlass.stores.sqlite.scoping import by_key
 from windlass.stores.sqlite.transaction import Transaction
@@ -53,11 +53,8 @@ def _whole(connection: sqlite3.Connection, row: tuple[Any, ...]) -> WholeJob:
     shown, unshown = row[:-_UNSHOWN], row[-_UNSHOWN:]
     key_until, expires_at, retention_us, retention_failed_us, headers, *flags = unshown
     suspect, granted_alone, buried = flags
-    number = shown[1]
-    attempts = connection.execute(_read_sql["attempts"], (number,)).fetchall() if shown[-2] else []
-    record = full_record(shown, attempts, steps_of(connection, number) if shown[-1] else ())
     return whole(
-        record,
+        told(connection, shown),
         None if shown[25] is None else Progress(*shown[25:29]),
         key_until=_LIFETIMES[key_until],
         expires_at=expires_at,
@@ -167,6 +164,12 @@ def _write(transaction: Transaction, jobs: list[WholeJob]) -> None:
         "windlass_steps", steps,
         "number", "name", "ordinal", "attempt", "worker", "started_at", "finished_at", "output",
     )  # fmt: skip
+    after = [
+        (record.number, blob(parent.job_id.bytes), place, int(record.after_any), int(parent.waits))
+        for record in records
+        for place, parent in enumerate(record.after)
+    ]
+    write("windlass_dependencies", after, "child", "parent", "place", "after_any", "waits")
     keys = [(*name, job.record.number) for job in jobs if (name := key_name(job)) is not None]
     write("windlass_keys", keys, "tenant", "scope", "key", "number")
     lanes = Counter(
@@ -176,6 +179,7 @@ def _write(transaction: Transaction, jobs: list[WholeJob]) -> None:
     for (tenant, topic, task, state), n in lanes.items():
         transaction.tally.moved(tenant, topic, task, None, state, n)
         transaction.ready_topics.add(topic)
+    place_parents(transaction, [record.number for record in records])
 
 
 _AS_RECORDED: Final = (

@@ -10,7 +10,7 @@ import msgspec
 from windlass.clock import MICROSECONDS
 from windlass.model import AttemptRecord, JobError, JobRecord, Progress, State, StepRecord
 from windlass.stores.endings import shown_progress
-from windlass.stores.sqlite.enqueueing import FORMATS
+from windlass.stores.sqlite.inserting import FORMATS
 from windlass.stores.sqlite.transaction import Code
 
 COLUMN_COUNT = 30

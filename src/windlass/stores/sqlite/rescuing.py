@@ -11,6 +11,7 @@ from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_err
 from windlass.stores.protocol import LANE_MINUTES_KEPT_SECONDS, MINUTES_KEPT_SECONDS
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite import filing, registering
+from windlass.stores.sqlite.depending import release
 from windlass.stores.sqlite.removing import remove
 from windlass.stores.sqlite.settling import Row, add_attempt, finish_cancelled, finish_failed, load_rows
 from windlass.stores.sqlite.transaction import Code, Transaction
@@ -40,6 +41,7 @@ def rescue(transaction: Transaction, limit: int) -> Rescued:
         finish_cancelled(transaction, row, error, None)
         transaction.rescued.append(_told(job_id, correlation_id, row, State.CANCELLED, error.code))
         done["expired"] += 1
+    release(transaction)
     return Rescued(**done)
 
 

@@ -18,6 +18,7 @@ from windlass.model import (
     Claimed,
     ClaimRequest,
     Count,
+    Dependents,
     Document,
     Enqueued,
     Head,
@@ -43,11 +44,20 @@ from windlass.outcome import Released
 from windlass.stores.documents import check_documents, could_be
 from windlass.stores.endings import check_batch, tell_rescued
 from windlass.stores.joining import Untold
-from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, MAX_GROUPS, OnRescued, StoreLimits, Wakeups
+from windlass.stores.protocol import (
+    MAX_BATCH,
+    MAX_DEPENDENTS,
+    MAX_ENQUEUE_BATCH,
+    MAX_GROUPS,
+    OnRescued,
+    StoreLimits,
+    Wakeups,
+)
 from windlass.stores.sqlite import (
     ailing,
     answering,
     claiming,
+    depending,
     doorbell,
     enqueueing,
     filing,
@@ -100,7 +110,14 @@ class SqliteStore:
         await asyncio.to_thread(check_location, self._location)
         loop = asyncio.get_running_loop()
         writer = await asyncio.to_thread(
-            Writer, self._location, self._clock, self._limits, self._doorbell, loop, self._tell_rescued
+            Writer,
+            self._location,
+            self._clock,
+            self._limits,
+            self._doorbell,
+            loop,
+            self._tell_rescued,
+            _release,
         )
         reader = Reader(self._location, writer.presence)
         self._open = (writer, reader, Gathering(reader))
@@ -317,6 +334,13 @@ class SqliteStore:
             raise NotOpen(f"the store {self.url} is not open")
         return await self._open[2].get(job_id, tenant)
 
+    async def dependents(
+        self, job_id: UUID, *, limit: int = MAX_DEPENDENTS, tenant: str | None = None
+    ) -> Dependents:
+        return await self._reader.run(
+            lambda connection: depending.dependents(connection, job_id, limit, tenant)
+        )
+
     async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
         check_batch("numbers", len(numbers), MAX_BATCH)
         return await self._reader.run(lambda connection: pulling.job_ids(connection, numbers, tenant))
@@ -453,14 +477,15 @@ _grant = one_by_one(pulling.grant)
 _start = one_by_one(settling.start)
 _extend = one_by_one(settling.extend)
 _touch = one_by_one(pulling.touch)
-_settle = one_by_one(settling.settle)
+_settle = one_by_one(depending.releasing(settling.settle))
 _report = one_by_one(settling.report)
 _requeue = one_by_one(managing.requeue)
-_cancel = one_by_one(managing.cancel)
-_delete = one_by_one(managing.delete)
+_cancel = one_by_one(depending.releasing(managing.cancel))
+_delete = one_by_one(depending.releasing(managing.delete))
 _kick = one_by_one(pulling.kick)
 _kick_jobs = one_by_one(pulling.kick_jobs)
 _tend = one_by_one(pulling.tend)
+_release = one_by_one(depending.release)
 _rescue = one_by_one(rescuing.rescue)
 _prune = one_by_one(rescuing.prune)
 _pause = one_by_one(managing.pause)

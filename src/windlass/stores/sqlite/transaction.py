@@ -178,6 +178,8 @@ class Transaction:
     ready_topics: set[str] = field(default_factory=set)
     finished: bool = False
     rescued: list[RescuedJob] = field(default_factory=list)
+    parents_ended: bool = False  # jobs wait for some of those that ended
+    afterwards: bool = False  # those were too many: there is more to do in a transaction of its own
 
     @property
     def leases_at(self) -> int:
@@ -196,6 +198,8 @@ class Transaction:
         self.ready_topics |= part.ready_topics
         self.finished |= part.finished
         self.rescued += part.rescued
+        self.parents_ended |= part.parents_ended
+        self.afterwards |= part.afterwards
 
     def take_numbers(self, name: str, n: int) -> int:
         """Reserve ``n`` values of a store-wide sequence; the first of them."""

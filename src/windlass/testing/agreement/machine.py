@@ -151,6 +151,32 @@ class StoresAgree(RuleBasedStateMachine):
         assert len(answers) == len(written)
         self.job_ids += [new.id for new in written]
 
+    @rule(data=st.data(), jobs=st.lists(say.new_jobs, min_size=1, max_size=3))
+    @precondition(lambda self: self.job_ids)
+    def enqueue_after(self, data: st.DataObject, jobs: list[NewJob]) -> None:
+        """Jobs that run after others: known ones, also of other tenants, or those before them in the call."""
+        written: list[NewJob] = []
+        for new in jobs:
+            known = [*self.job_ids[-8:], *(one.id for one in written)]
+            parents = st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True)
+            written.append(
+                structs.replace(
+                    new,
+                    id=UUID(int=(7 << 76) | (2 << 62) | (len(self.job_ids) + len(written) + 1)),
+                    tenant=data.draw(st.sampled_from(["root", "root", new.tenant])),
+                    after=tuple(data.draw(parents, label="after")),
+                    after_any=data.draw(say.yes_or_no),
+                )
+            )
+        self.same(lambda store, _: store.enqueue(written))
+        self.job_ids += [new.id for new in written]
+
+    @rule(data=st.data(), tenant=say.some_tenant, limit=say.limits)
+    @precondition(lambda self: self.job_ids)
+    def dependents(self, data: st.DataObject, tenant: str | None, limit: int) -> None:
+        job_id = data.draw(st.sampled_from(self.job_ids))
+        self.same(lambda store, _: store.dependents(job_id, limit=limit, tenant=tenant))
+
     @rule(data=st.data(), new=say.new_jobs)
     @precondition(lambda self: self.job_ids)
     def enqueue_a_taken_id(self, data: st.DataObject, new: NewJob) -> None:

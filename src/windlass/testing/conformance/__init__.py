@@ -30,6 +30,7 @@ from windlass.testing.conformance.answering import *
 from windlass.testing.conformance.claiming import *
 from windlass.testing.conformance.conditions import *
 from windlass.testing.conformance.contention import *
+from windlass.testing.conformance.depending import *
 from windlass.testing.conformance.documents import *
 from windlass.testing.conformance.due import *
 from windlass.testing.conformance.enqueueing import *

@@ -43,6 +43,7 @@ CREATE TABLE jobs (
     granted_alone       boolean  NOT NULL DEFAULT false,
     cancel_requested    boolean  NOT NULL DEFAULT false,
     body_apart          boolean  NOT NULL DEFAULT false,
+    awaited             boolean  NOT NULL DEFAULT false, -- there are jobs that run after it
     topic               text     NOT NULL,
     task                text     NOT NULL,
     tenant              text     NOT NULL,
@@ -93,7 +94,7 @@ CREATE INDEX jobs_promoted ON jobs (run_at) WHERE run_at > created_at AND state 
 -- Jobs that were claimed together, up to 63 in one row. Most jobs are settled within milliseconds, and a row with its
 -- index entries for each would cost more than everything else that is done for them. As soon as anything but its
 -- completion is to be written about a packed job, it moves back to jobs (unpack). All of a pack are of one tenant.
--- Jobs with a key, a limit key or a lease of their own length are never packed.
+-- Jobs with a key, a limit key or a lease of their own length are never packed, nor are those that others run after.
 CREATE TABLE packs (
     pack         bigint PRIMARY KEY, -- fence / 64
     leased_until bigint NOT NULL,
@@ -144,6 +145,7 @@ CREATE TABLE finished (
     key_until           smallint,
     format              smallint NOT NULL,
     buried              boolean  NOT NULL DEFAULT false,
+    awaited             boolean  NOT NULL DEFAULT false,
     body_apart          boolean  NOT NULL,
     topic               text     NOT NULL,
     task                text     NOT NULL,
@@ -235,6 +237,33 @@ CREATE TABLE steps (
     PRIMARY KEY (id, name)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, vacuum_truncate = off);
 ALTER TABLE steps ALTER COLUMN output SET STORAGE EXTERNAL;
+
+-- Who runs after whom: kept as long as the child is. waits: it has not been told yet that the parent has ended. The tenant
+-- is part of the key because callers write here, and asked for with every id.
+CREATE TABLE dependencies (
+    child   uuid    NOT NULL,
+    parent  uuid    NOT NULL,
+    tenant  text    NOT NULL, -- of both
+    place   integer NOT NULL, -- in the order in which they were named
+    any_end boolean NOT NULL, -- after_any
+    waits   boolean NOT NULL,
+    PRIMARY KEY (child, parent, tenant)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, vacuum_truncate = off);
+CREATE INDEX dependencies_parent ON dependencies (parent, child);
+CREATE INDEX dependencies_waiting ON dependencies (parent, child) WHERE waits;
+
+-- Parents that have ended, until all who wait for them are told: nearly always empty. State 6: deleted before it had
+-- ended; NULL: all are told, and it may be that nobody runs after it any more. No key: nobody waits to write here.
+CREATE TABLE endings (
+    parent uuid NOT NULL,
+    tenant text NOT NULL,
+    state  smallint CHECK (state BETWEEN 3 AND 6)
+) WITH (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0,
+    vacuum_truncate = off
+);
+CREATE INDEX endings_parent ON endings (parent) WHERE state IS NOT NULL;
+CREATE INDEX endings_looked_for ON endings (parent) WHERE state IS NULL;
 
 CREATE TABLE keys (
     tenant text NOT NULL,

@@ -2,6 +2,7 @@
 -- stands for an array of NULLs.
 --
 -- p_again: an earlier try of the same jobs ended without an answer; what it wrote is not written twice.
+-- p_children, p_parents, p_anys: which of them run after which jobs, and whether however those end; see attach.
 -- One row comes back for each job: its own id, the id of the holder if its key was taken, and number and times of
 -- the job that now stands for it. Without keys and p_again the rows come in the order of the jobs.
 CREATE FUNCTION enqueue(
@@ -12,7 +13,8 @@ CREATE FUNCTION enqueue(
     p_retentions_failed_us bigint[], p_retries text[], p_keys text[], p_key_untils smallint[],
     p_replaces boolean[], p_correlation_ids text[], p_user_ids text[], p_service_ids text[], p_limit_keys text[],
     p_headers text[],
-    p_formats smallint[], p_payloads text[], p_raws bytea[], p_aparts boolean[]
+    p_formats smallint[], p_payloads text[], p_raws bytea[], p_aparts boolean[],
+    p_children uuid[], p_parents uuid[], p_anys boolean[]
 ) RETURNS TABLE (
     o_id uuid, o_holder uuid, o_number bigint, o_created_at bigint, o_run_at bigint, o_replaced boolean
 )
@@ -27,6 +29,7 @@ DECLARE
     v_orphan keys;              -- a key without a job
     v_run_at bigint;
     v_replaced boolean;
+    v_written uuid[];           -- those that are, where some run after others
 BEGIN
     IF current_setting('windlass.caller_lock_timeout', true) <> '' THEN -- called by enqueue_given
         PERFORM set_config('lock_timeout', current_setting('windlass.caller_lock_timeout'), true); -- until its end
@@ -144,6 +147,12 @@ BEGIN
                 AS u(id, tenant, apart, payload, raw, position)
             WHERE u.apart AND (v_write IS NULL OR v_write[u.position]);
         END IF;
+        IF p_children IS NOT NULL THEN
+            v_written := v_written || ARRAY(
+                SELECT u.id FROM unnest(p_ids) WITH ORDINALITY AS u(id, position)
+                WHERE v_write IS NULL OR v_write[u.position]
+            );
+        END IF;
         EXIT WHEN v_left = '{}';
 
         -- The rest are duplicates, unless the holder has let go of the key by now: then they get another round.
@@ -222,6 +231,17 @@ BEGIN
         END LOOP;
         EXIT WHEN true <> ALL (v_write);
     END LOOP;
+    IF p_children IS NOT NULL THEN
+        -- What a duplicate was to run after is nobody's business, nor is what an earlier try has written.
+        PERFORM attach(v_now, e.children, e.parents, e.anys)
+        FROM (
+            SELECT array_agg(u.child ORDER BY u.position) AS children, array_agg(u.parent ORDER BY u.position) AS parents,
+                   array_agg(u.any_end ORDER BY u.position) AS anys
+            FROM unnest(p_children, p_parents, p_anys) WITH ORDINALITY AS u(child, parent, any_end, position)
+                JOIN unnest(v_written) AS w(id) ON w.id = u.child
+        ) AS e
+        WHERE e.children IS NOT NULL;
+    END IF;
 END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
@@ -244,6 +264,7 @@ DECLARE
     v_holders text;
     v_unnamed boolean;
     v_told boolean := false;
+    v_missing text;
 BEGIN
     PERFORM set_config('windlass.caller_lock_timeout', current_setting('lock_timeout'), true);
     SELECT * INTO STRICT g FROM json_to_record(p_given::json) AS given(
@@ -254,29 +275,50 @@ BEGIN
         retentions_failed_us bigint[], retries text[], keys text[], key_untils smallint[],
         replaces boolean[], correlation_ids text[], user_ids text[], service_ids text[], limit_keys text[],
         headers text[],
-        formats smallint[], payloads text[], raws bytea[], aparts boolean[]
+        formats smallint[], payloads text[], raws bytea[], aparts boolean[],
+        children uuid[], parents uuid[], anys boolean[]
     );
     -- Under row-level security a transaction has to say whose rows it means. One that does not gets the jobs' tenant.
     v_unnamed := coalesce(current_setting('app.tenant_id', true), '') = '' AND cardinality(g.tenants) = 1;
     IF v_unnamed THEN
         PERFORM set_config('app.tenant_id', g.tenants[1], true);
     END IF;
-    SELECT json_agg(json_build_array(e.o_id, e.o_holder, e.o_number, e.o_created_at, e.o_run_at, e.o_replaced))
-    INTO v_rows
-    FROM enqueue(
-        g.now, g.again, g.keyed, g.large, g.ids, g.topics, g.tasks, g.tenants, g.priorities, g.run_ats, g.delays_us,
-        g.expires_ats, g.expires_in_us, g.max_attempts, g.timeouts_us, g.leases_us, g.retentions_us,
-        g.retentions_failed_us, g.retries, g.keys, g.key_untils, g.replaces, g.correlation_ids, g.user_ids,
-        g.service_ids, g.limit_keys, g.headers, g.formats, g.payloads, g.raws, g.aparts
-    ) AS e;
+    IF g.children IS NULL THEN
+        SELECT json_agg(json_build_array(e.o_id, e.o_holder, e.o_number, e.o_created_at, e.o_run_at, e.o_replaced))
+        INTO v_rows
+        FROM enqueue(
+            g.now, g.again, g.keyed, g.large, g.ids, g.topics, g.tasks, g.tenants, g.priorities, g.run_ats, g.delays_us,
+            g.expires_ats, g.expires_in_us, g.max_attempts, g.timeouts_us, g.leases_us, g.retentions_us,
+            g.retentions_failed_us, g.retries, g.keys, g.key_untils, g.replaces, g.correlation_ids, g.user_ids,
+            g.service_ids, g.limit_keys, g.headers, g.formats, g.payloads, g.raws, g.aparts, g.children, g.parents,
+            g.anys
+        ) AS e;
+    ELSE
+        BEGIN -- what is refused leaves the caller's transaction as it was
+            SELECT json_agg(json_build_array(e.o_id, e.o_holder, e.o_number, e.o_created_at, e.o_run_at, e.o_replaced))
+            INTO v_rows
+            FROM enqueue(
+                g.now, g.again, g.keyed, g.large, g.ids, g.topics, g.tasks, g.tenants, g.priorities, g.run_ats, g.delays_us,
+                g.expires_ats, g.expires_in_us, g.max_attempts, g.timeouts_us, g.leases_us, g.retentions_us,
+                g.retentions_failed_us, g.retries, g.keys, g.key_untils, g.replaces, g.correlation_ids, g.user_ids,
+                g.service_ids, g.limit_keys, g.headers, g.formats, g.payloads, g.raws, g.aparts, g.children, g.parents,
+                g.anys
+            ) AS e;
+        EXCEPTION WHEN SQLSTATE 'WL001' THEN
+            v_missing := SQLERRM;
+        END;
+    END IF;
     PERFORM set_config('windlass.caller_lock_timeout', '', true);
-    IF g.keyed THEN
+    IF g.keyed AND v_missing IS NULL THEN
         v_holders := encode(convert_to(records(
             ARRAY(SELECT (r ->> 1)::uuid FROM json_array_elements(v_rows) AS r WHERE r ->> 1 IS NOT NULL), g.tenants
         )::text, 'UTF8'), 'base64');
     END IF;
     IF v_unnamed THEN
         PERFORM set_config('app.tenant_id', '', true);
+    END IF;
+    IF v_missing IS NOT NULL THEN
+        RETURN json_build_object('missing', v_missing)::text;
     END IF;
     IF EXISTS (SELECT FROM json_array_elements(v_rows) AS r WHERE r ->> 1 IS NULL OR (r ->> 5)::boolean) THEN
         v_told := pg_try_advisory_xact_lock(hashtextextended('windlass.tell.' || current_schema(), 0));
@@ -309,7 +351,9 @@ BEGIN
             coalesce((SELECT json_agg(json_build_array(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
                                       ORDER BY a.ordinal) FROM attempts a WHERE a.id = j.id), '[]'),
             coalesce((SELECT json_agg(json_build_array(s.name, s.output, s.attempt, s.worker, s.started_at, s.finished_at)
-                                      ORDER BY s.ordinal) FROM steps s WHERE s.id = j.id), '[]')
+                                      ORDER BY s.ordinal) FROM steps s WHERE s.id = j.id), '[]'),
+            coalesce((SELECT json_agg(json_build_array(d.o_parent, d.o_state, d.o_waits, d.o_any))
+                      FROM parents_of(j.id, j.tenant, j.state) AS d), '[]')
         ))
         FROM all_jobs j
         LEFT JOIN bodies b ON b.id = j.id AND b.tenant = j.tenant AND j.body_apart

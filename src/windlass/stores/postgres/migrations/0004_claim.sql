@@ -88,6 +88,9 @@ BEGIN
         )::text;
         expired := expired + 1;
     END LOOP;
+    IF current_setting('windlass.ended', true) = 'true' THEN
+        topics := topics || (SELECT r.topics FROM release(p_now, 1000, false) AS r);
+    END IF;
 END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
@@ -197,7 +200,7 @@ BEGIN
     FROM unnest(v_lanes, v_quotas) AS l(lane, quota),
         LATERAL (
             SELECT j.ctid AS tid, j.tenant, -j.priority AS urgency, j.number, j.suspect,
-                   j.key IS NULL AND j.lease_us IS NULL AND j.limit_key IS NULL AS plain
+                   j.key IS NULL AND j.lease_us IS NULL AND j.limit_key IS NULL AND NOT j.awaited AS plain
             FROM jobs j
             WHERE j.state = 1 AND j.topic = p_topics[l.lane] AND j.task = p_tasks[l.lane]
                 AND ((-j.priority), j.number)

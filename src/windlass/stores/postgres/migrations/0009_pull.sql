@@ -47,6 +47,12 @@ BEGIN
         SELECT j.state, j.blocked, j.tenant, j.topic, j.task INTO v_job FROM jobs j
         WHERE j.id = p_id AND coalesce(j.tenant = p_tenant, true) FOR UPDATE;
         EXIT WHEN FOUND;
+        IF EXISTS (
+            SELECT FROM dependencies d JOIN jobs p ON p.id = ANY (ARRAY[d.parent]) AND p.tenant = d.tenant
+            WHERE d.child = p_id
+        ) THEN
+            RETURN; -- it would have to wait
+        END IF;
         PERFORM FROM requeue(p_now, ARRAY[p_id], p_tenant, p_kicks => 0, p_failed_only => true) AS r
         WHERE r.o_verdict = 'done';
         IF NOT FOUND AND coalesce(state_of(p_id, p_tenant), 2) >= 2 THEN

@@ -37,7 +37,7 @@ SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.ra
        ARRAY(SELECT ROW(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
              FROM {schema}.attempts a WHERE a.id = j.id ORDER BY a.ordinal),
        ARRAY(SELECT ROW(s.name, s.output, s.attempt, s.worker, s.started_at, s.finished_at)
-             FROM {schema}.steps s WHERE s.id = j.id ORDER BY s.ordinal),
+             FROM {schema}.steps s WHERE s.id = j.id ORDER BY s.ordinal), {after},
        j.key_until, j.expires_at, j.retention_us, j.retention_failed_us, j.headers, j.suspect, j.granted_alone, j.buried
 FROM (
     SELECT {same}, finished_at, NULL::bigint AS leased_until, NULL::bigint AS expires_at, 0 AS blocked,

@@ -25,7 +25,8 @@ CREATE TABLE windlass_jobs (
     suspect             INTEGER NOT NULL DEFAULT 0,
     granted_alone       INTEGER NOT NULL DEFAULT 0,
     cancel_requested    INTEGER NOT NULL DEFAULT 0,
-    blocked             INTEGER NOT NULL DEFAULT 0,
+    blocked             INTEGER NOT NULL DEFAULT 0, -- jobs it waits for
+    awaited             INTEGER NOT NULL DEFAULT 0, -- there are jobs that run after it
     timeout_us          INTEGER,
     lease_us            INTEGER,
     retention_us        INTEGER,
@@ -123,6 +124,24 @@ CREATE TABLE windlass_steps (
     finished_at INTEGER NOT NULL,
     output      BLOB    NOT NULL,
     PRIMARY KEY (number, name)
+) STRICT, WITHOUT ROWID;
+
+-- Who runs after whom: kept as long as the child is. waits: it has not been told yet that the parent has ended.
+CREATE TABLE windlass_dependencies (
+    child     INTEGER NOT NULL,
+    parent    BLOB    NOT NULL, -- an id: it may be deleted before the child
+    place     INTEGER NOT NULL, -- in the order in which they were named
+    after_any INTEGER NOT NULL,
+    waits     INTEGER NOT NULL,
+    PRIMARY KEY (child, parent)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX windlass_dependencies_parent ON windlass_dependencies (parent, child);
+CREATE INDEX windlass_dependencies_waiting ON windlass_dependencies (parent, child) WHERE waits = 1;
+
+-- Parents that have ended, until all who wait for them are told. State 6: deleted before it had ended.
+CREATE TABLE windlass_endings (
+    parent BLOB    PRIMARY KEY,
+    state  INTEGER NOT NULL CHECK (state BETWEEN 3 AND 6)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE windlass_keys (

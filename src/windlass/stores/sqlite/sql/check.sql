@@ -79,3 +79,24 @@ WHERE name NOT IN (SELECT name FROM windlass_sequences)
 SELECT DISTINCT printf('job %d has attempts, but no error', j.number)
 FROM windlass_attempts a JOIN windlass_jobs j ON j.number = a.number
 WHERE j.error_summary IS NULL
+
+-- name: blocked_add_up
+SELECT printf('job %d says it waits for %d jobs, there are %d', j.number, j.blocked,
+              (SELECT coalesce(sum(d.waits), 0) FROM windlass_dependencies d WHERE d.child = j.number))
+FROM windlass_jobs j
+WHERE j.state < 2 AND j.blocked <> (SELECT coalesce(sum(d.waits), 0) FROM windlass_dependencies d WHERE d.child = j.number)
+
+-- name: nobody_waits_in_vain
+SELECT printf('job %d waits for a job that has ended or is gone', j.number)
+FROM windlass_jobs j JOIN windlass_dependencies d ON d.child = j.number AND d.waits = 1
+LEFT JOIN windlass_jobs p ON p.id = d.parent
+WHERE j.state < 2 AND (p.number IS NULL OR p.state > 2)
+    AND NOT EXISTS (SELECT 1 FROM windlass_endings e WHERE e.parent = d.parent)
+
+-- name: parents_awaited
+SELECT DISTINCT printf('job %d does not know that others run after it', p.number)
+FROM windlass_dependencies d JOIN windlass_jobs p ON p.id = d.parent WHERE p.awaited = 0
+
+-- name: dependencies_owned
+SELECT DISTINCT printf('dependencies of %d have no job', child) FROM windlass_dependencies
+WHERE child NOT IN (SELECT number FROM windlass_jobs)

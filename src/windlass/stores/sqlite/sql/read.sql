@@ -10,7 +10,8 @@ p.message, p.stage, p.updated_at, j.limit_key
 SELECT {columns}, b.format, b.payload, r.result, p.checkpoint, j.retry,
        j.lease_us, j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches,
        EXISTS (SELECT 1 FROM windlass_attempts a WHERE a.number = j.number),
-       EXISTS (SELECT 1 FROM windlass_steps s WHERE s.number = j.number)
+       EXISTS (SELECT 1 FROM windlass_steps s WHERE s.number = j.number),
+       EXISTS (SELECT 1 FROM windlass_dependencies d WHERE d.child = j.number)
 FROM windlass_jobs j
 JOIN windlass_bodies b ON b.number = j.number
 LEFT JOIN windlass_progress p ON p.number = j.number
