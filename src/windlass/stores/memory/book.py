@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
+from windlass.limits import TopicLimits
 from windlass.model import FINAL_STATES, Document, KeyLifetime, Lane, Lease, State, WorkerRecord
 from windlass.stores.memory.heap import JobHeap, LinedUpHeap, Lines
 from windlass.stores.memory.job import Job, KeyName
@@ -36,6 +37,8 @@ class Book:
         self.failed = Lines()  # the failed ones among both, by the time they failed
         self.counts: dict[str, Counter[State]] = {}  # of topics that have jobs
         self.pauses: dict[str, int] = {}
+        self.limits: dict[str, TopicLimits] = {}
+        self.meters: dict[tuple[str, str, str], int] = {}  # of rates, by topic, tenant and key
         self.workers: dict[str, WorkerRecord] = {}
         self.documents: dict[tuple[str, str], Document] = {}  # by kind and id
         self.ready_topics: set[str] = set()  # to be hinted when the verb at hand is done
@@ -144,6 +147,8 @@ class Book:
                 tally.cancelled += 1
                 lane.cancelled += 1
         self.some_ended = True
+        if job.topic in self.limits:
+            self.ready_topics.add(job.topic)  # it may have made room
 
     def remove(self, job: Job) -> None:
         """Forget a job that is not running, its key with it."""
@@ -151,6 +156,8 @@ class Book:
             job.heap.forget(job)
         self.failed.forget(job)
         self.free_key(job)
+        if job.topic in self.limits and job.state is State.PENDING:
+            self.ready_topics.add(job.topic)  # others may have waited for it
         del self.jobs[job.id]
         self._uncount(job)
         job.removed = True

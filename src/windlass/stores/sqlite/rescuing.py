@@ -9,7 +9,7 @@ from windlass.model import Rescued, State
 from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
 from windlass.stores.protocol import LANE_MINUTES_KEPT_SECONDS, MINUTES_KEPT_SECONDS
 from windlass.stores.queries import Queries
-from windlass.stores.sqlite import filing, registering
+from windlass.stores.sqlite import filing, limiting, registering
 from windlass.stores.sqlite.removing import remove
 from windlass.stores.sqlite.settling import Row, add_attempt, finish_cancelled, finish_failed, load_rows
 from windlass.stores.sqlite.transaction import Code, Transaction
@@ -75,4 +75,5 @@ def prune(transaction: Transaction, limit: int) -> dict[State, int]:
     connection.execute(_sql["forget_counts"])
     registering.forget(transaction)
     filing.forget(transaction, limit)
+    limiting.forget_meters(transaction, limit)
     return dict(Counter(_STATES[Code(row[1])] for row in rows))
