@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from windlass.fleet import WorkerInfo
     from windlass.job import Attempt, Job, JobPage, Step
     from windlass.lane import LaneStats
+    from windlass.limits import LimitsOrigin, Rate, TopicLimits
     from windlass.model import (
         BACKFILL,
         DISCOVERED,
@@ -123,6 +124,7 @@ _HOMES = {
     "windlass.fleet": ("WorkerInfo",),
     "windlass.job": ("Attempt", "Job", "JobPage", "Step"),
     "windlass.lane": ("LaneStats",),
+    "windlass.limits": ("LimitsOrigin", "Rate", "TopicLimits"),
     "windlass.model": (
         "BACKFILL",
         "DISCOVERED",
@@ -194,6 +196,7 @@ __all__ = [
     "LaneStats",
     "LeaseLost",
     "LimitExceeded",
+    "LimitsOrigin",
     "NotAuthenticated",
     "NotBuried",
     "NotOpen",
@@ -202,6 +205,7 @@ __all__ = [
     "Progress",
     "Queue",
     "QueueStats",
+    "Rate",
     "Recovery",
     "ReserveTimeout",
     "Reserved",
@@ -224,6 +228,7 @@ __all__ = [
     "TimelineEntry",
     "TooManyAttempts",
     "TooManyWaiters",
+    "TopicLimits",
     "TopicState",
     "TopicStats",
     "TouchLimitExceeded",

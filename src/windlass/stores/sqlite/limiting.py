@@ -91,7 +91,7 @@ def _has_due(transaction: Transaction, topic: str, task: str) -> bool:
 
 
 def mark_granted(transaction: Transaction, topic: str, number: int) -> None:
-    """A job is granted without a look at limits; in a topic that has some it counts as running all the same."""
+    """A job is granted without a look at limits; in a topic that has some it runs all the same."""
     found = transaction.connection.execute(_sql["limits_of"], (topic,)).fetchone()
     if found is not None and found[0] is not None:
         transaction.grants.limited_topics.add(topic)
