@@ -42,18 +42,14 @@ def main() -> None:
                 granted, started, used = course.rate(
                     place.url, directory, count=50, burst=10, seconds=options.seconds, workers=4
                 )
-                say(
-                    ground,
-                    f"rate 50/s, burst 10: bursts of {granted:.2f} granted, {started:.2f} started; {used:.1%} used",
-                )
+                bursts = f"bursts of {granted:.2f} granted, {started:.2f} started"
+                say(ground, f"rate 50/s, burst 10: {bursts}; {used:.1%} used")
             with grounds.place(ground) as place:
                 wait, kept = course.fair_share(
                     place.url, directory, many=options.many, few=100, seconds=10, slots=10, workers=2
                 )
-                say(
-                    ground,
-                    f"fair share: p95 {wait * 1000:.0f} ms for the small tenant, {kept:.0%} of the throughput",
-                )
+                waited = f"p95 {wait * 1000:.0f} ms for the small tenant"
+                say(ground, f"fair share: {waited}, {kept:.0%} of the throughput")
 
 
 def say(ground: str, what: str) -> None:

@@ -14,7 +14,7 @@ import time
 
 from windlass import Context, Windlass
 
-LEASE_SECONDS = 1.0
+LEASE_SECONDS = 2.0
 """As short as it may be: this is how long a killed worker's slots stay taken."""
 
 

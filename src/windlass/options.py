@@ -231,7 +231,7 @@ def _make_non_durable(checked: dict[str, Any], settings: Settings) -> None:
         )
     if "limits" in checked or "limit_key" in checked:
         raise InvalidInput(
-            "durable is False together with limits or a limit_key; jobs of one process are in no store, whose "
+            "durable is False together with limits or a limit_key; jobs of a process are in no store, whose "
             "limits hold for all. Leave one of them out"
         )
     retention = LANE_RETENTION if settings.retention is None else min(LANE_RETENTION, settings.retention)

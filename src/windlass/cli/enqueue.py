@@ -66,6 +66,11 @@ _OPTIONS: Final = (
         metavar="DURATION",
         help="Cancel it when it has not started after this long.",
     ),
+    click.option(
+        "--limit-key",
+        metavar="KEY",
+        help="Which jobs of its topic it is limited together with, where there are limits of keys.",
+    ),
     click.option("--tenant", metavar="NAME", help="Whom it belongs to."),
     click.option("--correlation-id", metavar="ID", help="What it belongs together with."),
     click.option("--user-id", metavar="ID", help="On whose behalf it runs."),

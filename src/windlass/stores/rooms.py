@@ -63,6 +63,7 @@ class Rooms:
         self._read_meter = meter
         self._heads_its_line = heads_its_line
         self._meters: dict[Line, int] = {}
+        self.full = False  # nothing more can be taken of the topic, whichever job it is
         self.due: int | None = None  # when a rate that refused a job lets the next one start
 
     def choose(self, candidates: Iterable[Candidate], wish: int) -> list[Candidate]:
@@ -106,6 +107,11 @@ class Rooms:
         return self._tenants[tenant] * SHARE_UNIT // self._limits.weight_of(tenant)
 
     def _look(self, candidate: Candidate) -> _Verdict:
+        verdict = self._verdict(candidate)
+        self.full = verdict is _Verdict.TOPIC_FULL
+        return verdict
+
+    def _verdict(self, candidate: Candidate) -> _Verdict:
         limits = self._limits
         if limits.concurrency is not None and self._total >= limits.concurrency:
             return _Verdict.TOPIC_FULL

@@ -165,18 +165,22 @@ class _Topic:
             if untold:
                 seen, _, _ = self._walk(MAX_WALKED)
             return self._decide({*seen, *self._lines(wish)}, wish)
-        for depth in (FIRST_WALK, MAX_WALKED):
-            seen, horizon, _ = self._walk(depth)
-            within = seen if horizon is None else [one for one in seen if one[:2] <= horizon]
-            taken, due = self._decide(within, wish)
-            if len(taken) == wish or horizon is None:
-                return taken, due
+        seen, horizon, _ = self._walk(FIRST_WALK)
+        rooms = self._rooms()
+        within = seen if horizon is None else [one for one in seen if one[:2] <= horizon]
+        taken = rooms.choose(sorted(within), wish)
+        if len(taken) == wish or horizon is None or rooms.full:
+            return taken, rooms.due
+        seen, _, _ = self._walk(MAX_WALKED)
         return self._decide({*seen, *self._lines(wish)}, wish)
 
     def _decide(self, candidates: Collection[Candidate], wish: int) -> tuple[list[Candidate], int | None]:
-        meter = _MeterReader(self._transaction.connection, self._topic, {})
-        rooms = Rooms(self._limits, self._transaction.now, self._running, meter, self._heads_its_line)
+        rooms = self._rooms()
         return rooms.choose(sorted(candidates), wish), rooms.due
+
+    def _rooms(self) -> Rooms:
+        meter = _MeterReader(self._transaction.connection, self._topic, {})
+        return Rooms(self._limits, self._transaction.now, self._running, meter, self._heads_its_line)
 
     def _walk(self, depth: int) -> tuple[list[Candidate], tuple[int, int] | None, bool]:
         """The first jobs of each lane; up to where all of them were seen, when not to the end; and whether

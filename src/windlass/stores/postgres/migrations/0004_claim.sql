@@ -235,10 +235,11 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- What choose_with_limits (0010) makes of a claim that has to do with limits: which of the jobs of other topics are left,
--- jobs of limited topics, when a rate lets the next one start, whether there may be more at once, and whether there may
--- be more for who has more free slots.
+-- jobs of limited topics, the moment of the choice, when a rate lets the next one start, whether there may be more at
+-- once, and whether there may be more for who has more free slots.
 CREATE TYPE limited_choice AS (
-    plain tid[], tids tid[], topics text[], tasks text[], tenants text[], due bigint, more boolean, kept_back boolean
+    plain tid[], tids tid[], topics text[], tasks text[], tenants text[], moment bigint, due bigint, more boolean,
+    kept_back boolean
 );
 
 -- Grant up to p_limit due jobs of these lanes. A NULL task means every task of its topic.
@@ -378,7 +379,8 @@ BEGIN
         v_more := v_chosen.more;
         v_kept_back := v_chosen.kept_back;
     END IF;
-    v_now := now_us(p_now); -- again: the table may have been locked, and leases are not shortened by that
+    -- Again: the table may have been locked, and leases are not shortened by that. A rate goes by the moment of the choice.
+    v_now := coalesce(v_chosen.moment, now_us(p_now));
     IF v_more THEN
         v_due := v_now;
     ELSE

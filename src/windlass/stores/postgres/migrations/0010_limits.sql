@@ -134,19 +134,19 @@ DECLARE
     v_tolerance bigint := (p_limits #>> '{rate,tolerance_us}')::bigint;
     v_key_interval bigint := (p_limits #>> '{key_rate,interval_us}')::bigint;
     v_key_tolerance bigint := (p_limits #>> '{key_rate,tolerance_us}')::bigint;
-    v_total_before bigint := 0;
-    v_lines_before jsonb := '{}';   -- what runs, by line: a tenant (which has no spaces), a space, a key
-    v_tenants_before jsonb := '{}';
-    v_meter_before bigint;
-    v_total bigint;
-    v_running jsonb;
-    v_of_tenants jsonb;
+    v_total bigint := 0;
+    v_running jsonb := '{}';        -- what runs, by line: a tenant (which has no spaces), a space, a key
+    v_of_tenants jsonb := '{}';
     v_meter bigint;
     v_meters jsonb := '{}';         -- of lines
     v_heads jsonb := '{}';          -- of lines in strict order
+    v_full text[] := '{}';          -- lines of which nothing can be taken
+    v_shut boolean := false;        -- nothing more can be taken of the topic
     v_depth integer := v_first_walk;
     v_last boolean;                 -- whether this is the last look
     v_horizon record;
+    v_after_urgency bigint;         -- up to where the first look decided
+    v_after_number bigint;
     c_tids tid[]; c_tenants text[]; c_tasks text[]; c_keys text[]; c_urgencies bigint[]; c_numbers bigint[];
     c_suspects boolean[];
     v_count integer;
@@ -156,25 +156,26 @@ DECLARE
     v_end integer;                  -- where the priority at hand ends
     v_line text;
     v_number bigint;
-    v_room boolean;
+    v_state integer;
 BEGIN
-    -- From the smaller of two indexes: what runs, by line.
     SELECT coalesce(sum(r.n), 0), coalesce(jsonb_object_agg(r.tenant || ' ' || r.limit_key, r.n), '{}')
-    INTO v_total_before, v_lines_before
+    INTO v_total, v_running
     FROM (
         SELECT j.tenant, j.limit_key, count(*) AS n FROM jobs j
         WHERE j.state = 2 AND j.limit_key IS NOT NULL AND j.topic = p_topic GROUP BY j.tenant, j.limit_key
     ) AS r;
     IF v_fair THEN
-        SELECT coalesce(jsonb_object_agg(t.tenant, t.n), '{}') INTO v_tenants_before
+        SELECT coalesce(jsonb_object_agg(t.tenant, t.n), '{}') INTO v_of_tenants
         FROM (
             SELECT split_part(l.key, ' ', 1) AS tenant, sum(l.value::bigint) AS n
-            FROM jsonb_each_text(v_lines_before) AS l GROUP BY 1
+            FROM jsonb_each_text(v_running) AS l GROUP BY 1
         ) AS t;
     END IF;
-    v_meter_before := coalesce(
+    v_meter := coalesce(
         (SELECT m.tat FROM meters m WHERE m.topic = p_topic AND m.tenant = '' AND m.limit_key = ''), 0
     );
+    tids := '{}'; tenants := '{}'; tasks := '{}'; keys := '{}'; numbers := '{}'; suspects := '{}';
+    order_urgencies := '{}'; order_numbers := '{}';
     LOOP
         SELECT array_agg(c.tid), array_agg(c.tenant), array_agg(c.task), array_agg(c.limit_key), array_agg(c.urgency),
                array_agg(c.number), array_agg(c.suspect)
@@ -185,17 +186,23 @@ BEGIN
                 FROM jobs j WHERE j.state = 1 AND j.topic = p_topic AND j.task = l.task
                 ORDER BY (-j.priority), j.number LIMIT v_depth
             ) AS w
+            -- What the first look came to stands: this one goes on behind it.
+            WHERE (v_after_urgency IS NULL OR (w.urgency, w.number) > (v_after_urgency, v_after_number))
+                AND (v_full = '{}' OR w.limit_key IS NULL OR w.tenant || ' ' || w.limit_key <> ALL (v_full))
             ORDER BY w.urgency, w.number
         ) AS c;
         -- How far all was seen: no further than in the lane that was seen least far, unless it was seen to its end.
-        SELECT e.urgency, e.number INTO v_horizon
-        FROM (
-            SELECT max(u.urgency) AS urgency, count(*) AS n,
-                   (array_agg(u.number ORDER BY u.urgency DESC, u.number DESC))[1] AS number
-            FROM unnest(c_tasks, c_urgencies, c_numbers) AS u(task, urgency, number) GROUP BY u.task
-        ) AS e
-        WHERE e.n >= v_depth ORDER BY e.urgency, e.number LIMIT 1;
-        v_last := NOT FOUND;
+        v_last := v_depth > v_first_walk;
+        IF NOT v_last THEN
+            SELECT e.urgency, e.number INTO v_horizon
+            FROM (
+                SELECT max(u.urgency) AS urgency, count(*) AS n,
+                       (array_agg(u.number ORDER BY u.urgency DESC, u.number DESC))[1] AS number
+                FROM unnest(c_tasks, c_urgencies, c_numbers) AS u(task, urgency, number) GROUP BY u.task
+            ) AS e
+            WHERE e.n >= v_depth ORDER BY e.urgency, e.number LIMIT 1;
+            v_last := NOT FOUND;
+        END IF;
         IF v_fair THEN
             IF v_depth < v_walk AND array_position(c_keys, NULL) IS NOT NULL AND NOT v_last THEN
                 v_depth := v_walk; -- from before the topic was fair: in no line, and found by walking only
@@ -203,7 +210,7 @@ BEGIN
             END IF;
             v_last := true;
         END IF;
-        IF v_fair OR v_depth > v_walk THEN
+        IF v_fair OR v_depth > v_first_walk THEN
             -- Together with the first ones of each key. Those of a tenant side by side, where tenants take turns.
             SELECT array_agg(c.tid), array_agg(c.tenant), array_agg(c.task), array_agg(c.limit_key),
                    array_agg(c.urgency), array_agg(c.number), array_agg(c.suspect)
@@ -216,16 +223,13 @@ BEGIN
                     SELECT f.* FROM first_of_lines(
                         p_topic, p_tasks, p_wish, v_ordered, v_lines, CASE WHEN v_fair THEN v_lines_of_tenant END
                     ) AS f
+                    WHERE (v_after_urgency IS NULL OR (f.urgency, f.number) > (v_after_urgency, v_after_number))
+                        AND f.tenant || ' ' || f.limit_key <> ALL (v_full)
                 ) AS b
                 ORDER BY b.urgency, CASE WHEN v_fair THEN b.tenant COLLATE "C" END, b.number
             ) AS c;
-            v_last := true;
         END IF;
 
-        tids := '{}'; tenants := '{}'; tasks := '{}'; keys := '{}'; numbers := '{}'; suspects := '{}';
-        order_urgencies := '{}'; order_numbers := '{}'; due := NULL;
-        v_total := v_total_before; v_running := v_lines_before; v_of_tenants := v_tenants_before;
-        v_meter := v_meter_before; v_meters := '{}';
         v_count := coalesce(cardinality(c_tids), 0);
         i := 0;
         v_end := 0;
@@ -268,21 +272,29 @@ BEGIN
                 g_next[g] := i + 1;
             END IF;
 
-            EXIT WHEN v_total >= v_concurrency;
-            IF v_meter - v_tolerance > p_now THEN
+            v_shut := v_total >= v_concurrency;
+            EXIT WHEN v_shut;
+            v_shut := v_meter - v_tolerance > p_now;
+            IF v_shut THEN
                 due := least(due, v_meter - v_tolerance);
                 EXIT;
             END IF;
             IF c_keys[i] <> '' THEN
                 v_line := c_tenants[i] || ' ' || c_keys[i];
-                CONTINUE WHEN coalesce((v_running ->> v_line)::bigint, 0) >= v_in_each_key;
+                IF coalesce((v_running ->> v_line)::bigint, 0) >= v_in_each_key THEN
+                    v_full := v_full || v_line;
+                    CONTINUE;
+                END IF;
                 IF v_ordered THEN
                     v_number := (v_heads ->> v_line)::bigint;
                     IF v_number IS NULL THEN
-                        SELECT j.number INTO v_number FROM jobs j
+                        SELECT j.number, j.state INTO v_number, v_state FROM jobs j
                         WHERE j.limit_key IS NOT NULL AND (j.state > 0 OR j.reserves > 0)
                             AND j.topic = p_topic AND j.tenant = c_tenants[i] AND j.limit_key = c_keys[i]
                         ORDER BY j.number LIMIT 1;
+                        IF v_state <> 1 THEN
+                            v_full := v_full || v_line;
+                        END IF;
                         v_heads := v_heads || jsonb_build_object(v_line, coalesce(v_number, c_numbers[i]));
                     END IF;
                     CONTINUE WHEN v_number <> c_numbers[i];
@@ -297,6 +309,7 @@ BEGIN
                     v_number := (v_meters ->> v_line)::bigint;
                     IF v_number - v_key_tolerance > p_now THEN
                         due := least(due, v_number - v_key_tolerance);
+                        v_full := v_full || v_line;
                         CONTINUE;
                     END IF;
                     v_meters := v_meters || jsonb_build_object(v_line, greatest(v_number, p_now) + v_key_interval);
@@ -327,8 +340,18 @@ BEGIN
                 order_numbers := order_numbers || order_numbers[cardinality(order_numbers)];
             END IF;
         END LOOP;
-        EXIT WHEN v_last OR cardinality(tids) >= p_wish;
-        v_depth := CASE WHEN v_depth < v_walk THEN v_walk ELSE v_walk + 1 END;
+        EXIT WHEN v_last OR v_shut OR cardinality(tids) >= p_wish;
+        v_full := ARRAY(SELECT DISTINCT f.line FROM unnest(v_full) AS f(line)); -- at most as many as were looked at
+        IF v_in_each_key IS NOT NULL THEN
+            -- Also those that are full by what was just chosen.
+            v_full := v_full || ARRAY(
+                SELECT r.key FROM jsonb_each_text(v_running) AS r
+                WHERE r.value::bigint >= v_in_each_key AND strpos(r.key, ' ') < length(r.key)
+            );
+        END IF;
+        v_after_urgency := v_horizon.urgency;
+        v_after_number := v_horizon.number;
+        v_depth := v_walk;
     END LOOP;
 END
 $$;
@@ -451,6 +474,7 @@ BEGIN
     ) AS s
     ON CONFLICT (topic, tenant, limit_key)
     DO UPDATE SET tat = excluded.tat + greatest(m.tat - v_now, 0);
+    v_answer.moment := v_now;
     RETURN v_answer;
 END
 $$;
