@@ -38,6 +38,7 @@ SOURCES = (
     Source("task", "Task", parameters=("P", "R")),
     Source("task", "BoundTask", parameters=("P", "R")),
     Source("questions", "Questions"),
+    Source("limiting", "Limiting"),
     Source("pulling.reserved", "Reserved", fields=True, target="pulling.blocking_twins"),
     Source(
         "pulling.queue",

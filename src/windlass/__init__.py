@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from windlass.fleet import WorkerInfo
     from windlass.job import Attempt, Job, JobPage, Step
     from windlass.lane import LaneStats
+    from windlass.limits import LimitsOrigin, Rate, TopicLimits
     from windlass.model import (
         BACKFILL,
         DISCOVERED,
@@ -127,6 +128,7 @@ _HOMES = {
     "windlass.fleet": ("WorkerInfo",),
     "windlass.job": ("Attempt", "Job", "JobPage", "Step"),
     "windlass.lane": ("LaneStats",),
+    "windlass.limits": ("LimitsOrigin", "Rate", "TopicLimits"),
     "windlass.model": (
         "BACKFILL",
         "DISCOVERED",
@@ -201,6 +203,7 @@ __all__ = [
     "LaneStats",
     "LeaseLost",
     "LimitExceeded",
+    "LimitsOrigin",
     "NotAuthenticated",
     "NotBuried",
     "NotOpen",
@@ -210,6 +213,7 @@ __all__ = [
     "Progress",
     "Queue",
     "QueueStats",
+    "Rate",
     "Recovery",
     "Relative",
     "ReserveTimeout",
@@ -233,6 +237,7 @@ __all__ = [
     "TimelineEntry",
     "TooManyAttempts",
     "TooManyWaiters",
+    "TopicLimits",
     "TopicState",
     "TopicStats",
     "TouchLimitExceeded",

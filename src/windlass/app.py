@@ -12,7 +12,7 @@ from uuid import UUID
 
 from windlass import isolation, managing, visibility
 from windlass.blocking import Portal
-from windlass.clock import Clock, SystemClock, seconds_to_microseconds, to_datetime
+from windlass.clock import Clock, SystemClock, to_datetime
 from windlass.conditions import asked, of_counters
 from windlass.connections import Connections
 from windlass.copying import AS_IT_WAS, CopyOptions, copy_of
@@ -22,8 +22,9 @@ from windlass.filters import JobFilters, check_filter
 from windlass.including import TaskSource, include
 from windlass.job import Job, JobPage
 from windlass.lane import Lane
+from windlass.limiting import Limiting
 from windlass.making import make_together, maker
-from windlass.model import FOREVER, Count, JobFilter, Stats, TopicStats
+from windlass.model import Count, JobFilter, Stats, TopicStats
 from windlass.names import check_wire_topic
 from windlass.options import (
     EnqueueOptions,
@@ -502,18 +503,17 @@ class Windlass:
     async def pause(self, topic: str, seconds: float | timedelta | None = None) -> None:
         """Let no worker take jobs of this topic, for some time or until ``resume``."""
         system_only("pause")
-        check_wire_topic(topic)
-        store = self._outside("pause")
-        if seconds is None:
-            await store.pause(topic, FOREVER)
-        else:
-            length = seconds_to_microseconds(check_seconds("seconds", seconds, 0.001))
-            await store.pause(topic, await store.now() + length)
+        await managing.pause(self._outside("pause"), topic, seconds)
 
     async def resume(self, topic: str) -> None:
         """Let workers take jobs of this topic again."""
         system_only("resume")
         await self._outside("resume").pause(check_wire_topic(topic), None)
+
+    @property
+    def limits(self) -> Limiting:
+        """Limits of topics, in the whole cluster: set, get, list and remove them."""
+        return Limiting(self)
 
     async def workers(self) -> list[WorkerInfo]:
         """Who runs jobs here, by name; those that vanished stay listed for a day and are ``missing``."""

@@ -11,7 +11,7 @@ from windlass.errors import HandlerNotFound, InvalidInput, WrongState
 from windlass.making import untyped_body
 from windlass.model import BodyFormat, JobRecord, NewJob
 from windlass.names import shorten, suggest
-from windlass.options import make_template
+from windlass.options import ByFields, make_template
 from windlass.retry import Retry
 from windlass.security import context_in_force
 
@@ -68,6 +68,11 @@ def copy_of(app: Windlass, record: JobRecord, body: Any, patch: Any, changes: Co
     context = context_in_force()
     if context is None:
         given |= {"user_id": record.user_id, "service_id": record.service_id}
+    limited_by = None if task is None else task.defaults.get("limit_key")
+    if record.limit_key is not None and not isinstance(
+        limited_by, ByFields
+    ):  # whose values may be others now
+        given["limit_key"] = record.limit_key
     if record.retry is not None:
         given["retry"] = Retry.load(record.retry)
     defaults = {} if task is None else task.defaults

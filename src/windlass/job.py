@@ -99,6 +99,7 @@ class Fresh(Struct, frozen=True, gc=False):
             correlation_id=job.correlation_id,
             user_id=job.user_id,
             service_id=job.service_id,
+            limit_key=job.limit_key,
             format=job.format,
             retry=job.retry,
             payload=job.payload,
@@ -186,6 +187,11 @@ class Job(Generic[R]):
     def correlation_id(self) -> str | None:
         """What it belongs together with, in the caller's words."""
         return self.record.correlation_id
+
+    @property
+    def limit_key(self) -> str | None:
+        """Which jobs of its topic and tenant it is limited together with, where the topic has such limits."""
+        return self.record.limit_key
 
     @property
     def user_id(self) -> str | None:

@@ -184,6 +184,9 @@ class ClaimRequest:
     A claim that is not ``lasting`` may be forgotten when the power fails: whoever holds its leases is a
     process that ends with it, and nothing but the claim was promised to anybody. Where all users of a store
     are on one machine, that saves a sync; elsewhere a claim is always lasting.
+
+    ``free``: so many jobs could start at once, None: as many as are asked for. Of topics with strict limits
+    no more are granted, because a job that waits in a worker's hands would use up a limit for nothing.
     """
 
     worker: str
@@ -192,6 +195,7 @@ class ClaimRequest:
     lease_seconds: float
     topic_limits: Mapping[str, int] = field(default_factory=dict)
     lasting: bool = True
+    free: int | None = None
 
 
 class Claimed(Struct, frozen=True, gc=False):
@@ -226,10 +230,14 @@ class Claimed(Struct, frozen=True, gc=False):
 
 
 class Claim(Struct, frozen=True, gc=False):
-    """The answer to a claim: jobs, and when it is worth asking again (None = wait to be woken)."""
+    """The answer to a claim: jobs, and when it is worth asking again (None = wait to be woken).
+
+    ``kept_back``: there may be more for a worker with more ``free``.
+    """
 
     jobs: tuple[Claimed, ...]
     next_due_in: float | None = None
+    kept_back: bool = False
 
 
 class Settlement(Struct, frozen=True, gc=False):

@@ -22,6 +22,7 @@ from windlass.callbacks import Callback, ErrorCallback, SuccessCallback
 from windlass.clock import to_microseconds
 from windlass.errors import InvalidInput, LimitExceeded
 from windlass.ids import new_id
+from windlass.limits import TopicLimits
 from windlass.model import BodyFormat, KeyLifetime, NewJob, OnDuplicate
 from windlass.names import check_tenant, check_text, check_topic, shorten, suggest
 from windlass.payload import canonical_hash
@@ -47,6 +48,9 @@ MAX_MEMORY: Final = 2**40
 LANE_RETENTION: Final = 3600.0
 """Seconds that finished jobs of non-durable tasks are remembered, unless their task or the app says less."""
 
+MAX_LIMIT_KEY_LENGTH: Final = 200
+"""Longest limit key: together with names it is in an index, whose entries have a largest size."""
+
 _memory = re.compile(r"(\d{1,15}(?:\.\d{1,15})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _FIRST_MOMENT: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MOMENT: Final = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
@@ -70,16 +74,28 @@ class ByFields:
 
     def key_of(self, body: bytes) -> str:
         """The key of a job with this body; a field that is left out counts as null."""
+        return canonical_hash(self._values("key", body))
+
+    def limit_key_of(self, body: bytes) -> str:
+        """The limit key of a job with this body: the values themselves, for people, where they are short."""
+        values = self._values("limit_key", body)
+        text = values.decode()
+        return text if len(text) <= MAX_LIMIT_KEY_LENGTH and "\\u0000" not in text else canonical_hash(values)
+
+    def _values(self, what: str, body: bytes) -> bytes:
         fields = msgspec.json.decode(body)
         if not isinstance(fields, dict):
             raise InvalidInput(
-                f"key is by_fields({', '.join(self.names)}), but the payload is no object with fields"
+                f"{what} is by_fields({', '.join(self.names)}), but the payload is no object with fields"
             )
-        return canonical_hash(msgspec.json.encode({name: fields.get(name) for name in self.names}))
+        return msgspec.json.encode({name: fields.get(name) for name in self.names}, order="sorted")
 
 
 def by_fields(*names: str) -> ByFields:
-    """``key=by_fields("user_id")``: two jobs of a task with the same value there are the same job."""
+    """``key=by_fields("user_id")``: two jobs of a task with the same value there are the same job.
+
+    ``limit_key=by_fields("user_id")``: they are limited together.
+    """
     if not names or not all(isinstance(name, str) and name for name in names):
         raise InvalidInput(f"by_fields is given {shorten(names)}; give names of fields of the payload")
     return ByFields(names)
@@ -98,6 +114,8 @@ class TaskOptions(TypedDict, total=False):
     until: Literal["pruned", "finished"]
     on_duplicate: Literal["keep", "replace"]
     expires: float | timedelta | None
+    limit_key: str | ByFields | None
+    limits: TopicLimits | None
     isolation: Literal["process"] | None
     memory_limit: int | str | None
     on_success: SuccessCallback | None
@@ -127,6 +145,7 @@ class PutOptions(TypedDict, total=False):
     retention_failed: float | timedelta | None
     after: JobIdentity | Iterable[JobIdentity] | None
     after_any: bool
+    limit_key: str | ByFields | None
 
 
 class EnqueueOptions(PutOptions, total=False):
@@ -158,6 +177,7 @@ class Template:
     than a job from its fields."""
     by_payload: bool | ByFields  # what of the body is the key, if anything
     tenant_given: bool = False  # by the caller, not by the settings
+    limited_by: ByFields | None = None  # what of the body is the limit key
 
     def under(self, context: SecurityContext, *, uuids: bool) -> Template:
         """The same for code that acts as told, whatever was in force when this was made."""
@@ -170,10 +190,12 @@ class Template:
             if getattr(pattern, name) is None
         }
         owned = replace(pattern, tenant=check_tenant(context.tenant, uuids=uuids), **unsaid)
-        return Template(owned, self.by_payload, tenant_given=True)
+        return Template(owned, self.by_payload, tenant_given=True, limited_by=self.limited_by)
 
     def job(self, body: bytes, body_format: BodyFormat) -> NewJob:
         """A new job with this body."""
+        if self.limited_by is not None:
+            return self._limited(self.limited_by, body, body_format)
         if not self.by_payload:
             return replace(self.pattern, id=new_id(), payload=body, format=body_format)
         if body_format is not BodyFormat.JSON:
@@ -187,6 +209,12 @@ class Template:
                 else canonical_hash(body)
             )
         return replace(self.pattern, id=new_id(), payload=body, format=body_format, key=key)
+
+    def _limited(self, fields: ByFields, body: bytes, body_format: BodyFormat) -> NewJob:
+        if body_format is not BodyFormat.JSON:
+            raise InvalidInput("limit_key is by_fields(…), but the payload is bytes, which have no fields")
+        plain = Template(self.pattern, self.by_payload, self.tenant_given)
+        return replace(plain.job(body, body_format), limit_key=fields.limit_key_of(body))
 
 
 def check_task_options(given: Mapping[str, Any], settings: Settings) -> TaskOptions:
@@ -211,6 +239,11 @@ def _make_non_durable(checked: dict[str, Any], settings: Settings) -> None:
         raise InvalidInput(
             'durable is False together with isolation="process"; objects cannot be handed to another '
             "process as they are. Leave one of them out"
+        )
+    if "limits" in checked or "limit_key" in checked:
+        raise InvalidInput(
+            "durable is False together with limits or a limit_key; jobs of a process are in no store, whose "
+            "limits hold for all. Leave one of them out"
         )
     retention = LANE_RETENTION if settings.retention is None else min(LANE_RETENTION, settings.retention)
     checked.setdefault("retention", retention)
@@ -247,6 +280,8 @@ def make_template(
             f"after names {len(after):,} jobs, but task {task!r} is not durable: its jobs are in no store, "
             "where they could wait; make the task durable"
         )
+    limit_key = merged.get("limit_key")
+    limited_by = limit_key if isinstance(limit_key, ByFields) else None
     retry = given.get("retry")  # a task's own policy is looked up when the job runs, not copied into it
     return Template(
         NewJob(
@@ -272,8 +307,10 @@ def make_template(
             service_id=merged.get("service_id"),
             after=after,
             after_any=merged.get("after_any", False),
+            limit_key=None if isinstance(limit_key, ByFields) else limit_key,
         ),
         by_payload=from_body,
+        limited_by=limited_by,
         tenant_given="tenant" in merged,
     )
 
@@ -302,6 +339,17 @@ def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) ->
             case "key":
                 if value is not BY_PAYLOAD and not isinstance(value, ByFields):
                     check_text("key", value, settings.max_key_length, "max_key_length")
+                checked[name] = value
+            case "limit_key":
+                if not isinstance(value, ByFields):
+                    check_text("limit_key", value, MAX_LIMIT_KEY_LENGTH)
+                checked[name] = value
+            case "limits":
+                if not isinstance(value, TopicLimits):
+                    raise InvalidInput(
+                        f"limits is {shorten(value)}; give what holds for the task's topic, for example "
+                        "TopicLimits(concurrency=5)"
+                    )
                 checked[name] = value
             case "until":
                 checked[name] = check_choice(name, value, KeyLifetime)
@@ -358,6 +406,8 @@ _NONE_IS_NOT_GIVEN: Final = frozenset(
         "on_success",
         "on_failure",
         "fallback",
+        "limits",
+        "limit_key",
         "correlation_id",
         "user_id",
         "service_id",

@@ -44,6 +44,12 @@ class Registry:
                     f"the name {name!r} is given to two tasks: {holder.location} and {task.location}; "
                     "give one of them another name="
                 )
+        for other in self._by_topic.get(task.topic, ()):
+            if None not in (task.limits, other.limits) and task.limits != other.limits:
+                raise ConfigurationError(
+                    f"topic {task.topic!r} is given two different limits: by {other.location} and by "
+                    f"{task.location}; limits are of a topic with all of its tasks: declare them once"
+                )
         self._tasks[task.name] = task
         for name in (task.name, *task.aliases):
             self._names[name] = task

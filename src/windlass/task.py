@@ -16,6 +16,7 @@ from windlass.enqueueing import submit, submit_many
 from windlass.errors import ConfigurationError, InvalidInput, InvalidPayload
 from windlass.isolation import importing_module
 from windlass.job import Job
+from windlass.limits import TopicLimits
 from windlass.model import BodyFormat, NewJob
 from windlass.names import MAX_NAME_LENGTH, check_task_name, check_topic, is_topic
 from windlass.options import ByFields, EnqueueOptions, Template, check_task_options, make_template
@@ -63,6 +64,7 @@ class Task(Generic[P, R]):
         self.isolation = checked.get("isolation")
         self.callbacks = Callbacks.among(self.defaults)
         self.memory_limit: int | None = self.defaults.get("memory_limit")
+        self.limits: TopicLimits | None = self.defaults.get("limits")  # of its whole topic
         self.registered_by = importing_module() if self.isolation is not None else None
         self.signature = Signature(fn, self.name) if self.durable else CallSignature(fn, self.name)
         try:
@@ -184,7 +186,10 @@ class Task(Generic[P, R]):
             self._refuse_foreign_home(topic)
         key = options.get("key") or self.defaults.get("key")
         if isinstance(key, ByFields):
-            self._refuse_unknown_fields(key)
+            self._refuse_unknown_fields("key", key)
+        limit_key = options.get("limit_key") or self.defaults.get("limit_key")
+        if isinstance(limit_key, ByFields):
+            self._refuse_unknown_fields("limit_key", limit_key)
         return make_template(
             self.app.settings, task=self.name, topic=self.topic, defaults=self.defaults, given=options
         )
@@ -199,7 +204,7 @@ class Task(Generic[P, R]):
                 f"there. Register the task with topic={topic!r}, or route it to a topic of its own"
             )
 
-    def _refuse_unknown_fields(self, key: ByFields) -> None:
+    def _refuse_unknown_fields(self, what: str, key: ByFields) -> None:
         # A name that no payload has would give all jobs the same key, and only the first would be let in.
         open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in self.signature.parameters)
         if open_ended or not self.durable:  # which is refused for another reason
@@ -208,7 +213,7 @@ class Task(Generic[P, R]):
         for name in key.names:
             if name not in known:
                 raise InvalidInput(
-                    f"key is by_fields({', '.join(key.names)}), but task {self.name!r} takes no "
+                    f"{what} is by_fields({', '.join(key.names)}), but task {self.name!r} takes no "
                     f"{name!r}; it takes {', '.join(known) or 'none'}"
                 )
 

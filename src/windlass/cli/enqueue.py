@@ -76,6 +76,11 @@ _OPTIONS: Final = (
     click.option(
         "--after-any", is_flag=True, help="Run it however the jobs of --after end, also when they fail."
     ),
+    click.option(
+        "--limit-key",
+        metavar="KEY",
+        help="Which jobs of its topic it is limited together with, where there are limits of keys.",
+    ),
     click.option("--tenant", metavar="NAME", help="Whom it belongs to."),
     click.option("--correlation-id", metavar="ID", help="What it belongs together with."),
     click.option("--user-id", metavar="ID", help="On whose behalf it runs."),

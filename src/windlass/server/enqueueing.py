@@ -15,7 +15,7 @@ from windlass.clock import to_datetime
 from windlass.errors import HandlerNotFound, InvalidInput, InvalidPayload
 from windlass.job import Job
 from windlass.names import shorten, suggest
-from windlass.options import MAX_PRIORITY, EnqueueOptions
+from windlass.options import MAX_LIMIT_KEY_LENGTH, MAX_PRIORITY, EnqueueOptions
 from windlass.retry import Retry
 from windlass.server.names import StateName, TopicName
 from windlass.server.problems import (
@@ -40,6 +40,7 @@ Wait: TypeAlias = Annotated[float, Meta(ge=0.001, le=LONGEST, description="Secon
 Attempts: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 Retries: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_COUNT - 1)]
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
+LimitKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_LIMIT_KEY_LENGTH)]
 
 
 class ExponentialRetry(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="exponential"):
@@ -101,6 +102,7 @@ class EnqueueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     expires: Wait | UnsetType | None = UNSET
     after: Annotated[list[UUID], Meta(max_length=MAX_PARENTS)] | UnsetType | None = UNSET
     after_any: bool | UnsetType = UNSET
+    limit_key: LimitKey | UnsetType | None = UNSET
     camel_run_at: Moment | UnsetType | None = field(default=UNSET, name="runAt")
     camel_max_retries: Retries | UnsetType = field(default=UNSET, name="maxRetries")
     max_retries: Retries | UnsetType = UNSET

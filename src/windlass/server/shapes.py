@@ -51,6 +51,7 @@ class JobSummary(Struct, frozen=True, kw_only=True):
     correlation_id: str | None
     user_id: str | None
     service_id: str | None
+    limit_key: str | None
     worker: str | None
     cancel_requested: bool
     created: datetime
@@ -211,6 +212,7 @@ class Viewer:
             "correlation_id": record.correlation_id,
             "user_id": record.user_id,
             "service_id": record.service_id,
+            "limit_key": record.limit_key,
             "worker": self._worker(record.worker),
             "cancel_requested": record.cancel_requested,
             "created": created,

@@ -16,7 +16,10 @@ Rules every implementation keeps (the conformance suite in ``windlass.testing`` 
   stale lease does not spoil its neighbours.
 * **Attempts.** A grant counts one. Release, and a rescue that could not tell that the handler had started,
   take it back.
-* **Tenant** arguments narrow what is seen; None means all tenants.
+* **Limits** of a topic (``limits.py``) decide in ``claim`` alone: a job that waits for one stays due and
+nothing is written about it. What runs is counted by looking, so no slot can leak; ``grant`` by id asks no
+limit, but what it grants runs. A key is of one tenant. A job without one is not limited by key. * **Tenant**
+arguments narrow what is seen; None means all tenants.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from typing import Any, Protocol, Self
 from uuid import UUID
 
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
+from windlass.limits import TopicLimits
 from windlass.model import (
     Claim,
     Claimed,
@@ -112,6 +116,14 @@ MAX_AILMENTS = 50
 """Most ailments that are told of."""
 MAX_WHOLE_BYTES = 16 * 1024 * 1024
 """``whole_jobs`` ends a page before its jobs, with all that was saved of them, are larger, if it has one."""
+MAX_LIMITED_TOPICS = 10_000
+"""Most topics with limits: ``set_limits`` refuses one more."""
+MAX_WALKED = 1000
+"""Due jobs of a lane of a limited topic that a claim looks at, best first."""
+MAX_LINES = 1000
+"""Keys of such a lane whose first jobs it looks at, when those did not fill it."""
+LINES_OF_TENANT = 50
+"""Of one tenant, where tenants share fairly."""
 SUMMARY_LENGTH = 200
 """``error_summary`` is cut to this many characters."""
 
@@ -254,6 +266,13 @@ class Store(Protocol):
         no worker is told "empty" while an orphan waits. Paused topics are passed over. A job marked to be
         granted alone is granted in a claim of its own: it is the only one when it comes first, and ends the
         claim before it otherwise. A job's own ``lease_seconds`` overrides the request's.
+
+        Of a topic with limits only what has room is granted, and of strict limits no more than ``free``:
+        those without room are passed over, whichever is the first one with room is next. In strict order a
+        job has room when no job of its key with a lower number runs, is due, or waits again after it was
+        granted. Fair: inside a priority the tenant comes first that runs the least for its weight. A store
+        looks at the first ``MAX_WALKED`` due jobs of a lane and at the first jobs of ``MAX_LINES`` keys at
+        least.
         """
 
     async def grant(
@@ -368,11 +387,21 @@ class Store(Protocol):
 
         A job that others were to run after stays until they are gone, whatever its retention.
         Forgets workers that were not seen for ``WORKERS_KEPT_SECONDS``, too, and up to ``limit`` documents
-        that have expired.
+        that have expired and as many meters of rates that are back at zero.
         """
 
     async def pause(self, topic: str, until: int | None) -> None:
         """Grant nothing of this topic until then (``FOREVER`` without an end); None resumes."""
+
+    async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
+        """Limit what is granted of this topic from now on; None ends that. Whether it was done.
+
+        False for limits that come from code where an operator has set others: those stand until they are
+        removed. Meters of rates go on as they are. Claims under way may not know yet.
+        """
+
+    async def limits(self) -> dict[str, TopicLimits]:
+        """The topics that have limits, by name; at most ``MAX_LIMITED_TOPICS``."""
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         """Every topic that has jobs or is paused, by name; of a tenant those that have jobs of it."""

@@ -46,6 +46,11 @@ class Slots:
     def free(self) -> int:
         return self.concurrency - self.running
 
+    @property
+    def startable(self) -> int:
+        """How many more jobs would start at once."""
+        return max(0, self.free - len(self.waiting))
+
     def to_claim(self) -> int:
         """How many jobs to ask for now; 0 when it is not worth a claim yet."""
         prefetch = self._prefetch()

@@ -22,6 +22,7 @@ from typing import Any
 from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError, StoreError, StoreUnavailable, WorkerStuck
 from windlass.isolation import find_places
+from windlass.limiting import declared_limits
 from windlass.model import Claim, ClaimRequest, Settlement
 from windlass.names import check_worker_name
 from windlass.outcome import Released
@@ -32,6 +33,7 @@ from windlass.stores.protocol import Store, Wakeups
 from windlass.worker.attempt import Workplace
 from windlass.worker.backoff import Backoff
 from windlass.worker.callbacks import CallbackRunner
+from windlass.worker.declaring import declare_limits
 from windlass.worker.health import WorkerHealth, judge, starting
 from windlass.worker.held import Held, HeldJobs, Stop
 from windlass.worker.janitor import Janitor
@@ -266,6 +268,8 @@ class Worker:
             with stop_signals(self.stop, enabled=self._handle_signals):
                 async with self._listening(events, topics):
                     try:
+                        limits = declared_limits(self._registry, self.lanes)
+                        await declare_limits(self._store, limits, recovery, events.stopping)
                         await self._claim_until_stopped(events, janitor, until_idle=until_idle)
                         await self._finish(events)
                     except BaseException:
@@ -370,6 +374,7 @@ class Worker:
             limit=limit,
             lease_seconds=self._settings.lease,
             topic_limits=self._slots.topic_limits(),
+            free=self._slots.startable,
         )
         sent = self._clock.monotonic()
         claiming = events.claiming = asyncio.ensure_future(self._store.claim(request))
@@ -390,6 +395,7 @@ class Worker:
             if called_off is not None:
                 called_off.cancel()
         self._slots.claimed(len(claim.jobs), self._clock.monotonic() - sent)
+        events.kept_back = claim.kept_back
         self._take_in(claim, sent)
         return claim
 
@@ -445,12 +451,11 @@ class Worker:
         if events is None:
             return
         events.changed.set()
-        if self._slots.limits_topics:
-            for held in jobs:
-                self._slots.left(held)
-            if events.wakeups is not None:
-                # Topics have room again, and what waits there was passed over by the last claim.
-                events.wakeups.nudge()
+        for held in jobs if self._slots.limits_topics else ():
+            self._slots.left(held)
+        if (self._slots.limits_topics or events.kept_back) and events.wakeups is not None:
+            # There is room again for what was passed over by the last claim.
+            events.wakeups.nudge()
 
     # -- stopping -----------------------------------------------------------------------------------------
 
@@ -556,6 +561,7 @@ class _Events:
         self.claims: Backoff | None = None
         self.claimed_at: float | None = None  # when a claim was last answered, monotonic
         self.full = False  # it has all the jobs it wants
+        self.kept_back = False  # jobs of topics with limits wait for a free slot here
 
     @property
     def failing(self) -> bool:

@@ -29,6 +29,7 @@ def listed(job: Job[Any]) -> dict[str, Any]:
         "correlation_id": job.correlation_id,
         "user_id": job.user_id,
         "service_id": job.service_id,
+        "limit_key": job.limit_key,
         "worker": job.worker,
         "cancel_requested": job.cancel_requested,
         "created_at": _iso(job.created_at),

@@ -92,6 +92,7 @@ def _facts(job: Job[Any]) -> Iterator[tuple[str, str]]:
         ("correlation", job.correlation_id),
         ("user", job.user_id),
         ("service", job.service_id),
+        ("limit key", job.limit_key),
         ("worker", job.worker),
     ):
         if value is not None:

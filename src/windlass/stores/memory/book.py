@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
+from windlass.limits import TopicLimits
 from windlass.model import FINAL_STATES, Document, KeyLifetime, Lane, Lease, RescuedJob, State, WorkerRecord
 from windlass.stores.memory.heap import JobHeap, LinedUpHeap, Lines
 from windlass.stores.memory.job import Job, KeyName
@@ -39,6 +40,8 @@ class Book:
         self.endings: dict[UUID, State | None] = {}  # parents that ended (None: deleted), not told to all yet
         self.counts: dict[str, Counter[State]] = {}  # of topics that have jobs
         self.pauses: dict[str, int] = {}
+        self.limits: dict[str, TopicLimits] = {}
+        self.meters: dict[tuple[str, str, str], int] = {}  # of rates, by topic, tenant and key
         self.workers: dict[str, WorkerRecord] = {}
         self.documents: dict[tuple[str, str], Document] = {}  # by kind and id
         self.ready_topics: set[str] = set()  # to be hinted when the verb at hand is done
@@ -154,6 +157,8 @@ class Book:
                 tally.cancelled += 1
                 lane.cancelled += 1
         self.some_ended = True
+        if job.topic in self.limits:
+            self.ready_topics.add(job.topic)  # it may have made room
 
     def remove(self, job: Job) -> None:
         """Forget a job that is not running, its key with it."""
@@ -163,6 +168,8 @@ class Book:
         self.free_key(job)
         if job.id in self.children and job.state not in FINAL_STATES:
             self.endings[job.id] = None
+        if job.topic in self.limits and job.state is State.PENDING:
+            self.ready_topics.add(job.topic)  # others may have waited for it
         del self.jobs[job.id]
         for parent_id in job.after:
             self._unrelate(job, parent_id)

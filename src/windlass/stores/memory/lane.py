@@ -135,7 +135,7 @@ class LaneStore(MemoryStore):
             lanes = tuple(Lane(topic) for topic in book.counts)
             claim = writing.claim(book, replace(request, lanes=lanes), self._clock.now())
             jobs = tuple(_with_arguments(book, job) for job in claim.jobs)
-            return Claim(jobs, claim.next_due_in)
+            return Claim(jobs, claim.next_due_in, claim.kept_back)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         with self._verb() as book:

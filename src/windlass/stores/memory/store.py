@@ -14,6 +14,7 @@ from windlass.clock import Clock, SystemClock, seconds_to_microseconds
 from windlass.conditions import of_counters
 from windlass.errors import ConfigurationError, NotOpen, WrongState
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
+from windlass.limits import TopicLimits
 from windlass.model import (
     Claim,
     Claimed,
@@ -47,6 +48,7 @@ from windlass.stores.memory import (
     answering,
     depending,
     filing,
+    limiting,
     managing,
     moving,
     pulling,
@@ -272,6 +274,7 @@ class MemoryStore:
             now = self._clock.now()
             registering.forget(book, now)
             filing.forget(book, limit, now)
+            limiting.forget_meters(book, limit, now)
             return managing.prune(book, limit, now)
 
     async def pause(self, topic: str, until: int | None) -> None:
@@ -282,6 +285,14 @@ class MemoryStore:
                 book.pauses[topic] = until
             # Also a pause is news: it may end sooner than the one it takes the place of.
             book.ready_topics.add(topic)
+
+    async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
+        with self._verb() as book:
+            return limiting.set_limits(book, topic, limits)
+
+    async def limits(self) -> dict[str, TopicLimits]:
+        with self._verb() as book:
+            return dict(sorted(book.limits.items()))
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         with self._verb() as book:

@@ -29,7 +29,7 @@ from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 from windlass.stores.depending import check_parents, parent_not_found
 from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
 from windlass.stores.limits import limit_problem
-from windlass.stores.memory import depending
+from windlass.stores.memory import depending, limiting
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.heap import JobHeap
 from windlass.stores.memory.job import Job, KeyName, due_time, expiry_time, key_name, new_job
@@ -95,23 +95,30 @@ def claim(book: Book, request: ClaimRequest, now: int) -> Claim:
     rescue(book, now, MAX_BATCH)
     book.promote(now)
     lanes = book.lanes(request.lanes)
-    jobs, stopped_early = _choose(book, request, lanes, now)
-    next_due_in = 0.0 if stopped_early else _next_due_in(book, lanes, now)
+    room_at, kept_back = None, False
+    if book.limits and any(topic in book.limits for topic, _ in lanes):
+        jobs, room_at, kept_back = limiting.choose(book, request, lanes, now)
+        jobs, stopped_early = _up_to_suspect(jobs, request.limit)
+    else:
+        jobs, stopped_early = _choose(book, request, lanes, now)
+    next_due_in = 0.0 if stopped_early else _next_due_in(book, lanes, room_at, now)
     granted = []
     for job in jobs:
         lease_seconds = request.lease_seconds if job.lease_seconds is None else job.lease_seconds
         book.grant(job, request.worker, now + seconds_to_microseconds(lease_seconds), now)
         job.granted_alone = len(jobs) == 1
+        limiting.start(book, job, now)
         granted.append(job.claimed(lease_seconds))
-    return Claim(tuple(granted), next_due_in)
+    return Claim(tuple(granted), next_due_in, kept_back)
 
 
-def _next_due_in(book: Book, lanes: Lanes, now: int) -> float | None:
-    """Seconds until a claim may find more: a delayed job, a lease that ends, a pause that ends.
+def _next_due_in(book: Book, lanes: Lanes, room_at: int | None, now: int) -> float | None:
+    """Seconds until a claim may find more: a delayed job, a lease that ends, a pause that ends, a rate that
+    allows.
 
     Leases granted by the claim at hand are not looked at: their worker knows of them.
     """
-    moments = [book.waiting.first_key(), book.leases.first_key()]
+    moments = [book.waiting.first_key(), book.leases.first_key(), room_at]
     moments += [book.paused_until(topic, now) for (topic, _), ready in lanes.items() if ready]
     moment = min((moment for moment in moments if moment is not None and moment < FOREVER), default=None)
     return None if moment is None else max(0, moment - now) / MICROSECONDS
@@ -147,6 +154,16 @@ def _choose(book: Book, request: ClaimRequest, lanes: Lanes, now: int) -> tuple[
         if following := ready.first():
             heapq.heapreplace(heads, (-following.priority, following.number, ready))
     return chosen, len(chosen) >= request.limit
+
+
+def _up_to_suspect(jobs: list[Job], limit: int) -> tuple[list[Job], bool]:
+    """A suspect is the only one when it comes first, and the end of the choice otherwise. Best first."""
+    stopped_early = len(jobs) >= limit
+    suspect = next((position for position, job in enumerate(jobs) if job.suspect), None)
+    if suspect is not None:
+        stopped_early = True
+        del jobs[max(suspect, 1) :]
+    return sorted(jobs, key=lambda job: (-job.priority, job.number)), stopped_early
 
 
 def rescue(book: Book, now: int, limit: int) -> Rescued:

@@ -10,6 +10,7 @@ GRANT USAGE ON SEQUENCE {schema}.numbers TO {role};
 GRANT SELECT ON {schema}.keys, {schema}.all_jobs, {schema}.unpacked_jobs, {schema}.packed_jobs, {schema}.jobs,
     {schema}.packs, {schema}.finished, {schema}.bodies, {schema}.attempts, {schema}.progress, {schema}.steps,
     {schema}.counts, {schema}.tally, {schema}.schema_versions TO {role};
+GRANT SELECT (topic, fair) ON {schema}.topics TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.enqueue_given, {schema}.get_given, {schema}.limits_given, {schema}.jobs_by_topic,
     {schema}.enqueue, {schema}.replace_job, {schema}.records, {schema}.hint, {schema}.now_us, {schema}.minute_of,
     {schema}.spread, {schema}.are_packed, {schema}.has_saved, {schema}.parents_of TO {role};

@@ -101,7 +101,8 @@ GRANT INSERT (minute, tenant, topic, task, waiting, ready, completed, failed, ca
     ON tally TO windlass_api;
 GRANT INSERT ON prunable TO windlass_api;
 -- Nothing on documents: they hold keys, users and secrets.
-GRANT SELECT ON topics, minutes, lane_minutes, schema_versions TO windlass_api;
+GRANT SELECT (topic, paused_until, fair) ON topics TO windlass_api; -- not the shares of other tenants
+GRANT SELECT ON minutes, lane_minutes, schema_versions TO windlass_api;
 GRANT USAGE ON SEQUENCE numbers TO windlass_api;
 -- What the verbs of callers call; not claim, settle, rescue, prune and the like. Functions run with the rights of
 -- whoever calls them, so this is the second fence, not the first.
@@ -197,6 +198,8 @@ CREATE POLICY windlass_api_values ON jobs AS RESTRICTIVE TO windlass_api USING (
     AND length(topic) BETWEEN 1 AND 200 AND length(task) <= 200 AND length(tenant) <= 200
     AND coalesce(length(worker), 0) <= 200 AND coalesce(length(error_summary), 0) <= 200
     AND (body_apart OR payload IS NOT NULL OR raw IS NOT NULL)
+    -- Together they are in an index, whose entries have a largest size.
+    AND coalesce(octet_length(topic) + octet_length(task) + octet_length(tenant) + octet_length(limit_key), 0) <= 2400
 );
 CREATE POLICY windlass_api_values ON finished AS RESTRICTIVE TO windlass_api USING (true) WITH CHECK (
     number BETWEEN 1 AND pg_sequence_last_value('numbers'::regclass) AND fence BETWEEN 0 AND 4611686018427387904

@@ -14,6 +14,7 @@ import msgspec
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds
 from windlass.errors import LeaseLost, StoreUnavailable, WindlassError
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
+from windlass.limits import TopicLimits
 from windlass.model import (
     Claim,
     Claimed,
@@ -52,6 +53,7 @@ from windlass.stores.postgres import (
     checking,
     depending,
     filing,
+    limiting,
     moving,
     pulling,
     reading,
@@ -302,6 +304,7 @@ class PostgresStore:
         verdicts = [Verdict(verdict) for _, verdict in sorted(freed.told(rows))]
         if Verdict.DONE in verdicts:
             self._finished()
+            await self._hint_rooms()
         self._wrote(len(rows))
         self._released(freed)
         return verdicts
@@ -318,6 +321,8 @@ class PostgresStore:
             # What was kept for those that are gone now need not be kept any longer.
             freed.unfinished = await self._release(1)
         self._released(freed)
+        if Verdict.DONE in verdicts:
+            await self._hint_rooms()
         return verdicts
 
     async def kick(
@@ -344,7 +349,10 @@ class PostgresStore:
         row = await self._database.fetchrow(
             _sql["rescue"], self._database.now, limit, self._claimer.tended_to(), WORDS
         )
-        return self._rescued(*row) if row is not None else Rescued()
+        rescued = self._rescued(*row) if row is not None else Rescued()
+        if rescued.total > rescued.returned:
+            await self._hint_rooms()
+        return rescued
 
     def _rescued(
         self,
@@ -390,6 +398,7 @@ class PostgresStore:
         await self._release(1)
         await registering.forget(self._database)
         await filing.forget(self._database, limit)
+        await limiting.forget_meters(self._database, limit)
         await self._fold()
         return {STATES[state]: n for state, n in rows}
 
@@ -399,6 +408,23 @@ class PostgresStore:
         else:
             await self._database.fetch(_sql["pause"], topic, until)
         self._ready({topic: ANYWHERE})
+
+    async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
+        return await limiting.set_limits(self._database, topic, limits) and self._told(topic)
+
+    def _told(self, topic: str) -> bool:
+        self._ready({topic: ANYWHERE})
+        return True
+
+    async def limits(self) -> dict[str, TopicLimits]:
+        return await limiting.limits(self._database)
+
+    async def _hint_rooms(self) -> None:
+        """Jobs ended, it is not known of which topics: whoever waits for a limit is to look again."""
+        if (
+            not self._database.scoped
+        ):  # who sees one tenant sees no limits; whoever waits looks again by itself
+            self._ready(dict.fromkeys(await limiting.limited_topics(self._database), ANYWHERE))
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         return await statistics.topics(self._database, tenant)
@@ -535,6 +561,8 @@ class PostgresStore:
             self._notifier.ready_anywhere()
         if not kinds <= _WAITING_AGAIN:
             self._finished()
+        if self._claimer.limited_grants:
+            self._ready(dict.fromkeys(self._claimer.rooms_after(settlements), ANYWHERE))
         self._wrote(len(settlements))
         self._released(freed)
 

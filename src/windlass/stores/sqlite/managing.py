@@ -8,6 +8,7 @@ from uuid import UUID
 from windlass.model import Verdict
 from windlass.stores.endings import CANCELLED_ON_REQUEST
 from windlass.stores.queries import Queries
+from windlass.stores.sqlite import limiting
 from windlass.stores.sqlite.depending import wait_again
 from windlass.stores.sqlite.removing import remove
 from windlass.stores.sqlite.scoping import by_key, find
@@ -89,6 +90,8 @@ def _delete(transaction: Transaction, row: Row) -> Verdict:
     if row.awaited and row.state < Code.RUNNING:
         parent_ended(transaction, row, DELETED)
     remove(transaction, [(row.number, row.state, row.tenant, row.topic, row.task, row.key)])
+    if row.state < Code.RUNNING:
+        limiting.hint_room(transaction, [row.topic])  # others may have waited for it
     return Verdict.DONE
 
 
@@ -96,6 +99,7 @@ def pause(transaction: Transaction, argument: tuple[str, int | None]) -> None:
     topic, until = argument
     if until is None:
         transaction.connection.execute(_sql["resume"], (topic,))
+        limiting.forget_plain(transaction, topic)
         transaction.ready_topics.add(topic)
     else:
         transaction.connection.execute(_sql["pause"], (topic, until))

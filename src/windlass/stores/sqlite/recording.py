@@ -58,7 +58,7 @@ def record(row: tuple[Any, ...], **bodies: Any) -> JobRecord:
         cancel_requested=bool(row[23]),
         error_summary=row[24],
         progress=shown_progress(state, reported, row[13]),
-        limit_key=row[29],
+        limit_key=row[29] or None,  # empty: of a limited topic, without one
         **bodies,
     )
 

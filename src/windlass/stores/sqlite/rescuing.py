@@ -10,7 +10,7 @@ from windlass.model import Rescued, RescuedJob, State
 from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
 from windlass.stores.protocol import LANE_MINUTES_KEPT_SECONDS, MINUTES_KEPT_SECONDS
 from windlass.stores.queries import Queries
-from windlass.stores.sqlite import filing, registering
+from windlass.stores.sqlite import filing, limiting, registering
 from windlass.stores.sqlite.depending import release
 from windlass.stores.sqlite.removing import remove
 from windlass.stores.sqlite.settling import Row, add_attempt, finish_cancelled, finish_failed, load_rows
@@ -91,4 +91,5 @@ def prune(transaction: Transaction, limit: int) -> dict[State, int]:
     connection.execute(_sql["forget_counts"])
     registering.forget(transaction)
     filing.forget(transaction, limit)
+    limiting.forget_meters(transaction, limit)
     return dict(Counter(_STATES[Code(row[1])] for row in rows))

@@ -16,6 +16,7 @@ from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 from windlass.stores.endings import CANCELLED_ON_REQUEST, summarise_error
 from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, MAX_BATCH
 from windlass.stores.queries import Queries
+from windlass.stores.sqlite import limiting
 from windlass.stores.sqlite.inserting import UNTIL_FINISHED
 from windlass.stores.sqlite.rows import blob, write_rows
 from windlass.stores.sqlite.scoping import by_key
@@ -123,6 +124,8 @@ def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]
     else:
         _measure_lanes(transaction, simple, run_times, wait_times)
     transaction.finished = True
+    if limited := transaction.grants.limited_topics:
+        transaction.ready_topics |= limited.intersection([topic for _, topic, _ in lanes])
     return True
 
 
@@ -277,6 +280,7 @@ def _finished(transaction: Transaction, row: Row, state: Code) -> None:
     transaction.tally.moved(row.tenant, row.topic, row.task, row.state, state)
     transaction.tally.happened(transaction.now, _METRICS[state], row.topic, row.task)
     transaction.finished = True
+    limiting.hint_room(transaction, [row.topic])
 
 
 def parent_ended(transaction: Transaction, row: Row, state: int) -> None:

@@ -13,6 +13,7 @@ from uuid import UUID
 from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError, NotOpen, StoreError, StoreUnavailable
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
+from windlass.limits import TopicLimits
 from windlass.model import (
     Claim,
     Claimed,
@@ -61,6 +62,7 @@ from windlass.stores.sqlite import (
     doorbell,
     enqueueing,
     filing,
+    limiting,
     managing,
     moving,
     pulling,
@@ -288,6 +290,12 @@ class SqliteStore:
     async def pause(self, topic: str, until: int | None) -> None:
         await self._writer.run(_pause, (topic, until))
 
+    async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
+        return await self._writer.run(_set_limits, (topic, limits))
+
+    async def limits(self) -> dict[str, TopicLimits]:
+        return await self._reader.run(limiting.limits)
+
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         now = self._clock.now()
         return await self._reader.run(lambda connection: topics(connection, now, tenant))
@@ -489,6 +497,7 @@ _release = one_by_one(depending.release)
 _rescue = one_by_one(rescuing.rescue)
 _prune = one_by_one(rescuing.prune)
 _pause = one_by_one(managing.pause)
+_set_limits = one_by_one(limiting.set_limits)
 _place = one_by_one(moving.place)
 _beat = one_by_one(registering.beat)
 _leave = one_by_one(registering.leave)

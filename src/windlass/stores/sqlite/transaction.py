@@ -143,6 +143,7 @@ class Grants:
 
     def __init__(self) -> None:
         self._by_fence: dict[int, Claimed] = {}
+        self.limited_topics: set[str] = set()  # of which something was granted; none, mostly
 
     def add(self, first_fence: int, jobs: Sequence[Claimed]) -> None:
         """Jobs granted under fences that count up from the first one."""

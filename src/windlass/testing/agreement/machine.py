@@ -14,6 +14,7 @@ from msgspec import structs
 
 from windlass.clock import seconds_to_microseconds
 from windlass.errors import WindlassError
+from windlass.limits import TopicLimits
 from windlass.model import (
     FOREVER,
     Claim,
@@ -190,11 +191,18 @@ class StoresAgree(RuleBasedStateMachine):
         limit=st.sampled_from([1, 2, 3, 10]),
         lease_seconds=say.lease_lengths,
         topic_limits=say.topic_limits,
+        free=say.free_slots,
     )
     def claim(
-        self, worker: str, lanes: list[Lane], limit: int, lease_seconds: float, topic_limits: dict[str, int]
+        self,
+        worker: str,
+        lanes: list[Lane],
+        limit: int,
+        lease_seconds: float,
+        topic_limits: dict[str, int],
+        free: int | None,
     ) -> None:
-        request = ClaimRequest(worker, tuple(lanes), limit, lease_seconds, topic_limits)
+        request = ClaimRequest(worker, tuple(lanes), limit, lease_seconds, topic_limits, free=free)
         claim: Claim = self.same(lambda store, _: store.claim(request))
         granted = [job.lease for job in claim.jobs]
         self.leases += granted
@@ -202,7 +210,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from([1, 3, 10]))
     def claim_anything(self, limit: int) -> None:
-        self.claim("carl", [Lane("a"), Lane("b"), Lane("c")], limit, 30.0, {})
+        self.claim("carl", [Lane("a"), Lane("b"), Lane("c")], limit, 30.0, {}, None)
 
     @rule(data=st.data())
     @precondition(lambda self: self.leases)
@@ -344,6 +352,10 @@ class StoresAgree(RuleBasedStateMachine):
         if seconds is not None:
             until = FOREVER if seconds > 1e9 else self.clock.now() + seconds_to_microseconds(seconds)
         self.same(lambda store, _: store.pause(topic, until))
+
+    @rule(topic=say.topics, limits=say.limits_of_topics)
+    def set_limits(self, topic: str, limits: TopicLimits | None) -> None:
+        self.same(lambda store, _: store.set_limits(topic, limits))
 
     @rule(worker=say.workers)
     def beat(self, worker: WorkerRecord) -> None:
@@ -489,6 +501,7 @@ class StoresAgree(RuleBasedStateMachine):
     def _compare(self) -> None:
         self.read(lambda store, _: store.list_jobs(JobFilter(), limit=MAX_BATCH))
         self.read(lambda store, _: store.topics())
+        self.read(lambda store, _: store.limits())
         self.read(lambda store, _: store.workers())
         self.read(lambda store, _: store.documents("note", limit=MAX_BATCH))
 

@@ -37,6 +37,7 @@ from windlass.testing.conformance.enqueueing import *
 from windlass.testing.conformance.hints import *
 from windlass.testing.conformance.keys import *
 from windlass.testing.conformance.leases import *
+from windlass.testing.conformance.limits import *
 from windlass.testing.conformance.managing import *
 from windlass.testing.conformance.moving import *
 from windlass.testing.conformance.pruning import *

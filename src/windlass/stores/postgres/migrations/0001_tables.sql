@@ -90,6 +90,14 @@ CREATE INDEX jobs_correlation ON jobs (correlation_id, number) WHERE correlation
 CREATE INDEX jobs_key ON jobs (key, number) WHERE key IS NOT NULL;
 -- Due jobs that were delayed once: with the lanes' heads this gives the longest wait without a scan.
 CREATE INDEX jobs_promoted ON jobs (run_at) WHERE run_at > created_at AND state = 1;
+-- What runs of limited topics, to be counted. Jobs of other topics without a limit key are in none of these three.
+CREATE INDEX jobs_limited ON jobs (topic, tenant, limit_key) WHERE state = 2 AND limit_key IS NOT NULL;
+-- Due jobs by key, so that those of a key without room are passed over together.
+CREATE INDEX jobs_lines ON jobs (topic, task, tenant, limit_key, (-priority), number)
+    WHERE state = 1 AND limit_key IS NOT NULL;
+-- Who is first in strict order.
+CREATE INDEX jobs_in_order ON jobs (topic, tenant, limit_key, number)
+    WHERE limit_key IS NOT NULL AND (state > 0 OR reserves > 0);
 
 -- Jobs that were claimed together, up to 63 in one row. Most jobs are settled within milliseconds, and a row with its
 -- index entries for each would cost more than everything else that is done for them. As soon as anything but its
@@ -274,9 +282,22 @@ CREATE TABLE keys (
 );
 
 CREATE TABLE topics (
-    topic        text PRIMARY KEY,
-    paused_until bigint
+    topic        text    PRIMARY KEY,
+    paused_until bigint,
+    fair         boolean NOT NULL DEFAULT false, -- as in limits, for those who may not read whose share is how large
+    limits       jsonb   -- as limits.py has it
 );
+
+-- How far the rates of limited topics are used up: of a topic (tenant and key empty) or of a key. Rows whose moment has
+-- passed mean nothing.
+CREATE TABLE meters (
+    topic     text   NOT NULL,
+    tenant    text   NOT NULL,
+    limit_key text   NOT NULL,
+    tat       bigint NOT NULL,
+    PRIMARY KEY (topic, tenant, limit_key)
+) WITH (fillfactor = 50);
+CREATE INDEX meters_over ON meters (tat);
 
 -- What every write appends instead of changing a counter that all of them would queue up for. Folded into
 -- counts and minutes by whoever has written a while; statistics add up both.

@@ -61,6 +61,22 @@ BEGIN
         p_raws := spread(p_raws, cardinality(p_ids));
         p_aparts := spread(p_aparts, cardinality(p_ids));
     END IF;
+    IF row_security_active('topics') THEN
+        -- A topic is shown to whoever has jobs in it, and what follows has to know it before the first one is there.
+        INSERT INTO tally (minute, tenant, topic, task)
+        SELECT DISTINCT minute_of(v_now), u.tenant, u.topic, ''
+        FROM unnest(spread(p_topics, cardinality(p_ids)), spread(p_tenants, cardinality(p_ids))) AS u(topic, tenant)
+        WHERE NOT EXISTS (SELECT FROM counts c WHERE c.topic = u.topic);
+    END IF;
+    IF EXISTS (SELECT FROM topics t WHERE t.fair AND t.topic = ANY (p_topics)) THEN
+        -- Jobs of these are found by tenant, which takes a limit key.
+        p_limit_keys := ARRAY(
+            SELECT coalesce(p_limit_keys[u.position], CASE WHEN EXISTS (
+                SELECT FROM topics t WHERE t.fair AND t.topic = u.topic
+            ) THEN '' END)
+            FROM unnest(spread(p_topics, cardinality(p_ids))) WITH ORDINALITY AS u(topic, position) ORDER BY u.position
+        );
+    END IF;
     IF p_again THEN
         v_write := ARRAY(SELECT NOT EXISTS (SELECT FROM all_jobs a WHERE a.id = ANY (ARRAY[n.id])
                                               AND (a.beside IS NULL OR a.beside @> ARRAY[n.id]))

@@ -119,12 +119,14 @@ $$;
 -- job one begins (NULL = at its start), p_befores before which urgency it ends (NULL = at its end). Each job comes with its tenant and the position of its lane. more: the limit or a job that
 -- must run alone ended the choice. packable: these jobs may share a row (see packs).
 --
--- A job others have locked is passed over. With several lanes the choice is made first without locks, to learn
+-- p_whole: what becomes of a job that must run alone is decided by the caller, for whom urgencies, numbers and suspects
+-- are. A job others have locked is passed over. With several lanes the choice is made first without locks, to learn
 -- how many to take of each, so that no lane has more locked than is taken.
 CREATE FUNCTION choose(
     p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[], p_numbers bigint[], p_befores bigint[],
-    p_limit integer,
-    OUT tids tid[], OUT tenants text[], OUT lanes integer[], OUT more boolean, OUT packable boolean
+    p_limit integer, p_whole boolean,
+    OUT tids tid[], OUT tenants text[], OUT lanes integer[], OUT more boolean, OUT packable boolean,
+    OUT urgencies bigint[], OUT numbers bigint[], OUT suspects boolean[]
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -132,9 +134,6 @@ DECLARE
     v_quotas integer[];
     v_depths integer[];
     v_deeper boolean;
-    v_urgencies bigint[];
-    v_numbers bigint[];
-    v_suspects boolean[];
     v_alone integer;
 BEGIN
     IF cardinality(p_topics) = 1 THEN
@@ -196,7 +195,7 @@ BEGIN
     END IF;
     SELECT coalesce(array_agg(c.tid), '{}'), array_agg(c.tenant), array_agg(l.lane), array_agg(c.urgency),
            array_agg(c.number), array_agg(c.suspect), bool_and(c.plain) AND min(c.tenant) = max(c.tenant)
-    INTO tids, tenants, lanes, v_urgencies, v_numbers, v_suspects, packable
+    INTO tids, tenants, lanes, urgencies, numbers, suspects, packable
     FROM unnest(v_lanes, v_quotas) AS l(lane, quota),
         LATERAL (
             SELECT j.ctid AS tid, j.tenant, -j.priority AS urgency, j.number, j.suspect,
@@ -211,14 +210,14 @@ BEGIN
             FOR UPDATE SKIP LOCKED
         ) AS c;
     more := cardinality(tids) >= p_limit;
-    IF true = ANY (v_suspects) THEN
+    IF true = ANY (suspects) AND NOT p_whole THEN
         -- A suspect is granted alone: the only one when it comes first, the end of the choice otherwise.
         SELECT array_agg(b.tid ORDER BY b.place), array_agg(b.tenant ORDER BY b.place),
                array_agg(b.lane ORDER BY b.place), min(b.place) FILTER (WHERE b.suspect)
         INTO tids, tenants, lanes, v_alone
         FROM (
             SELECT u.tid, u.tenant, u.lane, u.suspect, row_number() OVER (ORDER BY u.urgency, u.number) AS place
-            FROM unnest(tids, tenants, lanes, v_urgencies, v_numbers, v_suspects)
+            FROM unnest(tids, tenants, lanes, urgencies, numbers, suspects)
                 AS u(tid, tenant, lane, urgency, number, suspect)
         ) AS b;
         tids := tids[1:greatest(v_alone - 1, 1)];
@@ -254,6 +253,14 @@ LANGUAGE sql STABLE AS $$
            EXISTS (SELECT FROM topics)
 $$;
 
+-- What choose_with_limits (0010) makes of a claim that has to do with limits: which of the jobs of other topics are left,
+-- jobs of limited topics, the moment of the choice, when a rate lets the next one start, whether there may be more at
+-- once, and whether there may be more for who has more free slots.
+CREATE TYPE limited_choice AS (
+    plain tid[], tids tid[], topics text[], tasks text[], tenants text[], moment bigint, due bigint, more boolean,
+    kept_back boolean
+);
+
 -- Grant up to p_limit due jobs of these lanes. A NULL task means every task of its topic.
 --
 -- p_urgencies, p_numbers, p_befores: the parts of lanes to look at; starting after what was granted before saves a walk
@@ -266,11 +273,15 @@ $$;
 --
 -- The last row is no job: o_created_at is the time, o_run_at the moment at which a claim may find more (the time
 -- itself: at once; NULL: nothing is known), o_number the moment up to which all was tended to (NULL: nothing was done
--- about it), o_fence what it took to look at everything (NULL: that was not done).
+-- about it), o_fence what it took to look at everything (NULL: that was not done), o_payload which of the topics have
+-- limits (a JSON list, or NULL), o_alone whether more p_free might mean more jobs.
+--
+-- Topics with limits go another way (0010_limits.sql): they have no marks and are never packed. p_free: so many jobs of
+-- topics with strict limits may be granted (NULL: any number).
 CREATE FUNCTION claim(
     p_now bigint, p_worker text, p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[],
     p_numbers bigint[], p_befores bigint[], p_limit integer, p_lease_us bigint, p_from bigint, p_tend boolean,
-    p_again boolean, p_words text[], p_claimer bigint, p_pack_from integer
+    p_again boolean, p_words text[], p_claimer bigint, p_pack_from integer, p_free integer
 ) RETURNS TABLE (
     o_id uuid, o_fence bigint, o_topic text, o_task text, o_tenant text, o_priority bigint, o_attempt integer,
     o_max_attempts integer, o_timeout_us bigint, o_retry text, o_lease_us bigint, o_payload text, o_raw bytea,
@@ -299,6 +310,12 @@ DECLARE
     v_tended bigint;
     v_pauses boolean;
     v_pause bigint;
+    v_limited text[] := '{}';   -- topics with limits, if they are not paused
+    v_choice record;
+    v_chosen limited_choice;    -- of those topics
+    v_kept_back boolean := false;
+    v_packing boolean;
+    v_updated tid[];
     v_began timestamptz;
     v_cost bigint;
     v_told text[]; -- of jobs rescued on the way
@@ -323,6 +340,14 @@ BEGIN
         ELSE
             v_pauses := EXISTS (SELECT FROM topics);
         END IF;
+        v_limited := '{}';
+        IF v_pauses THEN
+            v_limited := ARRAY(
+                SELECT p.topic FROM topics p
+                WHERE p.topic = ANY (p_topics) AND p.limits IS NOT NULL AND coalesce(p.paused_until <= v_now, true)
+                ORDER BY p.topic
+            );
+        END IF;
         IF v_pauses OR array_position(p_tasks, NULL) IS NOT NULL THEN
             WITH RECURSIVE lanes AS (
                 SELECT DISTINCT ON (l.topic, t.task, l.before)
@@ -342,11 +367,13 @@ BEGIN
                    CASE WHEN v_numbers IS NOT NULL THEN array_agg(lanes.before) END
             INTO v_topics, v_tasks, v_rooms, v_urgencies, v_numbers, v_befores
             FROM lanes
-            WHERE NOT EXISTS (SELECT FROM topics p WHERE p.topic = lanes.topic AND p.paused_until > v_now);
+            WHERE NOT EXISTS (SELECT FROM topics p WHERE p.topic = lanes.topic AND p.paused_until > v_now)
+                AND lanes.topic <> ALL (v_limited);
         END IF;
-        SELECT chosen.tids, chosen.tenants, chosen.lanes, chosen.more, chosen.packable
-        INTO v_tids, v_tenants, v_lanes, v_more, v_packable
-        FROM choose(v_topics, v_tasks, v_rooms, v_urgencies, v_numbers, v_befores, p_limit) AS chosen;
+        SELECT chosen.* INTO v_choice
+        FROM choose(v_topics, v_tasks, v_rooms, v_urgencies, v_numbers, v_befores, p_limit, v_limited <> '{}') AS chosen;
+        v_tids := v_choice.tids;
+        v_more := v_choice.more;
         EXIT WHEN v_more OR v_began IS NOT NULL OR NOT p_again OR v_tids <> '{}' AND p_now IS NULL;
         -- All parts of the lanes: of each lane, the one that has no end.
         SELECT array_agg(l.topic), array_agg(l.task), array_agg(l.room) INTO v_topics, v_tasks, v_rooms
@@ -358,7 +385,22 @@ BEGIN
     IF v_began IS NOT NULL THEN
         v_cost := extract(epoch FROM clock_timestamp() - v_began) * 1000000;
     END IF;
-    v_now := now_us(p_now); -- again: the table may have been locked, and leases are not shortened by that
+    v_tenants := v_choice.tenants;
+    v_lanes := v_choice.lanes;
+    v_packable := v_choice.packable;
+    IF v_limited <> '{}' THEN
+        v_chosen := choose_with_limits(
+            p_now, v_limited, p_topics, p_tasks, p_rooms, p_limit, p_free, v_tids, v_choice.urgencies, v_choice.numbers,
+            v_choice.suspects
+        );
+        -- What is left of the others, which were chosen without a look at these.
+        SELECT coalesce(array_agg(t.tid), '{}'), array_agg(t.tenant), array_agg(t.lane) INTO v_tids, v_tenants, v_lanes
+        FROM unnest(v_tids, v_tenants, v_lanes) AS t(tid, tenant, lane) WHERE t.tid = ANY (v_chosen.plain);
+        v_more := v_chosen.more;
+        v_kept_back := v_chosen.kept_back;
+    END IF;
+    -- Again: the table may have been locked, and leases are not shortened by that. A rate goes by the moment of the choice.
+    v_now := coalesce(v_chosen.moment, now_us(p_now));
     IF v_more THEN
         v_due := v_now;
     ELSE
@@ -373,9 +415,10 @@ BEGIN
                 ) OR l.topic = p.topic AND l.task IS NULL AND EXISTS (SELECT FROM tasks_of(l.topic))
             );
         END IF;
-        v_due := least(v_waiting, v_leased, v_pause);
+        v_due := least(v_waiting, v_leased, v_pause, v_chosen.due);
     END IF;
-    IF v_packable AND cardinality(v_tids) >= p_pack_from THEN
+    v_packing := v_packable AND cardinality(v_tids) >= p_pack_from;
+    IF v_packing THEN
         v_packs := ARRAY(SELECT nextval('fences') FROM generate_series(1, (cardinality(v_tids) + 62) / 63));
         RETURN QUERY
             WITH gone AS (
@@ -407,7 +450,9 @@ BEGIN
                    g.number, g.created_at, g.run_at, NULL::text, g.correlation_id, g.user_id, g.service_id, g.headers,
                    g.suspect
             FROM gone g;
-    ELSIF v_tids <> '{}' THEN
+    END IF;
+    v_updated := CASE WHEN v_packing THEN v_chosen.tids ELSE v_tids || v_chosen.tids END;
+    IF v_updated <> '{}' THEN
         RETURN QUERY
             -- By ctid, not by id IN (SELECT …): that may, with a legal plan, be asked again for every row and claim
             -- the whole table. The row is locked, so neither its place nor its state can change; and with no more
@@ -415,9 +460,12 @@ BEGIN
             UPDATE jobs j
             SET state = 2, attempt = attempt + 1, fence = nextval('fences') * 64,
                 leased_until = v_now + coalesce(lease_us, p_lease_us), worker = p_worker, claimed_at = v_now,
-                claimer = p_claimer, started_at = NULL, granted_alone = cardinality(v_tids) = 1,
-                reserves = reserves + 1
-            WHERE j.ctid = ANY (v_tids)
+                claimer = p_claimer, started_at = NULL,
+                granted_alone = cardinality(v_tids) + coalesce(cardinality(v_chosen.tids), 0) = 1,
+                reserves = reserves + 1,
+                -- What runs of a limited topic has a limit key, if only an empty one: it is counted by an index of such.
+                limit_key = CASE WHEN j.ctid = ANY (v_chosen.tids) THEN coalesce(j.limit_key, '') ELSE j.limit_key END
+            WHERE j.ctid = ANY (v_updated)
             RETURNING j.id, j.fence, j.topic, j.task, j.tenant, j.priority, j.attempt, j.max_attempts, j.timeout_us,
                 j.retry, coalesce(j.lease_us, p_lease_us),
                 CASE WHEN j.body_apart THEN (
@@ -437,8 +485,17 @@ BEGIN
         SELECT minute_of(v_now), g.tenant, v_topics[g.lane], v_tasks[g.lane], -count(*), count(*)
         FROM unnest(v_tenants, v_lanes) AS g(tenant, lane) GROUP BY g.tenant, g.lane;
     END IF;
+    IF v_chosen.tids <> '{}' THEN
+        INSERT INTO tally (minute, tenant, topic, task, ready, running)
+        SELECT minute_of(v_now), g.tenant, g.topic, g.task, -count(*), count(*)
+        FROM unnest(v_chosen.tenants, v_chosen.topics, v_chosen.tasks) AS g(tenant, topic, task)
+        GROUP BY g.tenant, g.topic, g.task;
+    END IF;
     o_id := NULL; o_created_at := v_now; o_run_at := v_due; o_number := v_tended; o_fence := v_cost;
-    o_payload := array_to_json(v_told)::text;
+    o_payload := array_to_json(v_told)::text; o_alone := v_kept_back;
+    IF v_limited <> '{}' THEN
+        o_checkpoint := array_to_json(v_limited)::text;
+    END IF;
     RETURN NEXT;
 END
 $$

@@ -68,7 +68,9 @@ BEGIN
         UPDATE jobs j
         SET state = 2, attempt = attempt + 1, fence = nextval('fences') * 64, run_at = least(run_at, v_now),
             leased_until = v_now + coalesce(lease_us, p_lease_us), worker = p_worker, claimed_at = v_now,
-            claimer = p_claimer, started_at = NULL, granted_alone = true, reserves = reserves + 1
+            claimer = p_claimer, started_at = NULL, granted_alone = true, reserves = reserves + 1,
+            -- No limit was asked, but it counts as running.
+            limit_key = coalesce(limit_key, (SELECT '' FROM topics t WHERE t.topic = j.topic AND t.limits IS NOT NULL))
         WHERE j.id = p_id
         RETURNING j.id, j.fence, j.topic, j.task, j.tenant, j.priority, j.attempt, j.max_attempts, j.timeout_us,
             j.retry, coalesce(j.lease_us, p_lease_us),

@@ -21,7 +21,12 @@ WITH moment AS MATERIALIZED (
     WHERE NOT EXISTS (
         SELECT FROM unnest($2::uuid[]) AS u(id),
             LATERAL (SELECT FROM {schema}.finished f WHERE f.id = u.id LIMIT 1) AS taken
-    ) AND NOT {schema}.are_packed($2)
+    ) AND NOT {schema}.are_packed($2) AND NOT EXISTS (SELECT FROM {schema}.topics t WHERE t.fair AND t.topic = $6)
+        -- Who does not see a topic before there are jobs of theirs cannot tell.
+        AND (
+            NOT row_security_active('{schema}.topics')
+            OR EXISTS (SELECT FROM {schema}.counts c WHERE c.topic = $6)
+        )
 ), written AS (
     INSERT INTO {schema}.jobs (
         id, state, topic, task, tenant, priority, run_at, created_at, max_attempts, timeout_us, lease_us,
@@ -52,7 +57,8 @@ SELECT {schema}.get_given(CAST({text} AS text))
 -- name: claim
 SELECT * FROM {schema}.claim(
     $1::bigint, $2::text, $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[],
-    $9::integer, $10::bigint, $11::bigint, $12::boolean, $13::boolean, $14::text[], $15::bigint, $16::integer
+    $9::integer, $10::bigint, $11::bigint, $12::boolean, $13::boolean, $14::text[], $15::bigint, $16::integer,
+    $17::integer
 )
 
 -- name: tend
@@ -149,4 +155,23 @@ INSERT INTO {schema}.topics (topic, paused_until) VALUES ($1, $2)
 ON CONFLICT (topic) DO UPDATE SET paused_until = excluded.paused_until
 
 -- name: resume
-DELETE FROM {schema}.topics WHERE topic = $1
+WITH resumed AS (
+    UPDATE {schema}.topics SET paused_until = NULL WHERE topic = $1 AND limits IS NOT NULL
+)
+DELETE FROM {schema}.topics WHERE topic = $1 AND limits IS NULL
+
+-- name: set_limits
+SELECT * FROM {schema}.set_limits($1::text, $2::text, $3::integer)
+
+-- name: limits
+SELECT topic, limits::text FROM {schema}.topics WHERE limits IS NOT NULL ORDER BY topic COLLATE "C" LIMIT $1
+
+-- name: forget_meters
+DELETE FROM {schema}.meters
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM {schema}.meters WHERE tat <= {schema}.now_us($1::bigint) ORDER BY tat LIMIT $2
+    FOR UPDATE SKIP LOCKED
+))
+
+-- name: limited_topics
+SELECT topic FROM {schema}.topics WHERE limits IS NOT NULL LIMIT $1

@@ -80,6 +80,16 @@ CREATE INDEX windlass_jobs_tenant ON windlass_jobs (tenant, number) WHERE tenant
 -- Due jobs that were delayed once: with the lanes' heads this gives the longest wait without a scan.
 CREATE INDEX windlass_jobs_promoted ON windlass_jobs (run_at) WHERE run_at > created_at AND state = 1;
 
+-- What runs of limited topics, to be counted. Jobs of other topics without a limit key are in none of these three.
+CREATE INDEX windlass_jobs_limited ON windlass_jobs (topic, tenant, limit_key)
+    WHERE state = 2 AND limit_key IS NOT NULL;
+-- Due jobs by key, so that those of a key without room are passed over together.
+CREATE INDEX windlass_jobs_lines ON windlass_jobs (topic, task, tenant, limit_key, priority DESC, number)
+    WHERE state = 1 AND limit_key IS NOT NULL;
+-- Who is first in strict order.
+CREATE INDEX windlass_jobs_in_order ON windlass_jobs (topic, tenant, limit_key, number)
+    WHERE limit_key IS NOT NULL AND (state IN (1, 2) OR state = 0 AND reserves > 0);
+
 -- Bodies live apart: an UPDATE of a row in SQLite rewrites all of it, and a claim must not rewrite 10 kB.
 CREATE TABLE windlass_bodies (
     number  INTEGER PRIMARY KEY,
@@ -154,8 +164,20 @@ CREATE TABLE windlass_keys (
 
 CREATE TABLE windlass_topics (
     topic        TEXT PRIMARY KEY,
-    paused_until INTEGER
+    paused_until INTEGER,
+    limits       TEXT -- JSON, as limits.py has it
 ) STRICT, WITHOUT ROWID;
+
+-- How far the rates of limited topics are used up: of a topic (tenant and key empty) or of a key. Rows whose moment has
+-- passed mean nothing.
+CREATE TABLE windlass_meters (
+    topic     TEXT    NOT NULL,
+    tenant    TEXT    NOT NULL,
+    limit_key TEXT    NOT NULL,
+    tat       INTEGER NOT NULL,
+    PRIMARY KEY (topic, tenant, limit_key)
+) STRICT;
+CREATE INDEX windlass_meters_over ON windlass_meters (tat);
 
 -- Kept with every write, so that statistics never count rows.
 CREATE TABLE windlass_counts (

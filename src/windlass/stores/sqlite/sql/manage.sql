@@ -31,4 +31,4 @@ INSERT INTO windlass_topics (topic, paused_until) VALUES (?, ?)
 ON CONFLICT (topic) DO UPDATE SET paused_until = excluded.paused_until
 
 -- name: resume
-DELETE FROM windlass_topics WHERE topic = ?
+UPDATE windlass_topics SET paused_until = NULL WHERE topic = ?
