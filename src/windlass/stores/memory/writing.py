@@ -16,6 +16,7 @@ from windlass.model import (
     Enqueued,
     FailureOrigin,
     JobError,
+    NewDocument,
     NewJob,
     OnDuplicate,
     Rescued,
@@ -25,6 +26,7 @@ from windlass.model import (
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
 from windlass.stores.limits import limit_problem
+from windlass.stores.memory import filing
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.heap import JobHeap
 from windlass.stores.memory.job import Job, due_time, expiry_time, key_name, new_job
@@ -55,6 +57,16 @@ def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -
             holder.run_at, holder.expires_at = due_time(new, now), expiry_time(new, now)
             book.await_turn(holder, now)
         answers.append(Enqueued(holder.id, holder.number, holder.created_at, holder.run_at, True, replaced))
+    return answers
+
+
+def enqueue_with(
+    book: Book, document: NewDocument, jobs: Sequence[NewJob], limits: StoreLimits, now: int
+) -> list[Enqueued] | None:
+    if not filing.may_write(book, document, now):
+        return None
+    answers = enqueue(book, jobs, limits, now)  # first, because it may refuse
+    filing.write(book, document, now)
     return answers
 
 

@@ -8,9 +8,10 @@ from uuid import UUID
 
 from windlass.clock import seconds_to_microseconds
 from windlass.errors import LimitExceeded, WindlassError
-from windlass.model import Enqueued, KeyLifetime, NewJob, OnDuplicate
+from windlass.model import Enqueued, KeyLifetime, NewDocument, NewJob, OnDuplicate
 from windlass.stores.limits import limit_problem
 from windlass.stores.queries import Queries
+from windlass.stores.sqlite import filing
 from windlass.stores.sqlite.inserting import FORMAT_CODES, KEY_UNTIL, NewRow, insert
 from windlass.stores.sqlite.scoping import by_key
 from windlass.stores.sqlite.transaction import Code, Tally, Transaction, savepoint
@@ -53,6 +54,19 @@ def enqueue_inside(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Enq
         part.tally.write(transaction.connection)
         part.tally = Tally()
     transaction.take_in(part)
+    return answer
+
+
+def enqueue_with(
+    transaction: Transaction, call: tuple[NewDocument, Sequence[NewJob]]
+) -> list[Enqueued] | None:
+    """A document and jobs. What is raised here undoes both."""
+    document, jobs = call
+    if filing.write(transaction, [document]) == [None]:
+        return None
+    (answer,) = enqueue(transaction, [jobs]) if jobs else ([],)
+    if isinstance(answer, WindlassError):
+        raise answer
     return answer
 
 
