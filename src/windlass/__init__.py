@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from windlass import tasks
     from windlass.app import Windlass
     from windlass.context import Context
+    from windlass.cron import Cron, Every
     from windlass.errors import (
         Backpressure,
         Cancel,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         ReserveTimeout,
         ResultTimeout,
         RetryAfter,
+        ScheduleNotFound,
         SchemaTooNew,
         Snooze,
         StoreError,
@@ -71,6 +73,8 @@ if TYPE_CHECKING:
     from windlass.pulling.reserved import Reserved
     from windlass.pulling.statistics import JobStats, QueueStats, Recovery, TopicState
     from windlass.retry import Retry
+    from windlass.schedules.schedule import Schedule
+    from windlass.schedules.schedules import Schedules
     from windlass.security import SecurityContext, acting_as
     from windlass.settings import Settings
     from windlass.task import BoundTask, Task
@@ -81,6 +85,7 @@ _HOMES = {
     "windlass": ("tasks",),
     "windlass.app": ("Windlass",),
     "windlass.context": ("Context",),
+    "windlass.cron": ("Cron", "Every"),
     "windlass.errors": (
         "Backpressure",
         "Cancel",
@@ -104,6 +109,7 @@ _HOMES = {
         "ReserveTimeout",
         "ResultTimeout",
         "RetryAfter",
+        "ScheduleNotFound",
         "SchemaTooNew",
         "Snooze",
         "StoreError",
@@ -139,6 +145,8 @@ _HOMES = {
     "windlass.pulling.reserved": ("Reserved",),
     "windlass.pulling.statistics": ("JobStats", "QueueStats", "Recovery", "TopicState"),
     "windlass.retry": ("Retry",),
+    "windlass.schedules.schedule": ("Schedule",),
+    "windlass.schedules.schedules": ("Schedules",),
     "windlass.security": ("SecurityContext", "acting_as"),
     "windlass.settings": ("Settings",),
     "windlass.task": ("BoundTask", "Task"),
@@ -177,7 +185,9 @@ __all__ = [
     "ConfigurationError",
     "Context",
     "Count",
+    "Cron",
     "Directive",
+    "Every",
     "Fail",
     "HandlerNotFound",
     "Happening",
@@ -208,6 +218,9 @@ __all__ = [
     "ResultTimeout",
     "Retry",
     "RetryAfter",
+    "Schedule",
+    "ScheduleNotFound",
+    "Schedules",
     "SchemaTooNew",
     "SecurityContext",
     "Settings",

@@ -19,6 +19,7 @@ from windlass.job import Attempt, Job, JobPage, Step
 from windlass.model import Count, JobError, JobRecord, Progress, State, Stats, TopicStats
 from windlass.options import EnqueueOptions, WorkerOptions
 from windlass.questions import HOUR, Questions
+from windlass.schedules.blocking_twins import BlockingSchedules
 from windlass.task import BoundTask, Task
 from windlass.timeline import TimelineEntry
 
@@ -329,6 +330,11 @@ class BlockingWindlass(AppTwin[Windlass]):
         Reads the rules and the settings about tokens at first use; ``ConfigurationError`` if they are wrong.
         """
         return BlockingAccess(self._inner.access, self._portal)
+
+    @property
+    def schedules(self) -> BlockingSchedules:
+        """The schedules of the store: list them, make some, pause them, run them now."""
+        return BlockingSchedules(self._inner.schedules, self._portal)
 
     def enqueue(
         self, task_or_topic: str | Task[..., Any], payload: Any = None, **options: Unpack[EnqueueOptions]

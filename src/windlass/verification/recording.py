@@ -41,6 +41,7 @@ from windlass.verification.history import (
 )
 
 T = TypeVar("T")
+_Answers = TypeVar("_Answers", list[Enqueued], list[Enqueued] | None)
 
 _HOW: dict[type[Outcome], str] = {
     Completed: "complete",
@@ -71,17 +72,13 @@ class RecordingStore:
         return RecordingStore(self._inner.sibling(), self._recorder, self._numbers)
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        answers = await self._enqueue(jobs, self._inner.enqueue(jobs))
-        assert answers is not None, "only a document can keep jobs out"
-        return answers
+        return await self._enqueue(jobs, self._inner.enqueue(jobs))
 
     async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
         """An enqueue that, where the document kept its jobs out, has changed nothing for certain."""
         return await self._enqueue(jobs, self._inner.enqueue_with(document, jobs))
 
-    async def _enqueue(
-        self, jobs: Sequence[NewJob], call: Awaitable[list[Enqueued] | None]
-    ) -> list[Enqueued] | None:
+    async def _enqueue(self, jobs: Sequence[NewJob], call: Awaitable[_Answers]) -> _Answers:
         number, me = next(self._numbers), self._recorder
         me.write(EnqueueCalled(at=me.now(), by=me.name, call=number, jobs=[_asked(job) for job in jobs]))
         try:
@@ -91,7 +88,7 @@ class RecordingStore:
             raise
         if answers is None:
             me.write(EnqueueAnswered(at=me.now(), by=me.name, call=number, result=Result.FAILED))
-            return None
+            return answers
         me.write(
             EnqueueAnswered(
                 at=me.now(),
