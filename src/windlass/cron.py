@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, timedelta, tzinfo
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -170,7 +170,7 @@ class Every:
 
     @property
     def _step(self) -> int:
-        return seconds_to_microseconds(self.seconds)  # type: ignore[arg-type]  # a float by now
+        return seconds_to_microseconds(cast("float", self.seconds))  # by now it is one
 
     def next_after(self, moment: int) -> int | None:
         """The first firing after this moment."""
@@ -220,12 +220,12 @@ def due(when: When, after: int, now: int) -> Due | None:
 
     Time may have gone back since: then nothing is due until it has caught up.
     """
-    most = 1 if when.missed == Missed.ONE else when.most
+    most = 1 if when.missed == "one" else when.most
     firings, number = when.newest(after, now, most)
     if not firings:
         return None
     until = firings[-1]
-    if when.missed == Missed.SKIP:
+    if when.missed == "skip":
         firings = [at for at in firings if now - at <= GRACE_SECONDS * MICROSECONDS]
     return Due(tuple(firings), number - len(firings), until)
 
@@ -233,9 +233,10 @@ def due(when: When, after: int, now: int) -> Due | None:
 def next_runs(when: When, after: int, number: int) -> list[int]:
     """The next firings, fewer where no more come."""
     found: list[int] = []
-    at: int | None = after
-    while len(found) < number and (at := when.next_after(at)) is not None:
+    at = when.next_after(after)
+    while at is not None and len(found) < number:
         found.append(at)
+        at = when.next_after(at)
     return found
 
 
