@@ -12,6 +12,7 @@ from windlass.answers import Attention, Duplicates, FailedJobs, JobDurations, La
 from windlass.app import DEFAULT_PAGE, Windlass
 from windlass.blocking import AppTwin, Twin
 from windlass.copying import AS_IT_WAS, CopyOptions
+from windlass.cron import When
 from windlass.filters import JobFilters
 from windlass.findings import TaskStats
 from windlass.fleet import WorkerInfo
@@ -19,7 +20,8 @@ from windlass.job import Attempt, Job, JobPage, Step
 from windlass.model import Count, JobError, JobRecord, Progress, State, Stats, TopicStats
 from windlass.options import EnqueueOptions, WorkerOptions
 from windlass.questions import HOUR, Questions
-from windlass.schedules.blocking_twins import BlockingSchedules
+from windlass.schedules.schedule import Schedule
+from windlass.schedules.schedules import Schedules
 from windlass.task import BoundTask, Task
 from windlass.timeline import TimelineEntry
 
@@ -314,6 +316,54 @@ class BlockingQuestions(Twin[Questions]):
         Of a tenant no minutes are kept: its jobs that were enqueued in the last hour are counted.
         """
         return self._portal.run(self._inner.last_hour, tenant=tenant)
+
+
+class BlockingSchedules(Twin[Schedules]):
+    """Blocking twin of :class:`~windlass.schedules.schedules.Schedules`."""
+
+    def create(
+        self,
+        name: str,
+        task_or_topic: str | Task[..., Any],
+        when: When,
+        payload: Any = None,
+        *,
+        replace: bool = False,
+        **options: Unpack[EnqueueOptions],
+    ) -> Schedule:
+        """Make a schedule: a job of this task, or for whoever takes jobs of this topic, at these times.
+
+        Checked as an enqueue is, options included. ``WrongState`` when the name is taken; ``replace`` then
+        puts it in the place of the other one, which keeps its counts, and its pause. One that code declares
+        is changed in the code.
+        """
+        return self._portal.run(
+            self._inner.create, name, task_or_topic, when, payload, replace=replace, **options
+        )
+
+    def all(self) -> list[Schedule]:
+        """Every schedule, by name; there are at most 1,000."""
+        return self._portal.run(self._inner.all)
+
+    def get(self, name: str) -> Schedule:
+        """One schedule, or ``ScheduleNotFound``."""
+        return self._portal.run(self._inner.get, name)
+
+    def pause(self, name: str) -> Schedule:
+        """Let it make no jobs until ``resume``, whatever restarts meanwhile."""
+        return self._portal.run(self._inner.pause, name)
+
+    def resume(self, name: str) -> Schedule:
+        """Let it make jobs again, from now on: what passed while it was paused is not made up for."""
+        return self._portal.run(self._inner.resume, name)
+
+    def run(self, name: str) -> BlockingJob[Any]:
+        """Make a job of it now, also while it is paused. Its own times are not changed by it."""
+        return BlockingJob(self._portal.run(self._inner.run, name), self._portal)
+
+    def delete(self, name: str) -> None:
+        """Forget it. Its jobs stay. One that code declares comes back with the next worker that starts."""
+        self._portal.run(self._inner.delete, name)
 
 
 class BlockingWindlass(AppTwin[Windlass]):

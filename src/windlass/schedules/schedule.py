@@ -128,13 +128,18 @@ def decode(document: Document) -> Body:
         raise InvalidInput(f"schedule {shorten(document.id)} cannot be read: {error}") from None
 
 
-def shown(document: Document, body: Body, now: int) -> Schedule:
-    """A schedule for people."""
+def shown(document: Document, now: int) -> Schedule:
+    """A schedule for people, also one that cannot be read here."""
+    try:
+        body = decode(document)
+    except InvalidInput as error:
+        nothing = NewJob(id=_NO_ID, topic="unknown")
+        body = Body(when={}, job=nothing, origin=Origin.CREATED, fired_until=now, trouble=str(error))
     trouble, when = body.trouble, None
     try:
         when = load(body.when)
     except InvalidInput as error:
-        trouble = str(error)
+        trouble = trouble or str(error)
     runs: list[int] = []
     overdue = None
     if when is not None and not body.paused:

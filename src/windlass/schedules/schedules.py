@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from msgspec import structs
 
-from windlass import lifecycle
+from windlass import lifecycle, managing
 from windlass.cron import When, check_when
 from windlass.errors import LimitExceeded, ScheduleNotFound, StoreUnavailable, WrongState
 from windlass.job import Fresh, Job
@@ -82,16 +82,18 @@ class Schedules:
 
     async def all(self) -> list[Schedule]:
         """Every schedule, by name; there are at most 1,000."""
-        store = self._store("schedules")
+        system_only("schedules")
+        store = self._app.store
         now = await store.now()
         found = await store.documents(KIND, limit=MAX_SCHEDULES)
-        return sorted((shown(one, decode(one), now) for one in found), key=lambda one: one.name)
+        return sorted((shown(one, now) for one in found), key=lambda one: one.name)
 
     async def get(self, name: str) -> Schedule:
         """One schedule, or ``ScheduleNotFound``."""
-        store = self._store("schedules")
+        system_only("schedules")
+        store = self._app.store
         document = await self._found(store, name)
-        return shown(document, decode(document), await store.now())
+        return shown(document, await store.now())
 
     async def pause(self, name: str) -> Schedule:
         """Let it make no jobs until ``resume``, whatever restarts meanwhile."""
@@ -123,7 +125,8 @@ class Schedules:
             if self._app.settings.log_jobs:
                 lifecycle.queued(zip([job], answers, strict=True))
             if answers[0].duplicate:
-                handle = await self._app.get(answers[0].job_id)
+                record = await managing.get(store, answers[0].job_id, None)
+                handle = Job(self._app, record, duplicate=True, replaced=answers[0].replaced)
             else:
                 handle = Job(self._app, Fresh(job, answers[0]))
             if self._app.after_enqueue is not None:
