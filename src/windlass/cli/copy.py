@@ -43,9 +43,9 @@ def copy(source: str, target: str, live: bool, as_json: bool) -> None:
 
     FROM and TO are URLs of stores. Jobs in every state come with their ids, numbers, attempts, results,
     progress, steps and keys, topics with their pauses, and schedules (paused, with --live). FROM is not
-    changed. TO is made if need be, and must be empty, or hold nothing but an earlier copy of FROM: a copy that was stopped, even by a power cut,
-    goes on when the same command is started again. At the end both are read once more and compared job by
-    job.
+    changed. TO is made if need be, and must be empty, or hold nothing but an earlier copy of FROM: a copy
+    that was stopped, even by a power cut, goes on when the same command is started again. At the end both
+    are read once more and compared job by job.
 
     Stop workers and whoever enqueues first. API keys, superusers, the audit log and the statistics of past
     minutes are not copied.
