@@ -393,6 +393,7 @@ class SettingOptions(TypedDict, total=False):
     lane_capacity: int
     lane_concurrency: int
     transaction_seconds: float | timedelta | None
+    schedules: bool
     strict_tasks: bool
     migrate: bool
     check_on_start: bool

@@ -37,11 +37,11 @@ def _noting(app: Windlass, name: str = "note", **options: Any) -> list[str]:
         assert ctx.scheduled_for is not None
         seen.append(ctx.scheduled_for.isoformat()[5:16])
 
-    app.task(note, name=name, **options)
+    app.task(name=name, **options)(note)
     return seen
 
 
-def _scheduler(app: Windlass, store: Store | None = None) -> Scheduler:
+def _scheduler(app: Windlass, store: Any = None) -> Scheduler:
     return Scheduler(store or app.store, app.registry, app.settings, app.clock, Recovery())
 
 
@@ -89,7 +89,7 @@ async def test_a_scheduler_that_stood_still_before_its_write_fires_nothing_again
     await app.schedules.create("poll", "note", Every(600, missed="all"))
     frozen, others = _Held(app.store), _scheduler(app)
     clock.advance(600)
-    stuck = asyncio.create_task(_scheduler(app, frozen).once())  # type: ignore[arg-type]
+    stuck = asyncio.create_task(_scheduler(app, frozen).once())
     await frozen.reached.wait()
     for _ in range(6):
         await others.once()
@@ -345,7 +345,7 @@ async def test_no_schedules_are_one_cheap_look_now_and_then(
             calls.append(name)
             return getattr(memory.store, name)
 
-    scheduler = _scheduler(memory, Counting())  # type: ignore[arg-type]
+    scheduler = _scheduler(memory, Counting())
     for _ in range(5):
         await scheduler._turn()
     assert calls == ["documents"]

@@ -82,7 +82,7 @@ async def test_a_paused_schedule_makes_nothing_and_goes_on_from_now(
     """What passed meanwhile is not made up for; resuming one that is not paused changes nothing."""
     await app.schedules.create("poll", "topic", Every(60, missed="all"))
     assert (await app.schedules.pause("poll")).next_runs == ()
-    app.task(_nothing, name="topic")
+    app.task(name="topic")(_nothing)
     clock.advance(600)
     assert await _run(app) == 0
     resumed = await app.schedules.resume("poll")
@@ -98,7 +98,7 @@ async def _nothing() -> None:
 
 async def test_run_now_makes_a_job_whatever_the_times_are(app: Windlass, clock: FrozenClock) -> None:
     """Also while it is paused; its own firings come as before."""
-    app.task(_nothing, name="topic")
+    app.task(name="topic")(_nothing)
     await app.schedules.create("poll", "topic", Every(HOUR))
     await app.schedules.pause("poll")
     job = await app.schedules.run("poll")
@@ -127,7 +127,7 @@ async def test_a_replaced_schedule_keeps_its_pause_and_counts_its_times_anew(
         Every(30),
     )
     await app.schedules.resume("poll")
-    app.task(_nothing, name="other", topic="other")
+    app.task(name="other", topic="other")(_nothing)
     assert await _run(app) == 0
 
 
@@ -196,7 +196,7 @@ async def test_options_of_jobs_are_kept(memory: Windlass, clock: FrozenClock) ->
         correlation_id="c",
     )
     clock.advance(60)
-    memory.task(_other, name="another")
+    memory.task(name="another")(_other)
     await _run(memory)
     told = await memory.schedules.get("poll")
     assert told.last_job_id is not None
@@ -213,7 +213,7 @@ async def test_a_key_keeps_a_second_job_out_and_the_schedule_names_the_first(
     app: Windlass, clock: FrozenClock
 ) -> None:
     """Firing goes on; while a job holds the key, that is the one to look at."""
-    app.task(_other, name="another")
+    app.task(name="another")(_other)
     await app.schedules.create("poll", "topic", Every(60), key="only", until="finished")
     holder = await app.enqueue("topic", key="only", until="finished")
     clock.advance(60)
@@ -226,7 +226,7 @@ async def test_a_key_keeps_a_second_job_out_and_the_schedule_names_the_first(
 
 async def test_what_cannot_be_read_is_shown_and_harms_no_other(app: Windlass, clock: FrozenClock) -> None:
     """One that a newer Windlass wrote, or in a zone this machine has not: told, and deleted if need be."""
-    app.task(_nothing, name="topic")
+    app.task(name="topic")(_nothing)
     await app.schedules.create("good", "topic", Every(60))
     await app.store.write_documents([NewDocument(KIND, "bad", b'{"when": 5}')])
     found = {one.name: one for one in await app.schedules.all()}
@@ -240,7 +240,7 @@ async def test_what_cannot_be_read_is_shown_and_harms_no_other(app: Windlass, cl
 def test_the_blocking_twin_does_the_same(clock: FrozenClock) -> None:
     """For programs without an event loop."""
     app = Windlass("memory://", clock=clock)
-    app.task(_nothing, name="topic")
+    app.task(name="topic")(_nothing)
     with app.sync as blocking:
         blocking.schedules.create("poll", "topic", Every(60))
         job = blocking.schedules.run("poll")
@@ -262,4 +262,4 @@ def test_a_schedule_in_the_code_that_cannot_work_is_refused_at_once() -> None:
     with pytest.raises(ConfigurationError, match="two schedules"):
         app.schedule("twice", "topic", Every(60))
     with pytest.raises(ConfigurationError, match="give a"):
-        app.task(_nothing, schedule="0 3 * * *")  # type: ignore[call-overload]
+        app.task(schedule="0 3 * * *")(_nothing)  # type: ignore[call-overload]

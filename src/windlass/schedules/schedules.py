@@ -124,6 +124,7 @@ class Schedules:
                 continue  # it fired just now, or was changed
             if self._app.settings.log_jobs:
                 lifecycle.queued(zip([job], answers, strict=True))
+            handle: Job[Any]
             if answers[0].duplicate:
                 record = await managing.get(store, answers[0].job_id, None)
                 handle = Job(self._app, record, duplicate=True, replaced=answers[0].replaced)
