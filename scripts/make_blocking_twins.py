@@ -48,6 +48,7 @@ SOURCES = (
     ),
     Source("access.audit", "Audit", target="access.blocking_twins"),
     Source("access.access", "Access", base="AccessTwin", target="access.blocking_twins"),
+    Source("schedules.schedules", "Schedules"),
     # The twin of the app opens and closes the thread behind it instead; AppTwin does that.
     Source("app", "Windlass", base="AppTwin", skip=frozenset({"open", "close", "queue"})),
 )

@@ -13,8 +13,9 @@ import windlass
 PACKAGE = Path(windlass.__file__).parent
 
 FOUNDATIONS = {
-    "__about__", "carried", "clock", "conditions", "errors", "findings", "fingerprints", "ids", "model",
-    "names", "narrowing", "outcome", "payload", "retry", "security", "timeline", "urls", "whole", "wording",
+    "__about__", "carried", "clock", "conditions", "cron", "errors", "findings", "fingerprints", "headers",
+    "ids", "model", "names", "narrowing", "outcome", "payload", "retry", "security", "timeline", "urls",
+    "whole", "wording",
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.joining", "stores.protocol"}
 HALL = {
@@ -23,8 +24,8 @@ HALL = {
     "enqueueing", "fields", "filtering", "filters", "fleet", "glance", "including", "isolation", "job",
     "lane", "lane_thread", "lifecycle", "making", "managing", "mismatch", "moving", "open_files", "options",
     "orders", "pulling", "questions", "reconciliation", "registry", "remedies", "results", "returns",
-    "schema_scripts", "schemas", "settings", "shapes", "signature", "steps", "stuck", "succession", "task",
-    "transaction", "using", "verification", "visibility", "watching",
+    "schedules", "schema_scripts", "schemas", "settings", "shapes", "signature", "steps", "stuck",
+    "succession", "task", "transaction", "using", "verification", "visibility", "watching",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd", "integrations"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}

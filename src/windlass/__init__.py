@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from windlass import tasks
     from windlass.app import Windlass
     from windlass.context import Context
+    from windlass.cron import Cron, Every
     from windlass.errors import (
         Backpressure,
         Cancel,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         ReserveTimeout,
         ResultTimeout,
         RetryAfter,
+        ScheduleNotFound,
         SchemaTooNew,
         Snooze,
         StoreError,
@@ -75,6 +77,8 @@ if TYPE_CHECKING:
     from windlass.pulling.reserved import Reserved
     from windlass.pulling.statistics import JobStats, QueueStats, Recovery, TopicState
     from windlass.retry import Retry
+    from windlass.schedules.schedule import Schedule
+    from windlass.schedules.schedules import Schedules
     from windlass.security import SecurityContext, acting_as
     from windlass.settings import Settings
     from windlass.task import BoundTask, Task
@@ -85,6 +89,7 @@ _HOMES = {
     "windlass": ("tasks",),
     "windlass.app": ("Windlass",),
     "windlass.context": ("Context",),
+    "windlass.cron": ("Cron", "Every"),
     "windlass.errors": (
         "Backpressure",
         "Cancel",
@@ -109,6 +114,7 @@ _HOMES = {
         "ReserveTimeout",
         "ResultTimeout",
         "RetryAfter",
+        "ScheduleNotFound",
         "SchemaTooNew",
         "Snooze",
         "StoreError",
@@ -147,6 +153,8 @@ _HOMES = {
     "windlass.pulling.reserved": ("Reserved",),
     "windlass.pulling.statistics": ("JobStats", "QueueStats", "Recovery", "TopicState"),
     "windlass.retry": ("Retry",),
+    "windlass.schedules.schedule": ("Schedule",),
+    "windlass.schedules.schedules": ("Schedules",),
     "windlass.security": ("SecurityContext", "acting_as"),
     "windlass.settings": ("Settings",),
     "windlass.task": ("BoundTask", "Task"),
@@ -185,8 +193,10 @@ __all__ = [
     "ConfigurationError",
     "Context",
     "Count",
+    "Cron",
     "Dependents",
     "Directive",
+    "Every",
     "Fail",
     "HandlerNotFound",
     "Happening",
@@ -221,6 +231,9 @@ __all__ = [
     "ResultTimeout",
     "Retry",
     "RetryAfter",
+    "Schedule",
+    "ScheduleNotFound",
+    "Schedules",
     "SchemaTooNew",
     "SecurityContext",
     "Settings",

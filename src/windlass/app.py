@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import timedelta
@@ -17,7 +16,7 @@ from windlass.conditions import asked, of_counters
 from windlass.connections import Connections
 from windlass.copying import AS_IT_WAS, CopyOptions, copy_of
 from windlass.enqueueing import submit, submit_many
-from windlass.errors import ConfigurationError, ResultTimeout
+from windlass.errors import ConfigurationError
 from windlass.filters import JobFilters, check_filter
 from windlass.including import TaskSource, include
 from windlass.job import Job, JobPage
@@ -35,9 +34,10 @@ from windlass.options import (
 )
 from windlass.pulling.queue import Queue
 from windlass.registry import Registry
-from windlass.results import result_of
+from windlass.results import wait_for_result
+from windlass.schedules.declaring import declare
 from windlass.schemas import payload_schemas
-from windlass.security import row_filter, system_only, tenant_in_question
+from windlass.security import system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
 from windlass.stores import Joiner, Store, StoreLimits, create_store
 from windlass.task import Task, TaskDecorator, encode_each
@@ -50,9 +50,11 @@ if TYPE_CHECKING:
     from windlass.blocking_twins import BlockingJob, BlockingWindlass
     from windlass.bulk import Bulk
     from windlass.context import Context
+    from windlass.cron import When
     from windlass.findings import TaskStats
     from windlass.fleet import WorkerInfo
     from windlass.questions import Questions
+    from windlass.schedules.schedules import Schedules
     from windlass.stores.joining import Untold
     from windlass.stores.protocol import Wakeups
     from windlass.succession import Succession
@@ -234,11 +236,31 @@ class Windlass:
                 self, function, name=name, topic=topic, aliases=aliases, options=options
             )
             self.registry.add(task)
+            if (when := task.defaults.get("schedule")) is not None:
+                self.schedule(task.name, task, when)
             if not task.durable:
                 self.lane.prepare()
             return task
 
         return register if fn is None else register(fn)
+
+    def schedule(
+        self,
+        name: str,
+        task_or_topic: str | Task[..., Any],
+        when: When,
+        payload: Any = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> None:
+        """Declare a schedule; workers of this app write it when they start. ``schedules`` has the others."""
+        declare(self.registry, self.settings, name, task_or_topic, when, payload, options)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of the store: list them, make some, pause them, run them now."""
+        from windlass.schedules.schedules import Schedules
+
+        return Schedules(self)
 
     def include(self, source: TaskSource[P, R], /, *args: P.args, **configuration: P.kwargs) -> R:
         """Take in tasks written elsewhere, all or none: ``app.include(windlass.tasks, roots=["data"])``."""
@@ -392,24 +414,7 @@ class Windlass:
         """Wait for a job to finish and answer what its handler returned. See ``Job.result``."""
         wanted = managing.check_job_id(job_id)
         seconds = None if timeout is None else check_seconds("timeout", timeout, 0)
-        tenant = self._tenant()
-        connection = self._connections.current()
-        lane = self.lane.holder(wanted)
-        store = lane or connection.store
-        if row_filter() is not None:
-            await managing.get(store, wanted, tenant)  # not to wait for what cannot be seen
-        results = connection.waiter(store, self.settings.poll_interval)
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        while True:
-            remaining = None if seconds is None else max(0.0, seconds - (loop.time() - started))
-            # With no time left to wait, one look is all there is.
-            ended = remaining != 0 and await results.wait(wanted, remaining, tenant)
-            record = await managing.get(store, wanted, tenant)
-            if record.state.final:
-                return result_of(self, record, lane)
-            if not ended:  # otherwise it was final and has been requeued since: wait on
-                raise ResultTimeout(f"job {wanted} did not finish within {seconds:g} s; it goes on")
+        return await wait_for_result(self, self._connections.current(), wanted, seconds, self._tenant())
 
     async def stats(self, window: float | timedelta = 3600, *, tenant: str | None = None) -> Stats:
         """Counts as of now; times and throughput over the last ``window`` seconds."""
@@ -582,15 +587,9 @@ class Windlass:
                 return ran
 
     def _workers(self, options: WorkerOptions) -> Succession:
-        from windlass.succession import Succession
-        from windlass.verification.starting import look_after_start
+        from windlass.succession import workers_of
 
-        inner: WorkerOptions = {**options, "handle_signals": False}
-        return Succession(
-            lambda: self.worker(**inner),
-            handle_signals=options.get("handle_signals", True),
-            beside=lambda: look_after_start(self),
-        )
+        return workers_of(self, options)
 
     def _store_of(self, job_id: UUID, verb: str = "") -> Store:
         """Where a job is: in the lane of this process, or where all others are. ``verb``: to change it."""

@@ -13,6 +13,7 @@
     │   └── TooManyWaiters             too many callers wait for a job already
     ├── HandlerNotFound                no task of that name, and unknown tasks are refused
     ├── JobNotFound (LookupError)      no such job, or not one this caller may see
+    ├── ScheduleNotFound (LookupError) no schedule of that name
     ├── WrongState                     the job is not in a state that allows this
     │   └── NotBuried                  only a buried or delayed job can be kicked
     ├── NotAuthenticated               no key, token or session, or not a good one
@@ -157,6 +158,12 @@ class JobNotFound(WindlassError, LookupError):
 
     code = "job_not_found"
     retryable = False
+
+
+class ScheduleNotFound(WindlassError, LookupError):
+    """There is no schedule of that name."""
+
+    code = "schedule_not_found"
 
 
 class WrongState(WindlassError):

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from windlass.callbacks import Callback, ErrorCallback, SuccessCallback
 from windlass.clock import to_microseconds
+from windlass.cron import When, check_when
 from windlass.errors import InvalidInput, LimitExceeded
 from windlass.ids import new_id
 from windlass.limits import TopicLimits
@@ -122,6 +123,7 @@ class TaskOptions(TypedDict, total=False):
     on_failure: ErrorCallback | None
     fallback: ErrorCallback | None
     durable: bool
+    schedule: When | None
 
 
 class PutOptions(TypedDict, total=False):
@@ -366,6 +368,8 @@ def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) ->
                 if not isinstance(value, bool):
                     raise InvalidInput(f"durable is {shorten(value)}; it must be True or False")
                 checked[name] = value
+            case "schedule":
+                checked[name] = check_when(value)
             case "memory_limit":
                 checked[name] = check_memory(name, value)
             case "on_success" | "on_failure" | "fallback":
@@ -401,6 +405,7 @@ _NONE_IS_NOT_GIVEN: Final = frozenset(
         "tenant",
         "topic",
         "retry",
+        "schedule",
         "isolation",
         "memory_limit",
         "on_success",

@@ -251,6 +251,7 @@ class Settings:
         DAY,
         none_means="a third of the lease",
     )
+    schedules: bool = _setting(Kind.SWITCH, True, "Let this worker make the jobs of schedules that are due.")
     strict_tasks: bool = _setting(Kind.SWITCH, False, "Refuse to enqueue tasks this app does not know.")
     migrate: bool = _setting(Kind.SWITCH, True, "Bring the schema up to date when the app opens.")
     check_on_start: bool = _setting(
@@ -393,6 +394,7 @@ class SettingOptions(TypedDict, total=False):
     lane_capacity: int
     lane_concurrency: int
     transaction_seconds: float | timedelta | None
+    schedules: bool
     strict_tasks: bool
     migrate: bool
     check_on_start: bool

@@ -147,7 +147,7 @@ def enqueue(
             "--key would make all jobs of --many one job; use --key-by-payload, or no key", context
         )
     options = _enqueue_options(given, context)
-    body = _payload(payload, context)
+    body = read_payload(payload, context)
     app = target.load()
     _check_with_app(app, name, options, context)
     if many is not None:
@@ -211,7 +211,8 @@ def _enqueue_options(given: dict[str, Any], context: click.Context) -> EnqueueOp
     return cast("EnqueueOptions", options)  # the app checks every value
 
 
-def _payload(text: str | None, context: click.Context) -> Any:
+def read_payload(text: str | None, context: click.Context) -> Any:
+    """The JSON of an argument; - is that on stdin, None nothing."""
     if text is None:
         return None
     try:

@@ -50,6 +50,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "limits": Entry(
         "windlass.cli.limits:limits", "Look and manage", "List, set and remove limits of topics."
     ),
+    "schedules": Entry(
+        "windlass.cli.schedules:schedules", "Look and manage", "List, make, pause and run schedules."
+    ),
     "stats": Entry(
         "windlass.cli.stats:stats", "Look and manage", "Show counts, times and throughput of the queue."
     ),

@@ -159,7 +159,7 @@ async def enqueue(request: Request[Nothing, EnqueueBody]) -> Answer:
     options = options_of(given, "#")
     _add_headers(request, options)
     name = target_of(request, given, options, "#")
-    job = await request.app.enqueue(name, _payload(body, "#"), **options)
+    job = await request.app.enqueue(name, payload_of(body.payload, body.format, "#"), **options)
     location = f"{request.root}{ROOT}/{job.id}".encode()
     return Answer(_enqueued(job), 200 if job.duplicate else 201, ((b"location", location),))
 
@@ -176,7 +176,7 @@ async def enqueue_many(request: Request[Nothing, EnqueueManyBody]) -> Answer:
             name = target_of(request, given, options, pointer)
         except (InvalidInput, HandlerNotFound) as error:
             raise located(error, pointer) from None
-        wanted.append((name, _payload(body, pointer), options))
+        wanted.append((name, payload_of(body.payload, body.format, pointer), options))
     try:
         jobs = await request.app.enqueue_together(wanted)
     except InvalidInput as error:
@@ -211,7 +211,7 @@ def options_of(given: Mapping[str, Any], pointer: str) -> EnqueueOptions:
             case "maxRetries" | "max_retries":
                 options[meant] = value + 1
             case "retry":
-                options[meant] = None if value is None else _retry(value)
+                options[meant] = None if value is None else retry_of(value)
             case _:
                 options[meant] = value
     return cast("EnqueueOptions", options)  # the app checks every value
@@ -268,18 +268,20 @@ def key_of_header(request: Request[Any, Any], given: Any) -> str | None:
     return key
 
 
-def _payload(body: EnqueueBody, pointer: str) -> Any:
-    if body.format == "json":
-        return body.payload
+def payload_of(payload: Any, body_format: str, pointer: str) -> Any:
+    """A payload as the app takes it: JSON, or bytes that came as base64."""
+    if body_format == "json":
+        return payload
     try:
-        return base64.b64decode(body.payload, validate=True)
+        return base64.b64decode(payload, validate=True)
     except (TypeError, ValueError, binascii.Error):
         raise refused(
             "format is bytes, so payload has to be text in base64", pointer=f"{pointer}/payload"
         ) from None
 
 
-def _retry(body: RetryBody) -> Retry:
+def retry_of(body: RetryBody) -> Retry:
+    """A retry policy as the app takes it."""
     match body:
         case ExponentialRetry():
             return Retry.exponential(

@@ -430,6 +430,14 @@ class Store(Protocol):
         id. Documents are nobody's in particular: they have no tenant, and hold what no caller may read.
         """
 
+    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+        """Write this document and these jobs in one transaction: both are there, or neither.
+
+        None when ``only_version`` did not let the document be written: then no job was, either. Otherwise as
+        ``enqueue``, and what that raises keeps the document out. Who was not answered asks again with the
+        same ``only_version``: None means then that somebody has written it, perhaps the first try.
+        """
+
     async def document(self, kind: str, document_id: str) -> Document | None:
         """One that has not expired."""
 

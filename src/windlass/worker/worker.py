@@ -43,6 +43,7 @@ from windlass.worker.keeper_thread import Beside, KeeperThread, OnDeath
 from windlass.worker.lag import LoopLag
 from windlass.worker.registrar import Registrar
 from windlass.worker.runner import Runner
+from windlass.worker.scheduler import Scheduler
 from windlass.worker.settler import Settler, Tally
 from windlass.worker.signals import stop_signals
 from windlass.worker.slots import Slots
@@ -260,9 +261,11 @@ class Worker:
         )
         keeping = self._keeper_thread(keeper, self._part_died)
         janitor = events.janitor = Janitor(self._store, self._settings.poll_interval, self._clock, recovery)
+        scheduler = Scheduler(self._store, self._registry, self._settings, self._clock, recovery)
         topics = {lane.topic for lane in self.lanes}
         keeping.start()
-        background = [self._background(settler.run()), self._background(janitor.run())]
+        parts = (settler.run(), janitor.run(), *([] if until_idle else [scheduler.run()]))
+        background = [self._background(part) for part in parts]
         events.settling = background[0]
         try:
             with stop_signals(self.stop, enabled=self._handle_signals):
@@ -270,6 +273,8 @@ class Worker:
                     try:
                         limits = declared_limits(self._registry, self.lanes)
                         await declare_limits(self._store, limits, recovery, events.stopping)
+                        if until_idle:
+                            await scheduler.once()
                         await self._claim_until_stopped(events, janitor, until_idle=until_idle)
                         await self._finish(events)
                     except BaseException:

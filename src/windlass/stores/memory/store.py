@@ -320,6 +320,12 @@ class MemoryStore:
             now = self._clock.now()
             return [filing.write(book, document, now) for document in documents]
 
+    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+        check_documents([document])
+        check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
+        with self._verb() as book:
+            return writing.enqueue_with(book, document, jobs, self._limits, self._clock.now())
+
     async def document(self, kind: str, document_id: str) -> Document | None:
         with self._verb() as book:
             return filing.read(book, kind, document_id, self._clock.now())

@@ -18,6 +18,7 @@ from windlass.model import (
     Enqueued,
     FailureOrigin,
     JobError,
+    NewDocument,
     NewJob,
     OnDuplicate,
     Rescued,
@@ -29,7 +30,7 @@ from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 from windlass.stores.depending import check_parents, parent_not_found
 from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
 from windlass.stores.limits import limit_problem
-from windlass.stores.memory import depending, limiting
+from windlass.stores.memory import depending, filing, limiting
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.heap import JobHeap
 from windlass.stores.memory.job import Job, KeyName, due_time, expiry_time, key_name, new_job
@@ -65,6 +66,16 @@ def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -
         answers.append(Enqueued(holder.id, holder.number, holder.created_at, holder.run_at, True, replaced))
     if related:
         depending.release(book, now)
+    return answers
+
+
+def enqueue_with(
+    book: Book, document: NewDocument, jobs: Sequence[NewJob], limits: StoreLimits, now: int
+) -> list[Enqueued] | None:
+    if not filing.may_write(book, document, now):
+        return None
+    answers = enqueue(book, jobs, limits, now)  # first, because it may refuse
+    filing.write(book, document, now)
     return answers
 
 

@@ -446,6 +446,14 @@ class PostgresStore:
         check_documents(documents)
         return await filing.write(self._database, documents) if documents else []
 
+    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+        check_documents([document])
+        check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
+        answers = await self._writer.enqueue_with(document, jobs)
+        if answers:
+            self._written(jobs, answers)
+        return answers
+
     async def document(self, kind: str, document_id: str) -> Document | None:
         if not could_be(kind, document_id):
             return None

@@ -8,10 +8,11 @@ from uuid import UUID
 
 from windlass.clock import seconds_to_microseconds
 from windlass.errors import InvalidInput, LimitExceeded, WindlassError
-from windlass.model import Enqueued, NewJob, OnDuplicate
+from windlass.model import Enqueued, NewDocument, NewJob, OnDuplicate
 from windlass.stores.depending import check_parents
 from windlass.stores.limits import limit_problem
 from windlass.stores.queries import Queries
+from windlass.stores.sqlite import filing
 from windlass.stores.sqlite.depending import attach, release
 from windlass.stores.sqlite.inserting import FORMAT_CODES, NewRow, insert
 from windlass.stores.sqlite.scoping import by_key
@@ -79,6 +80,19 @@ def enqueue_inside(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Enq
         part.tally.write(transaction.connection)
         part.tally = Tally()
     transaction.take_in(part)
+    return answer
+
+
+def enqueue_with(
+    transaction: Transaction, call: tuple[NewDocument, Sequence[NewJob]]
+) -> list[Enqueued] | None:
+    """A document and jobs. What is raised here undoes both."""
+    document, jobs = call
+    if filing.write(transaction, [document]) == [None]:
+        return None
+    (answer,) = enqueue(transaction, [jobs]) if jobs else ([],)
+    if isinstance(answer, WindlassError):
+        raise answer
     return answer
 
 

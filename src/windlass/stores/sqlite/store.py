@@ -317,6 +317,11 @@ class SqliteStore:
         check_documents(documents)
         return await self._writer.run(_write_documents, documents) if documents else []
 
+    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+        check_documents([document])
+        check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
+        return await self._writer.run(_enqueue_with, (document, jobs))
+
     async def document(self, kind: str, document_id: str) -> Document | None:
         if not could_be(kind, document_id):
             return None
@@ -502,6 +507,7 @@ _place = one_by_one(moving.place)
 _beat = one_by_one(registering.beat)
 _leave = one_by_one(registering.leave)
 _write_documents = one_by_one(filing.write)
+_enqueue_with = one_by_one(enqueueing.enqueue_with)
 _remove_document = one_by_one(filing.remove)
 _register = one_by_one(_register_listener)
 _unregister = one_by_one(_unregister_listener)

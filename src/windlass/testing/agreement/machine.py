@@ -143,14 +143,25 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule(jobs=st.lists(st.tuples(say.new_jobs, say.due_offsets), min_size=1, max_size=4))
     def enqueue(self, jobs: list[tuple[NewJob, float | None]]) -> None:
+        written = self._named(jobs)
+        answers: list[Enqueued] = self.same(lambda store, _: store.enqueue(written))
+        assert len(answers) == len(written)
+        self.job_ids += [new.id for new in written]
+
+    def _named(self, jobs: list[tuple[NewJob, float | None]]) -> list[NewJob]:
         written: list[NewJob] = []
         for new, offset in jobs:
             job_id = UUID(int=(7 << 76) | (2 << 62) | (len(self.job_ids) + len(written) + 1))
             run_at = None if offset is None else self.clock.now() + seconds_to_microseconds(offset)
             written.append(structs.replace(new, id=job_id, run_at=run_at))
-        answers: list[Enqueued] = self.same(lambda store, _: store.enqueue(written))
-        assert len(answers) == len(written)
-        self.job_ids += [new.id for new in written]
+        return written
+
+    @rule(document=say.documents, jobs=st.lists(st.tuples(say.new_jobs, say.due_offsets), max_size=3))
+    def enqueue_with(self, document: NewDocument, jobs: list[tuple[NewJob, float | None]]) -> None:
+        written = self._named(jobs)
+        answers: list[Enqueued] | None = self.same(lambda store, _: store.enqueue_with(document, written))
+        if answers is not None:
+            self.job_ids += [new.id for new in written]
 
     @rule(data=st.data(), jobs=st.lists(say.new_jobs, min_size=1, max_size=3))
     @precondition(lambda self: self.job_ids)

@@ -50,6 +50,7 @@ from windlass.testing.conformance.statistics import *
 from windlass.testing.conformance.steps import *
 from windlass.testing.conformance.suspects import *
 from windlass.testing.conformance.tenants import *
+from windlass.testing.conformance.together import *
 from windlass.testing.conformance.topics import *
 from windlass.testing.conformance.transactions import *
 from windlass.testing.conformance.workers import *

@@ -10,6 +10,23 @@ SELECT * FROM {schema}.enqueue(
     $30::bytea[], $31::boolean[], $32::uuid[], $33::uuid[], $34::boolean[]
 )
 
+-- name: enqueue_with
+-- A document and jobs. No rows when the document was not written: the time the jobs are given comes from that, so the
+-- function cannot be called before it or without it.
+WITH written AS MATERIALIZED (
+    SELECT o_version FROM {schema}.write_documents(
+        $1::bigint, ARRAY[$32::text], ARRAY[$33::text], ARRAY[$34::bytea], ARRAY[$35::bigint], ARRAY[$36::bigint]
+    )
+)
+SELECT e.* FROM written w, LATERAL {schema}.enqueue(
+    CASE WHEN w.o_version > 0 THEN $1::bigint END, $2::boolean, $3::boolean, $4::boolean, $5::uuid[], $6::text[],
+    $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::integer[],
+    $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::text[], $20::text[], $21::smallint[],
+    $22::boolean[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::smallint[], $29::text[],
+    $30::bytea[], $31::boolean[]
+) AS e
+WHERE w.o_version IS NOT NULL
+
 -- name: enqueue_alike
 -- New jobs that differ in nothing but their ids and payloads, without keys, long bodies and expiry: what is enqueued
 -- most, in one plain statement, which costs a third less than a call of the function. There is only one way to run it,
