@@ -1,1 +1,0 @@
-import{At as e,Ht as t,Vt as n}from"./shared-3t4_xPXa.js";var r=new Set([`$$slots`,`$$events`,`$$legacy`]);function i(i,a){let o=n(a,r),s={name:`chevron-down`,size:24,node:[[`path`,{d:`m6 9 6 6 6-6`}]]};e(i,t(()=>o,{get icon(){return s}}))}export{i as t};
