@@ -8,7 +8,6 @@ from tests.browser import on_sqlite
 from tests.browser.site import Site
 from tests.browser.test_flows import PATIENCE_SECONDS, go_to, head, toast, without_loading
 from tests.browser.troubles import Troubles
-from windlass import TopicLimits
 
 
 @on_sqlite
@@ -20,8 +19,8 @@ async def test_a_schedule_is_made_paused_run_and_deleted(page: Page, site: Site,
         await expect(page.get_by_text("No schedules yet")).to_be_visible()
         await page.get_by_role("button", name="New schedule").click()
         form = page.get_by_role("dialog", name="New schedule")
-        await form.get_by_label("Name").fill("tea-time")
-        await form.get_by_label("Runs").select_option("remind")
+        await form.get_by_label("Name", exact=True).fill("tea-time")
+        await form.get_by_label("Runs", exact=True).select_option("remind")
         await form.get_by_label("who").fill("ada")
         await form.get_by_label("about").fill("tea")
         cron = form.get_by_label("Cron expression")
@@ -73,7 +72,7 @@ async def test_limits_are_set_and_removed(page: Page, site: Site) -> None:
         await form.get_by_label("Starts", exact=True).fill("50")
         await form.get_by_label("In order").check()
         await form.get_by_role("button", name="Set the limits").click()
-        limits = row.get_by_role("button", name="Limits of reminders: 5 at once · 50 per second · in order")
+        limits = row.get_by_text("5 at once · 50 per second · in order of each key · by an operator")
         await expect(limits).to_be_visible()
         await expect(row.get_by_role("cell", name="0 / 5")).to_be_visible()
         found = await site.app.limits.get("reminders")
@@ -88,7 +87,6 @@ async def test_limits_are_set_and_removed(page: Page, site: Site) -> None:
         await removed.locator("..").get_by_role("button", name="Undo").click()
         await expect(limits).to_be_visible()
         assert await site.app.limits.get("reminders") == found
-    await site.app.limits.set("reminders", TopicLimits(concurrency=1))
     await site.app.limits.remove("reminders")
 
 
@@ -101,6 +99,7 @@ async def test_a_blocked_job_says_for_what_it_waits_and_goes_on_by_itself(page: 
     closing = await site.shop.close_month.options(after=[done, waited]).enqueue(month="May")
     lost = await site.shop.remind.enqueue(who="alan", about="apples")
     stopped = await site.shop.close_month.options(after=lost).enqueue(month="June")
+    await lost.cancel()
     async with site.working():
         await done.result(PATIENCE_SECONDS)
         await page.goto(f"jobs/{closing.id}")
@@ -118,8 +117,6 @@ async def test_a_blocked_job_says_for_what_it_waits_and_goes_on_by_itself(page: 
             await site.app.resume("reminders")
             await expect(head(page).get_by_text("Completed", exact=True)).to_be_visible()
             await expect(page.get_by_text("all 2 completed")).to_be_visible()
-        await site.app.pause("reminders")
-    await lost.cancel()
     await page.goto(f"jobs/{stopped.id}")
     await expect(page.get_by_text("a job that it runs after did not complete")).to_be_visible()
     await page.get_by_role("link", name=f"Job {str(lost.id)[-8:]}").click()
