@@ -1,4 +1,4 @@
-"""What an operator does about schedules, limits, and jobs that run after others; live, without loading anew."""
+"""What an operator does about schedules, limits, and jobs that run after others. Nothing is loaded anew."""
 
 from __future__ import annotations
 
