@@ -95,6 +95,10 @@ export function notesOf({ action, details, tenant }: Line): string[] {
     take("limits", (text: string) => text);
     take("removed", (yes: boolean) => (yes ? null : "it had none"));
   }
+  if (action.startsWith("schedule.")) {
+    take("when", (when: string) => when);
+    take("for", (what: string) => `runs ${what}`);
+  }
   take("kicked", (count: number) => plural(count, "job"));
   if (action.startsWith("bulk.")) {
     take("matched", (count: number) => `${number(count)} matched`);
