@@ -42,6 +42,9 @@ JobIdentity: TypeAlias = "Job[Any] | BlockingJob[Any] | UUID | str"
 MAX_PRIORITY: Final = 2**32
 """Priorities go from minus to plus this: the beanstalkd wire's 0 to 2^32-1 fits, negated."""
 
+MAX_AFTER: Final = MAX_PARENTS
+"""Most jobs that one may be told to run after."""
+
 MIN_MEMORY: Final = 16 * 2**20
 MAX_MEMORY: Final = 2**40
 """What a handler may be given to use, in bytes."""
@@ -433,9 +436,9 @@ def check_after(value: Any) -> tuple[UUID, ...]:
     """The ids of the jobs to run after, each once, in the order in which they are named."""
     one = isinstance(value, UUID | str) or not isinstance(value, Iterable)
     found = dict.fromkeys(_identity(item) for item in ([value] if one else value))
-    if len(found) > MAX_PARENTS:
+    if len(found) > MAX_AFTER:
         raise LimitExceeded(
-            f"after names {len(found):,} jobs; the limit is {MAX_PARENTS:,}, put a job between that runs "
+            f"after names {len(found):,} jobs; the limit is {MAX_AFTER:,}, put a job between that runs "
             "after some of them"
         )
     return tuple(found)

@@ -32,7 +32,9 @@ AT_LEAST = {"memory": 9, "sqlite": 25, "postgres": 29}
 
 BESIDE_AN_ID = "the row is named by its id or number as well; the tenant is there for the index"
 WHERE_TO_LOOK = "decides which index is read first, not which jobs are found in it"
-NO_BLOCKED_JOBS = "no verb makes jobs that wait for other jobs yet"
+OF_ITS_CHILD = (
+    "parents and children are of one tenant; this is for rows that a caller writes by hand, see the attacks"
+)
 OVER_ALL = "part of the store's own check, which is about all tenants"
 
 UNSEEN = {
@@ -41,8 +43,6 @@ UNSEEN = {
     "sqlite/remove.sql:remove_key#1": BESIDE_AN_ID,
     "sqlite/settle.sql:release_key#1": BESIDE_AN_ID,
     "postgres/answer.sql:newest#1": "of the jobs of one key at most one is unfinished, and one is no group",
-    "sqlite/stats.sql:blocked#1": NO_BLOCKED_JOBS,
-    "sqlite/pull.sql:blocked#1": NO_BLOCKED_JOBS,
     "sqlite/pull.sql:how_many#1": WHERE_TO_LOOK,
     "sqlite/pulling.py:_index#2": WHERE_TO_LOOK,
     "sqlite/pulling.py:_index#3": WHERE_TO_LOOK,
@@ -74,13 +74,28 @@ UNSEEN = {
     "postgres/0005_settle.sql:settle#1": BESIDE_AN_ID,
     "postgres/0006_manage.sql:remove#3": BESIDE_AN_ID,
     "postgres/0006_manage.sql:prune#1": BESIDE_AN_ID,
-    "postgres/0008_stats.sql:stats#3": NO_BLOCKED_JOBS,
     "postgres/0009_pull.sql:grant_job#2": BESIDE_AN_ID,
     "postgres/0009_pull.sql:grant_job#3": BESIDE_AN_ID,
     "postgres/0009_pull.sql:kick_jobs#2": "locks rows; whose job is kicked is told by what is called next",
     "postgres/0009_pull.sql:head_of#5": "is about what a peek has let in before, unless a policy holds it",
-    "postgres/0009_pull.sql:depths#4": NO_BLOCKED_JOBS,
     "postgres/0008_stats.sql:stats#6": "what it tells is dropped once more by the store's Python",
+    "postgres/check.sql:dependencies_owned#1": OVER_ALL,
+    "postgres/check.sql:blocked_add_up#1": OVER_ALL,
+    "postgres/check.sql:parents_awaited#1": OVER_ALL,
+    **{f"postgres/check.sql:nobody_waits_in_vain#{number}": OVER_ALL for number in range(1, 4)},
+    **{f"postgres/read.sql:after#{number}": OF_ITS_CHILD for number in range(1, 4)},
+    **{f"postgres/depend.sql:placed#{number}": OF_ITS_CHILD for number in range(1, 4)},
+    "postgres/depend.sql:dependents#1": OF_ITS_CHILD,
+    "postgres/0006_manage.sql:requeue#1": "locks rows; whose job is requeued is told by what comes next",
+    "postgres/0006_manage.sql:requeue#4": BESIDE_AN_ID,
+    "postgres/0009_pull.sql:grant_job#4": OF_ITS_CHILD,
+    "postgres/0010_depend.sql:unpack_jobs#1": "another tenant's job is looked for by its state before",
+    **{f"postgres/0010_depend.sql:attach#{number}": OF_ITS_CHILD for number in (3, 4)},
+    **{f"postgres/0010_depend.sql:release#{number}": OF_ITS_CHILD for number in range(1, 10)},
+    **{f"postgres/0010_depend.sql:unawait#{number}": OF_ITS_CHILD for number in (1, 2)},
+    "postgres/0010_depend.sql:wait_again#1": OF_ITS_CHILD,
+    **{f"postgres/0010_depend.sql:parents_of#{number}": OF_ITS_CHILD for number in range(1, 4)},
+    "postgres/0008_stats.sql:stats#3": "of a tenant with few jobs those are looked at one by one",
 }
 
 MUTANTS = mutants()

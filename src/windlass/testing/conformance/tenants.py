@@ -10,15 +10,17 @@ import itertools
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import pytest
 from msgspec import structs
 
 from windlass.conditions import Compare, ComparePayload, Comparison, Field
-from windlass.errors import WrongState
+from windlass.errors import ParentNotFound, WrongState
 from windlass.findings import TaskStats
 from windlass.ids import new_id
 from windlass.model import (
     ROOT_TENANT,
     Count,
+    Dependents,
     Head,
     JobFilter,
     JobRecord,
@@ -519,3 +521,38 @@ async def _placed(store: Store, whole: WholeJob) -> bool:
         return await store.place_jobs([whole]) == [True]
     except WrongState:
         return False
+
+
+async def test_a_job_runs_after_jobs_of_its_own_tenant_only(store: Store) -> None:
+    """One of another tenant, pending, running or finished, is not there; nor is who runs after it told."""
+    theirs = await put(store, "kin-theirs", tenant="their-kin")
+    running = await put(store, "kin-running", tenant="their-kin")
+    await claim_one(store, "kin-running")
+    over = await completed(store, "kin-over", tenant="their-kin")
+    for parent in (theirs, running, over):
+        with pytest.raises(ParentNotFound):
+            await put(store, "kin-ours", tenant="our-kin", after=(parent,))
+        both = [
+            job("kin-ours", tenant="their-kin", after=(parent,)),
+            job("kin-ours", tenant="our-kin", after=(parent,)),
+        ]
+        with pytest.raises(ParentNotFound):
+            await store.enqueue(both)
+    first = job("kin-ours", tenant="their-kin")
+    with pytest.raises(ParentNotFound):
+        await store.enqueue([first, job("kin-ours", tenant="our-kin", after=(first.id,))])
+    await store.enqueue([first, job("kin-ours", tenant="their-kin", after=(first.id,))])
+    child = await put(store, "kin-theirs", tenant="their-kin", after=(theirs,))
+    assert [one.job_id for one in (await store.dependents(theirs, tenant="their-kin")).jobs] == [child]
+    for stranger in ("our-kin", "nobody"):
+        assert await store.dependents(theirs, tenant=stranger) == Dependents((), Count(0))
+
+
+async def test_blocked_jobs_of_others_are_not_taken_off_a_tenants_counts(store: Store) -> None:
+    """Delayed jobs are those that wait without the blocked ones, of the same tenant."""
+    theirs = await put(store, "kin-shared", tenant="their-blocked")
+    await put(store, "kin-shared", tenant="their-blocked", after=(theirs,))
+    await put(store, "kin-shared", tenant="our-delayed", delay=60.0)
+    assert (await store.stats(window_seconds=60.0, tenant="our-delayed")).delayed == 1
+    [depth] = await store.depths(["kin-shared"], tenant="our-delayed")
+    assert (depth.ready, depth.delayed) == (0, 1)

@@ -7,7 +7,7 @@ SELECT * FROM {schema}.enqueue(
     $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::integer[], $15::bigint[],
     $16::bigint[], $17::bigint[], $18::bigint[], $19::text[], $20::text[], $21::smallint[], $22::boolean[],
     $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::smallint[], $29::text[],
-    $30::bytea[], $31::boolean[], $32::uuid[], $33::uuid[], $34::boolean[]
+    $30::bytea[], $31::boolean[], $32::integer[], $33::uuid[], $34::boolean[]
 )
 
 -- name: enqueue_with
