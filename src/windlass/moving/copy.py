@@ -135,6 +135,7 @@ class _Copy:
                 await self._look(mark, total)
             paused = await self._pause()
             written = await self._write(mark, total)
+            await self._limit()
             copied = await self._verify(mark, total, written, paused)
         except BaseException:
             with suppress(StoreError):  # it goes by itself in a while, and the first error is the one to tell
@@ -182,6 +183,11 @@ class _Copy:
                 await self._target.pause(topic.topic, topic.paused_until)
                 paused.append(topic.topic)
         return tuple(paused)
+
+    async def _limit(self) -> None:
+        """Limits last: what runs at the target by then counts."""
+        for topic, limits in (await self._source.limits()).items():
+            await self._target.set_limits(topic, limits)
 
     async def _write(self, mark: Mark, total: int) -> int:
         written = seen = 0

@@ -386,14 +386,14 @@ BEGIN
     ELSE
         IF v_pauses THEN
             SELECT min(p.paused_until) INTO v_pause
-            FROM topics p
-            WHERE p.paused_until > v_now AND p.paused_until < 253402300799999999 AND EXISTS (
-                SELECT FROM unnest(p_topics, p_tasks) AS l(topic, task)
-                WHERE l.topic = p.topic AND EXISTS (
-                    SELECT FROM jobs j
-                    WHERE j.state = 1 AND j.topic = l.topic AND j.task = l.task
-                ) OR l.topic = p.topic AND l.task IS NULL AND EXISTS (SELECT FROM tasks_of(l.topic))
-            );
+            FROM topics p JOIN unnest(p_topics, p_tasks) AS l(topic, task) ON l.topic = p.topic,
+                LATERAL (
+                    (SELECT FROM jobs j WHERE j.state = 1 AND j.topic = l.topic AND j.task = l.task
+                     ORDER BY (-j.priority), j.number LIMIT 1)
+                    UNION ALL
+                    (SELECT FROM tasks_of(l.topic) WHERE l.task IS NULL LIMIT 1)
+                ) AS first
+            WHERE p.paused_until > v_now AND p.paused_until < 253402300799999999;
         END IF;
         v_due := least(v_waiting, v_leased, v_pause, v_chosen.due);
     END IF;

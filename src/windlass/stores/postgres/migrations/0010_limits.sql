@@ -89,7 +89,7 @@ BEGIN
             v_of_tenant := CASE WHEN v_tenant = v_last THEN v_of_tenant + 1 ELSE 1 END;
             IF p_ordered AND v_key <> '' THEN
                 SELECT j.ctid, j.task, j.state, -j.priority AS urgency, j.number, j.suspect INTO v_head FROM jobs j
-                WHERE j.limit_key IS NOT NULL AND (j.state > 0 OR j.reserves > 0)
+                WHERE j.limit_key IS NOT NULL AND (j.state + 0 = 1 OR j.state + 0 = 0 AND j.reserves > 0)
                     AND j.topic = p_topic AND j.tenant = v_tenant AND j.limit_key = v_key
                 ORDER BY j.number LIMIT 1;
                 IF v_head.state = 1 AND v_head.task = v_task THEN
@@ -99,10 +99,11 @@ BEGIN
                 END IF;
             ELSE
                 RETURN QUERY
+                    -- Not '=': the planner must not think that the index of all due jobs has this order, too.
                     SELECT j.ctid, j.tenant, j.task, j.limit_key, -j.priority, j.number, j.suspect FROM jobs j
                     WHERE j.state = 1 AND j.limit_key IS NOT NULL AND j.topic = p_topic AND j.task = v_task
-                        AND j.tenant = v_tenant AND j.limit_key = v_key
-                    ORDER BY (-j.priority), j.number LIMIT p_wish;
+                        AND (j.tenant, j.limit_key) >= (v_tenant, v_key) AND (j.tenant, j.limit_key) <= (v_tenant, v_key)
+                    ORDER BY j.tenant, j.limit_key, (-j.priority), j.number LIMIT p_wish;
             END IF;
         END LOOP;
     END LOOP;
@@ -289,7 +290,7 @@ BEGIN
                     v_number := (v_heads ->> v_line)::bigint;
                     IF v_number IS NULL THEN
                         SELECT j.number, j.state INTO v_number, v_state FROM jobs j
-                        WHERE j.limit_key IS NOT NULL AND (j.state > 0 OR j.reserves > 0)
+                        WHERE j.limit_key IS NOT NULL AND (j.state + 0 = 1 OR j.state + 0 = 0 AND j.reserves > 0)
                             AND j.topic = p_topic AND j.tenant = c_tenants[i] AND j.limit_key = c_keys[i]
                         ORDER BY j.number LIMIT 1;
                         IF v_state <> 1 THEN
@@ -406,10 +407,12 @@ BEGIN
         v_answer.due := least(v_answer.due, v_choice.due);
         CONTINUE WHEN v_choice.tids = '{}';
         -- What somebody else has got hold of meanwhile is left to them. By its number, too: another row may have moved in.
+        -- OFFSET: with more conditions than its place there would be an index to mistake for a better way.
         v_locked := ARRAY(
-            SELECT j.number FROM jobs j
-            WHERE j.ctid = ANY (v_choice.tids) AND j.number = ANY (v_choice.numbers) AND j.state = 1
-            FOR UPDATE SKIP LOCKED
+            SELECT l.number FROM (
+                SELECT j.number, j.state FROM jobs j WHERE j.ctid = ANY (v_choice.tids) OFFSET 0 FOR UPDATE SKIP LOCKED
+            ) AS l
+            WHERE l.state = 1 AND l.number = ANY (v_choice.numbers)
         );
         SELECT a_tids || array_agg(u.tid ORDER BY u.position), a_tasks || array_agg(u.task ORDER BY u.position),
                a_tenants || array_agg(u.tenant ORDER BY u.position), a_keys || array_agg(u.key ORDER BY u.position),
