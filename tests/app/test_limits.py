@@ -97,7 +97,7 @@ def test_a_task_that_is_not_durable_has_no_limits(options: dict[str, object]) ->
     app = Windlass("memory://")
     with pytest.raises(ConfigurationError, match="durable is False together with limits"):
 
-        @app.task(durable=False, **options)  # type: ignore[call-overload]
+        @app.task(durable=False, **options)  # type: ignore[call-overload, untyped-decorator]
         def work() -> None: ...
 
 

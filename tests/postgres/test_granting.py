@@ -28,6 +28,7 @@ READABLE = (
     "schema_versions, steps, tally, unpacked_jobs"
 )
 SOME_COLUMNS = {
+    ("SELECT", "topics"): "fair, topic",
     ("INSERT", "tally"): "did_enqueue, minute, ready, task, tenant, topic, waiting",
     ("UPDATE", "jobs"): "body_apart, expires_at, format, payload, priority, raw, run_at, state",
 }

@@ -359,13 +359,16 @@ $$;
 
 -- The best of some due jobs of other topics (p_tids …), and of what has room in these, which have limits. p_topics,
 -- p_tasks and p_rooms: the lanes of the claim. What is chosen of limited topics is locked, and their meters know of it.
+-- plain: which of the other jobs are left; moment: that of the choice; due: when a rate lets the next job start; more:
+-- whether there may be more at once; kept_back: whether there may be for who has more free slots.
 CREATE FUNCTION choose_with_limits(
     p_now bigint, p_limited text[], p_topics text[], p_tasks text[], p_rooms integer[], p_limit integer, p_free integer,
-    p_tids tid[], p_urgencies bigint[], p_numbers bigint[], p_suspects boolean[]
-) RETURNS limited_choice
+    p_tids tid[], p_urgencies bigint[], p_numbers bigint[], p_suspects boolean[],
+    OUT plain tid[], OUT tids tid[], OUT topics text[], OUT tasks text[], OUT tenants text[], OUT moment bigint,
+    OUT due bigint, OUT more boolean, OUT kept_back boolean
+)
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_answer limited_choice;
     v_now bigint;
     v_topic text;
     v_limits jsonb;
@@ -404,7 +407,7 @@ BEGIN
             CONTINUE WHEN v_wish <= 0;
         END IF;
         SELECT c.* INTO v_choice FROM choose_limited(v_now, v_topic, v_limits, v_tasks, v_wish) AS c;
-        v_answer.due := least(v_answer.due, v_choice.due);
+        due := least(due, v_choice.due);
         CONTINUE WHEN v_choice.tids = '{}';
         -- What somebody else has got hold of meanwhile is left to them. By its number, too: another row may have moved in.
         -- OFFSET: with more conditions than its place there would be an index to mistake for a better way.
@@ -457,8 +460,8 @@ BEGIN
            ARRAY(SELECT a_tasks[k.position] FROM kept k WHERE k.limited ORDER BY k.position),
            ARRAY(SELECT a_tenants[k.position] FROM kept k WHERE k.limited ORDER BY k.position),
            ARRAY(SELECT a_keys[k.position] FROM kept k WHERE k.limited ORDER BY k.position)
-    INTO v_answer.more, v_answer.kept_back, v_answer.plain, v_answer.tids, v_answer.topics, v_answer.tasks,
-         v_answer.tenants, a_keys
+    INTO more, kept_back, plain, tids, topics, tasks,
+         tenants, a_keys
     FROM counted c;
 
     -- A meter that n jobs start at one moment is where it was, or at that moment, and n intervals further.
@@ -467,17 +470,16 @@ BEGIN
     FROM (
         SELECT u.topic, '' AS tenant, '' AS limit_key, count(*) AS n,
                (t.limits #>> '{rate,interval_us}')::bigint AS interval_us
-        FROM unnest(v_answer.topics) AS u(topic) JOIN topics t ON t.topic = u.topic AND t.limits ? 'rate'
+        FROM unnest(topics) AS u(topic) JOIN topics t ON t.topic = u.topic AND t.limits ? 'rate'
         GROUP BY u.topic, t.limits
         UNION ALL
         SELECT u.topic, u.tenant, u.key, count(*), (t.limits #>> '{key_rate,interval_us}')::bigint
-        FROM unnest(v_answer.topics, v_answer.tenants, a_keys) AS u(topic, tenant, key)
+        FROM unnest(topics, tenants, a_keys) AS u(topic, tenant, key)
             JOIN topics t ON t.topic = u.topic AND t.limits ? 'key_rate'
         WHERE u.key <> '' GROUP BY u.topic, u.tenant, u.key, t.limits
     ) AS s
     ON CONFLICT (topic, tenant, limit_key)
     DO UPDATE SET tat = excluded.tat + greatest(m.tat - v_now, 0);
-    v_answer.moment := v_now;
-    RETURN v_answer;
+    moment := v_now;
 END
 $$;
