@@ -35,7 +35,7 @@ OVER_ALL = "part of the store's own check, which is about all tenants"
 
 UNSEEN = {
     "sqlite/limit.sql:first_of_line#1": "each row that is found names its tenant, and is judged by that",
-    "postgres/0010_limits.sql:first_of_lines#1": "matters behind a thousand other jobs, which this suite has not",
+    "postgres/0010_limits.sql:first_of_lines#1": "matters behind a thousand jobs, which this suite has not",
     "sqlite/scoping.py:find#1": WHERE_TO_LOOK,
     "sqlite/select.sql:crowd_of_tenant#1": WHERE_TO_LOOK,
     "sqlite/remove.sql:remove_key#1": BESIDE_AN_ID,
