@@ -87,6 +87,11 @@ class BlockingJob(Twin[Job[R]], Generic[R]):
         return self._inner.correlation_id
 
     @property
+    def limit_key(self) -> str | None:
+        """Which jobs of its topic and tenant it is limited together with, where the topic has such limits."""
+        return self._inner.limit_key
+
+    @property
     def user_id(self) -> str | None:
         """On whose behalf it runs."""
         return self._inner.user_id
