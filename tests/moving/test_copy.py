@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.moving.mixed import all_jobs, fill
-from windlass import Windlass
+from windlass import Rate, TopicLimits, Windlass
 from windlass.errors import ConfigurationError, StoreUnavailable, WindlassError, WrongState
 from windlass.model import ClaimRequest, JobFilter, Lane, NewDocument, State, WorkerRecord
 from windlass.moving import comparing
@@ -296,3 +296,16 @@ async def test_pauses_are_there_before_the_first_job(apps: Apps) -> None:
     assert [one.topic for one in await target.topics()] == ["later", "mail", "mine"]
     assert (await _copy(apps)).paused == ("later", "mail")
     assert (await target.store.count(JobFilter())).total == 1
+
+
+async def test_limits_come_along_and_hold_what_runs(apps: Apps) -> None:
+    """As they were set, with who set them; jobs that came over running count."""
+    source, target = apps
+    await source.limits.set("mail", TopicLimits(concurrency=1, rate=Rate(5, 60)))
+    await source.store.set_limits("code", TopicLimits(fair=True).declared())
+    await source.enqueue_many("mail", [{}] * 2)
+    request = ClaimRequest("w", (Lane("mail"),), 5, 600.0)
+    assert len((await source.store.claim(request)).jobs) == 1
+    await _copy(apps, live=True)
+    assert await target.limits.list() == await source.limits.list()
+    assert (await target.store.claim(request)).jobs == ()
