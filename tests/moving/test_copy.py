@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.moving.mixed import all_jobs, fill
-from windlass import Cron, Every, Windlass
+from windlass import Cron, Every, Rate, TopicLimits, Windlass
 from windlass.errors import ConfigurationError, StoreUnavailable, WindlassError, WrongState
 from windlass.model import ClaimRequest, JobFilter, Lane, NewDocument, Settlement, State, WorkerRecord
 from windlass.moving import comparing, copy, marking
@@ -455,3 +455,16 @@ async def test_schedules_of_a_source_that_goes_on_are_paused_in_the_copy() -> No
 
 async def _nothing() -> None:
     pass
+
+
+async def test_limits_come_along_and_hold_what_runs(apps: Apps) -> None:
+    """As they were set, with who set them; jobs that came over running count."""
+    source, target = apps
+    await source.limits.set("mail", TopicLimits(concurrency=1, rate=Rate(5, 60)))
+    await source.store.set_limits("code", TopicLimits(fair=True).declared())
+    await source.enqueue_many("mail", [{}] * 2)
+    request = ClaimRequest("w", (Lane("mail"),), 5, 600.0)
+    assert len((await source.store.claim(request)).jobs) == 1
+    await _copy(apps, live=True)
+    assert await target.limits.list() == await source.limits.list()
+    assert (await target.store.claim(request)).jobs == ()

@@ -17,6 +17,7 @@ from windlass.conditions import Compare, ComparePayload, Comparison, Field
 from windlass.errors import ParentNotFound, WrongState
 from windlass.findings import TaskStats
 from windlass.ids import new_id
+from windlass.limits import Rate, TopicLimits
 from windlass.model import (
     ROOT_TENANT,
     Count,
@@ -40,10 +41,12 @@ from windlass.testing.conformance.building import (
     BOOM,
     ask,
     cancelled,
+    claim,
     claim_one,
     completed,
     end,
     failed,
+    ids,
     job,
     put,
 )
@@ -556,3 +559,17 @@ async def test_blocked_jobs_of_others_are_not_taken_off_a_tenants_counts(store: 
     assert (await store.stats(window_seconds=60.0, tenant="our-delayed")).delayed == 1
     [depth] = await store.depths(["kin-shared"], tenant="our-delayed")
     assert (depth.ready, depth.delayed) == (0, 1)
+
+
+async def test_limits_of_keys_do_not_tell_one_tenant_of_another(store: Store) -> None:
+    """The same key of two tenants is two keys: in strict order, by rate, and behind a crowd."""
+    for topic in ("ordered", "rated", "crowded"):
+        limits = TopicLimits(key_rate=Rate(1, 60, 1)) if topic == "rated" else TopicLimits(ordered=True)
+        await store.set_limits(topic, limits)
+        if topic == "crowded":
+            await store.enqueue([job(topic, limit_key="full") for _ in range(40)])
+            await claim(store, topic, limit=1)
+        theirs = await put(store, topic, limit_key="k", tenant="another")
+        first = await claim(store, topic, limit=1) if topic == "rated" else []
+        mine = await put(store, topic, limit_key="k", tenant="mine")
+        assert ids([*first, *await claim(store, topic)]) == [theirs, mine]
