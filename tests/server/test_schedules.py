@@ -15,7 +15,7 @@ ROOT = "/api/jobs/schedules"
 async def test_a_schedule_is_made_seen_paused_run_replaced_and_deleted(
     ask: Asking, root: httpx2.AsyncClient
 ) -> None:
-    """With everything a page needs: next runs, the last one and its job, the pause, the origin, the counts."""
+    """With everything a page needs: next runs, the last one and its job, pause, origin, counts."""
     body = {"name": "nightly", "cron": "30 2 * * *", "zone": "Europe/Berlin", "topic": "later"}
     made = await root.post(ROOT, json={**body, "payload": {"password": "hunter2", "n": 1}, "priority": 3})
     assert (made.status_code, made.headers["location"]) == (201, f"{ROOT}/nightly")
