@@ -295,6 +295,24 @@ async def test_a_worker_hears_of_a_new_schedule_at_once_and_lets_it_fire(
     assert seen == ["03-27T12:01"]
 
 
+async def test_the_lane_of_non_durable_tasks_has_no_schedules(memory: Windlass, clock: FrozenClock) -> None:
+    """Its worker leaves them to those of the store, although both know the same code."""
+    seen = _noting(memory, schedule=Every(60))
+
+    async def flash() -> str:
+        return "done"
+
+    flashing = memory.task(durable=False)(flash)
+    job = await flashing.enqueue()
+    assert await job.result(timeout=20) == "done"
+    await _run(memory)
+    clock.advance(60)
+    await (await flashing.enqueue()).result(timeout=20)
+    assert seen == []
+    await _run(memory)
+    assert seen == ["03-27T12:01"]
+
+
 async def test_the_setting_switches_it_off(clock: FrozenClock) -> None:
     """Such a worker neither writes what its code declares nor lets anything fire."""
     async with Windlass("memory://", clock=clock, schedules=False) as app:
