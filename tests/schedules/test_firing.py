@@ -15,6 +15,7 @@ from tests.worker.helpers import until, working
 from windlass import Context, Cron, Every, StoreUnavailable, Windlass
 from windlass.answers import FindingKind
 from windlass.clock import to_microseconds
+from windlass.schedules import firing
 from windlass.schedules.schedule import KIND, Origin, decode, encode
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
@@ -296,7 +297,7 @@ async def test_a_bug_in_one_schedule_keeps_no_other_from_firing(
     seen = _noting(memory)
     for name in ("a", "bad", "c"):
         await memory.schedules.create(name, "note", Every(60))
-    real = module.fired
+    real = firing.fired
 
     def broken(registry: Any, name: str, *more: Any) -> Any:
         if name == "bad":
