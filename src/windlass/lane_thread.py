@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from windlass.connections import Connections
@@ -65,7 +66,8 @@ class LaneThread:
         """A worker for the lane's jobs, on the running event loop."""
         from windlass.worker import Worker
 
-        settings = self._app.settings
+        # Schedules are in the store where all other jobs are, and workers there look after them.
+        settings = replace(self._app.settings, schedules=False)
         self._workers += 1
         return Worker(
             store,
@@ -190,6 +192,8 @@ class _LaneTasks(Registry):
     def __init__(self, tasks: Registry) -> None:
         self._tasks, self._names, self._by_topic = tasks._tasks, tasks._names, tasks._by_topic
         self._with_callbacks = tasks._with_callbacks
+        self._schedules = {}  # they make durable jobs, which are no affair of the lane's
+        self.schedule_changes = tasks.schedule_changes
 
     def lanes(
         self,

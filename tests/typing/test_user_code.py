@@ -21,6 +21,8 @@ from windlass import (
     BY_PAYLOAD,
     Alias,
     Context,
+    Cron,
+    Every,
     Job,
     JobError,
     Retry,
@@ -43,6 +45,17 @@ app.include(windlass.tasks, aws_region="eu-central-1", aws_resource_types=["AWS:
 app.include(windlass.tasks, roots=["data"], claude_command=["claude", "-p"])
 app.include(windlass.tasks, roots=["data"], max_answer_bytes="many")  # refused: arg-type
 app.include(windlass.errors)  # refused: arg-type
+
+
+@app.task(schedule=Cron("0 3 * * *", zone="Europe/Berlin", missed="skip"))
+async def nightly(ctx: Context) -> None:
+    reveal_type(ctx.scheduled_for)  # reveals: datetime.datetime | None
+
+
+app.task(schedule="0 3 * * *")  # refused: call-overload|arg-type
+Cron("0 3 * * *", missed="some")  # refused: arg-type
+app.schedule("nightly:2", nightly, Every(60), {"a": 1}, priority=5)
+app.schedule("nightly:3", nightly, Every(60), prioritty=5)  # refused: call-arg
 
 
 @app.task
@@ -244,6 +257,10 @@ async def main() -> None:
     for worker in await app.workers():
         reveal_type(worker)  # reveals: WorkerInfo
         reveal_type(worker.missing)  # reveals: bool
+    reveal_type(await app.schedules.create("a", nightly, Every(60)))  # reveals: Schedule
+    reveal_type((await app.schedules.all())[0].next_runs)  # reveals: tuple[datetime.datetime, ...]
+    reveal_type(await app.schedules.run("a"))  # reveals: Job[Any]
+    reveal_type(app.sync.schedules.run("a"))  # reveals: BlockingJob[Any]
     await app.run_worker(concurrency=10, topics=["mail"])
     await app.run_until_idle(isolate=False)
     await app.run_worker(concurency=10)  # refused: call-arg

@@ -11,7 +11,7 @@ from uuid import UUID
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from windlass.cron import MAX_EXPRESSION, MAX_MOST, MAX_SECONDS, MIN_SECONDS, Cron, Every, When
-from windlass.errors import HandlerNotFound
+from windlass.errors import HandlerNotFound, ScheduleNotFound
 from windlass.names import shorten, suggest
 from windlass.options import MAX_PRIORITY, EnqueueOptions
 from windlass.schedules.schedule import MAX_SCHEDULES, Schedule
@@ -33,6 +33,7 @@ from windlass.server.problems import (
     WRONG_STATE,
     refused,
 )
+from windlass.server.redaction import CannotRestore
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 
@@ -173,11 +174,14 @@ async def _create(request: Request[Any, Any], name: str, *, replace: bool) -> Sc
     if options.get("retry") is not None:
         options["retry"] = retry_of(options["retry"])
     target = _target(request, body, options)
+    payload = payload_of(body.payload, body.format, "#")
+    if replace:
+        payload = await _restored(request, name, payload)
     made = await request.app.schedules.create(
         name,
         target,
         when,
-        payload_of(body.payload, body.format, "#"),
+        payload,
         replace=replace,
         **cast("EnqueueOptions", options),  # the app checks every value
     )
@@ -188,6 +192,25 @@ async def _create(request: Request[Any, Any], name: str, *, replace: bool) -> Sc
         details={"when": str(when), "for": target},
     )
     return _shape(request, made)
+
+
+async def _restored(request: Request[Any, Any], name: str, payload: Any) -> Any:
+    """The payload with the values that ``redact`` hides where it still has the marks for them.
+
+    Who edits what a page has shown would overwrite secrets with their marks otherwise.
+    """
+    try:
+        before = (await request.app.schedules.get(name)).payload
+    except ScheduleNotFound:
+        return payload
+    try:
+        return request.api.redaction.restore(payload, before)
+    except CannotRestore as error:
+        place = ".".join(map(str, error.path))
+        raise refused(
+            f"{place} has the mark of a hidden value, but {error.why}; give the value itself",
+            pointer="#/payload",
+        ) from None
 
 
 def _when(body: ScheduleBody) -> When:

@@ -113,7 +113,14 @@ class Scheduler:
         late = [known.document.id for known in coming if known.next_at is not None and known.next_at <= now]
         random.shuffle(late)  # several workers share many that are due at midnight
         for name in late:
-            await self._fire(name)
+            try:
+                await self._fire(name)
+            except StoreError:
+                raise
+            except Exception:
+                # One schedule must not end a worker, nor keep the others from firing. It is tried again.
+                _log.exception("schedule %s could not fire, which is a bug", name)
+                self._known.pop(name, None)
         moments = [known.next_at - now for known in self._known.values() if known.next_at is not None]
         return min(self._look_at - self._clock.monotonic(), min(moments, default=FAR) / MICROSECONDS + 0.001)
 
@@ -146,12 +153,12 @@ class Scheduler:
             if not fires_here(self._registry, document.id, body):
                 return None
             when = load(body.when)
-        except InvalidInput as error:
+            next_at = None if body.paused else when.next_after(body.fired_until)
+        except (InvalidInput, ArithmeticError) as error:  # a moment that no calendar has
             if document.id not in self._unreadable:
                 self._unreadable.add(document.id)
                 _log.error("schedule %s does not fire: %s", document.id, error)
             return None
-        next_at = None if body.paused else when.next_after(body.fired_until)
         known = self._known[document.id] = _Known(document, body, when, next_at)
         return known
 
