@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from windlass import tasks
     from windlass.app import Windlass
+    from windlass.batch import Batch, BatchContext
     from windlass.context import Context
+    from windlass.draft import JobDraft
     from windlass.errors import (
         Backpressure,
         Cancel,
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from windlass.fleet import WorkerInfo
     from windlass.job import Attempt, Job, JobPage, Step
     from windlass.lane import LaneStats
+    from windlass.middleware import CallNext, Middleware
     from windlass.model import (
         BACKFILL,
         DISCOVERED,
@@ -80,7 +83,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "windlass": ("tasks",),
     "windlass.app": ("Windlass",),
+    "windlass.batch": ("Batch", "BatchContext"),
     "windlass.context": ("Context",),
+    "windlass.draft": ("JobDraft",),
     "windlass.errors": (
         "Backpressure",
         "Cancel",
@@ -123,6 +128,7 @@ _HOMES = {
     "windlass.fleet": ("WorkerInfo",),
     "windlass.job": ("Attempt", "Job", "JobPage", "Step"),
     "windlass.lane": ("LaneStats",),
+    "windlass.middleware": ("CallNext", "Middleware"),
     "windlass.model": (
         "BACKFILL",
         "DISCOVERED",
@@ -172,7 +178,10 @@ __all__ = [
     "Alias",
     "Attempt",
     "Backpressure",
+    "Batch",
+    "BatchContext",
     "BoundTask",
+    "CallNext",
     "Cancel",
     "ConfigurationError",
     "Context",
@@ -186,6 +195,7 @@ __all__ = [
     "InvalidPayload",
     "Job",
     "JobCancelled",
+    "JobDraft",
     "JobError",
     "JobFailed",
     "JobNotFound",
@@ -194,6 +204,7 @@ __all__ = [
     "LaneStats",
     "LeaseLost",
     "LimitExceeded",
+    "Middleware",
     "NotAuthenticated",
     "NotBuried",
     "NotOpen",

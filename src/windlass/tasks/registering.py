@@ -74,7 +74,8 @@ def register(app: Windlass, **given: Unpack[IncludeOptions]) -> Mapping[str, Tas
 
 def _registered(app: Windlass, task: BuiltIn, own: Mapping[str, Any]) -> Task[..., Any]:
     options: dict[str, Any] = {**task.options, **own}
-    return app.task(name=task.name, **options)(task.fn)
+    registered: Task[..., Any] = app.task(name=task.name, **options)(task.fn)
+    return registered
 
 
 def _refuse_absent(name: str, offered: Collection[str]) -> None:
