@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
-from windlass import payload
+from windlass import headers, payload
 from windlass.clock import to_datetime
 from windlass.errors import Directive, InvalidInput, LeaseLost, WrongState
 from windlass.model import Claimed, Lease, Progress, Report, StepRecord
@@ -234,6 +234,11 @@ class Context:
     @property
     def correlation_id(self) -> str | None:
         return self._job.correlation_id
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The texts that came along with the job, carried context variables among them; a copy."""
+        return headers.read(self._job.headers)
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

@@ -90,6 +90,7 @@ class Fresh(Struct, frozen=True, gc=False):
             service_id=job.service_id,
             format=job.format,
             retry=job.retry,
+            headers=job.headers,
             payload=job.payload,
         )
 

@@ -26,7 +26,7 @@ from windlass import (
     Windlass,
 )
 from windlass.errors import StoreUnavailable
-from windlass.model import BodyFormat
+from windlass.model import BodyFormat, ClaimRequest, Lane
 from windlass.testing import in_memory, inline
 
 
@@ -433,13 +433,10 @@ async def test_suspects_run_alone(app: Windlass) -> None:
     async def work(items: list[Item]) -> None:
         calls.append(sorted(item.number for item in items))
 
-    from windlass.model import ClaimRequest, Lane  # noqa: PLC0415
-
     jobs = await work.enqueue_many(items(3))
     gone = ClaimRequest(worker="gone", lanes=(Lane("work", "work"),), limit=10, lease_seconds=0.05)
     claim = await app.store.claim(gone)
     assert len(claim.jobs) == 3
-    await app.store.start([job.lease for job in claim.jobs])
     later = await work.enqueue_many([Item(10), Item(11)])
     async with working(app):
         await jobs[0].result(timeout=PATIENCE)

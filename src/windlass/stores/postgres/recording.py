@@ -65,12 +65,13 @@ def record(row: Record, **bodies: Any) -> JobRecord:
 
 def full_record(row: Record) -> JobRecord:
     """With bodies, attempts and steps."""
-    format_, payload, raw, result, checkpoint, retry, lease_us, *counts, attempts, steps = row[COLUMN_COUNT:]
-    reserves, timeouts, releases, buries, kicks, touches = counts
+    format_, payload, raw, result, checkpoint, retry, headers, *others, attempts, steps = row[COLUMN_COUNT:]
+    lease_us, reserves, timeouts, releases, buries, kicks, touches = others
     return record(
         row,
         format=FORMATS[format_],
         retry=retry,
+        headers=headers,
         lease_seconds=None if lease_us is None else lease_us / MICROSECONDS,
         reserves=reserves,
         timeouts=timeouts,
