@@ -190,6 +190,7 @@ class _LaneTasks(Registry):
     def __init__(self, tasks: Registry) -> None:
         self._tasks, self._names, self._by_topic = tasks._tasks, tasks._names, tasks._by_topic
         self._with_callbacks = tasks._with_callbacks
+        self.around = tasks.around
 
     def lanes(
         self,
