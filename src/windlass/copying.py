@@ -51,8 +51,8 @@ def copy_of(app: Windlass, record: JobRecord, body: Any, patch: Any, changes: Co
     """The new job, checked as any other: against its task, where this app knows it, and all limits.
 
     It has the topic, task, tenant, priority, attempts, timeout, retry policy and carried variables of the one
-    before, and its owner, unless whoever makes it acts for somebody. What happened to that one, its key, delay and expiry are
-    its own.
+    before, and its owner, unless whoever makes it acts for somebody. What happened to that one, its key,
+    delay and expiry are its own.
     """
     for name in changes:
         if name not in CopyOptions.__annotations__:

@@ -26,7 +26,11 @@ def test_too_much_is_refused_with_the_culprit() -> None:
     """4,096 bytes of JSON are the limit, quotes and escapes included."""
     assert headers.read(headers.write({"a": "x" * 4088})) == {"a": "x" * 4088}
     with pytest.raises(LimitExceeded, match=r"headers are 4,097 bytes.*limit is 4,096.*'a' with 4,089"):
-        headers.write({"a": "x" * 4089, })
+        headers.write(
+            {
+                "a": "x" * 4089,
+            }
+        )
 
 
 @pytest.mark.parametrize("entries", [{"a": 1}, {"a": None}, {1: "a"}, {"a": "\0"}, {"a": "\ud800"}])

@@ -61,7 +61,7 @@ async def test_jobs_that_are_due_together_are_one_call(app: Windlass) -> None:
 
 
 async def test_each_item_may_end_in_its_own_way(app: Windlass) -> None:
-    """What ``gather(return_exceptions=True)`` answers, say: an error is an item's, and the others complete."""
+    """What ``gather(return_exceptions=True)`` answers, say: an error is one item's, others complete."""
 
     @app.task(batch=10, max_attempts=2, retry=Retry.fixed(60))
     async def work(items: list[Item]) -> list[str | BaseException]:
@@ -89,7 +89,7 @@ async def test_an_error_of_the_call_is_every_jobs_by_its_own_policy(app: Windlas
     """Attempts are counted job by job: one that is at its last fails, the others are tried again."""
 
     @app.task(batch=10, max_attempts=3, retry=Retry.fixed(60))
-    async def work(items: list[Item]) -> None:  # noqa: ARG001
+    async def work(items: list[Item]) -> None:
         raise ValueError("all of it")
 
     jobs = await work.enqueue_many(items(2))
@@ -109,7 +109,7 @@ async def test_results_that_belong_to_nobody_fail_the_jobs(value: Any) -> None:
     async with Windlass("memory://") as app:
 
         @app.task(batch=2)
-        async def work(items: list[Item]) -> Any:  # noqa: ARG001
+        async def work(items: list[Item]) -> Any:
             return value
 
         jobs = await work.enqueue_many(items(2))
@@ -184,7 +184,7 @@ async def test_a_batch_is_of_one_tenant(app: Windlass) -> None:
     @app.task(batch=10)
     async def work(items: list[Item]) -> None:
         context = SecurityContext.current()
-        calls.append((context and context.tenant, sorted(item.number for item in items)))
+        calls.append((None if context is None else context.tenant, sorted(item.number for item in items)))
 
     for number in range(6):
         await work.options(tenant="ab"[number % 2]).enqueue(Item(number))
@@ -196,17 +196,17 @@ async def test_each_job_has_a_context_of_its_own(app: Windlass) -> None:
     """Progress, checkpoint and steps are the job's, as in a handler of one."""
     attempts: list[list[Any]] = []
 
-    @app.task(batch=10, retry=Retry.fixed(0))
-    async def work(items: list[Item], ctx: BatchContext) -> list[Any]:
+    async def work(items: list[Item], ctx: BatchContext) -> list[Any]:  # the context anywhere
         attempts.append([one.checkpoint.value for one in ctx])
         for item, one in zip(items, ctx, strict=True):
             assert one.job.task == "work" == ctx.task
             await one.progress(10 * item.number)
             await one.checkpoint(item.number)
-        assert await ctx[1].step("half", lambda: 7) == 7
+        assert await ctx[1].step("half", len, "seven..") == 7
         return [RetryAfter(0) if one.attempt == 1 else one.attempt for one in ctx]
 
-    jobs = await work.enqueue_many(items(2))
+    decorate: Any = app.task(batch=10, retry=Retry.fixed(0))
+    jobs = await decorate(work).enqueue_many(items(2))
     await app.run_until_idle()
     assert attempts == [[None, None], [0, 1]]
     assert [await job.result(timeout=1) for job in jobs] == [2, 2]
@@ -219,7 +219,7 @@ async def test_a_batch_has_no_transaction_of_a_job() -> None:
     async with Windlass("memory://") as app:
 
         @app.task(batch=10, max_attempts=1)
-        async def work(ctx: BatchContext, items: list[Item]) -> None:  # noqa: ARG001
+        async def work(ctx: BatchContext, items: list[Item]) -> None:
             await ctx[0].transaction.execute("SELECT 1")
 
         job = await work.enqueue(Item(0))
@@ -256,7 +256,7 @@ async def test_a_batch_nobody_wants_any_more_is_cancelled(app: Windlass) -> None
     started, ended = asyncio.Event(), asyncio.Event()
 
     @app.task(batch=10)
-    async def work(items: list[Item]) -> None:  # noqa: ARG001
+    async def work(items: list[Item]) -> None:
         started.set()
         try:
             await asyncio.Event().wait()
@@ -301,7 +301,7 @@ async def test_a_timeout_is_each_jobs_and_ends_the_call_with_the_last(app: Windl
     cancelled: list[list[bool]] = []
 
     @app.task(batch=10, timeout=0.3, max_attempts=1)
-    async def work(ctx: BatchContext, items: list[Item]) -> None:  # noqa: ARG001
+    async def work(ctx: BatchContext, items: list[Item]) -> None:
         while not any(one.cancelled for one in ctx):
             await asyncio.sleep(0.005)
         cancelled.append([one.cancelled for one in ctx])
@@ -323,7 +323,7 @@ async def test_a_shutdown_gives_every_job_back(app: Windlass) -> None:
     started = asyncio.Event()
 
     @app.task(batch=10)
-    async def work(items: list[Item]) -> None:  # noqa: ARG001
+    async def work(items: list[Item]) -> None:
         started.set()
         await asyncio.Event().wait()
 
@@ -364,7 +364,7 @@ async def test_a_batch_takes_one_slot_and_others_run_beside_it(app: Windlass) ->
     started, go_on = asyncio.Event(), asyncio.Event()
 
     @app.task(batch=50)
-    async def work(items: list[Item]) -> None:  # noqa: ARG001
+    async def work(items: list[Item]) -> None:
         started.set()
         await go_on.wait()
 
@@ -457,23 +457,30 @@ async def test_batches_in_tests() -> None:
         with inline(app):
             jobs = await work.enqueue_many(items(3))
         assert [await job.result(timeout=1) for job in jobs] == [3, 3, 3]
-    assert await work([Item(1), Item(2)]) == [2, 2]
+    assert await work([Item(1), Item(2)]) == [2, 2], "called by itself it is the function"
 
 
 def test_what_cannot_be_a_batch_is_refused_when_it_is_registered() -> None:
     """With the reason, and what to do."""
     app = Windlass("memory://")
     task: Any = app.task
+
+    def one(items: list[Item]) -> None: ...
+
+    def two(items: list[Item], more: list[Item]) -> None: ...
+
+    def many(*items: list[Item]) -> None: ...
+
     refusals: list[tuple[dict[str, Any], Any, str]] = [
-        ({"batch": 0}, lambda items: None, "batch size is 0; 1 to 1,000"),
-        ({"batch": 1001}, lambda items: None, "1 to 1,000"),
-        ({"batch": True}, lambda items: None, "give a number of jobs"),
-        ({"batch": "many"}, lambda items: None, "give a number of jobs"),
-        ({"batch": 2, "durable": False}, lambda items: None, "batch together with durable=False"),
-        ({"batch": 2, "isolation": "process"}, lambda items: None, "takes one job at a time"),
+        ({"batch": 0}, one, "batch size is 0; 1 to 1,000"),
+        ({"batch": 1001}, one, "1 to 1,000"),
+        ({"batch": True}, one, "give a number of jobs"),
+        ({"batch": "many"}, one, "give a number of jobs"),
+        ({"batch": 2, "durable": False}, one, "batch together with durable=False"),
+        ({"batch": 2, "isolation": "process"}, one, "takes one job at a time"),
         ({"batch": 2}, lambda: None, "it takes one list of items"),
-        ({"batch": 2}, lambda a, b: None, "it takes one list of items"),
-        ({"batch": 2}, lambda *items: None, "it takes one list of items"),
+        ({"batch": 2}, two, "it takes one list of items"),
+        ({"batch": 2}, many, "it takes one list of items"),
     ]
     for options, fn, why in refusals:
         with pytest.raises(ConfigurationError, match=why):
@@ -500,7 +507,8 @@ async def test_the_payload_is_that_of_one_item() -> None:
     async with Windlass("memory://") as app:
 
         @app.task(batch=10)
-        async def work(items: list[Item]) -> list[int | Fail]: ...
+        async def work(items: list[Item]) -> list[int | Fail]:
+            return [item.number for item in items]
 
         @app.task(batch=10)
         async def mail(user_ids: list[int]) -> None:
@@ -522,7 +530,7 @@ async def test_a_batch_of_plain_functions_that_will_not_stop_keeps_one_slot() ->
     async with Windlass("memory://", poll_interval=0.05) as app:
 
         @app.task(batch=10, timeout=0.02, max_attempts=1)
-        def work(items: list[Item]) -> None:  # noqa: ARG001
+        def work(items: list[Item]) -> None:
             release.wait(PATIENCE)
 
         jobs = await work.enqueue_many(items(5))
@@ -535,5 +543,3 @@ async def test_a_batch_of_plain_functions_that_will_not_stop_keeps_one_slot() ->
         finally:
             release.set()
         assert await states(jobs) == ["failed"] * 5
-
-

@@ -20,6 +20,7 @@ from windlass import (
     HandlerNotFound,
     InvalidInput,
     InvalidPayload,
+    Job,
     JobDraft,
     Middleware,
     NotPermitted,
@@ -81,7 +82,7 @@ async def test_middleware_sees_errors_and_may_replace_them(memory: Windlass, pla
     seen: list[str] = []
 
     @memory.middleware
-    async def forgive(ctx: Context | BatchContext, call_next: CallNext) -> Any:  # noqa: ARG001
+    async def forgive(ctx: Context | BatchContext, call_next: CallNext) -> Any:
         try:
             return await call_next()
         except KeyError as error:
@@ -160,7 +161,7 @@ async def test_the_rest_of_a_run_is_called_once(memory: Windlass) -> None:
     """A second call is an error: retries are the task's."""
 
     @memory.middleware
-    async def twice(ctx: Context | BatchContext, call_next: CallNext) -> Any:  # noqa: ARG001
+    async def twice(ctx: Context | BatchContext, call_next: CallNext) -> Any:
         await call_next()
         return await call_next()
 
@@ -177,7 +178,7 @@ async def test_a_timeout_counts_middleware_and_reaches_it(memory: Windlass) -> N
     cleaned: list[str] = []
 
     @memory.middleware
-    async def hang(ctx: Context | BatchContext, call_next: CallNext) -> Any:  # noqa: ARG001
+    async def hang(ctx: Context | BatchContext, call_next: CallNext) -> Any:
         try:
             return await call_next()
         finally:
@@ -304,9 +305,15 @@ async def test_middleware_may_change_a_job(app: Windlass) -> None:
     def second(job: JobDraft) -> None:
         job.change(headers={"seen": job.task}, max_attempts=7, timeout=9, correlation_id="c", key="k")
         assert (job.key, job.max_attempts, job.timeout, job.correlation_id) == ("k", 7, 9.0, "c")
-        assert (job.delay, job.run_at, job.tenant, job.user_id, job.service_id) == (0, None, "root", None, None)
+        assert (job.delay, job.run_at, job.tenant, job.user_id, job.service_id) == (
+            0,
+            None,
+            "root",
+            None,
+            None,
+        )
 
-    job = await (await work.enqueue(3)).refresh()
+    job: Job[Any] = await (await work.enqueue(3)).refresh()
     assert (job.task, job.topic, job.payload) == ("other", "other", {"x": 3, "y": "why"})
     assert (job.priority, job.max_attempts, job.timeout, job.key) == (1, 7, 9.0, "k")
     assert job.record.headers == '{"seen":"other"}'
@@ -410,7 +417,7 @@ async def test_jobs_that_are_not_durable_pass_through_too(memory: Windlass) -> N
     memory.carry(request_id)
 
     @memory.task(durable=False)
-    async def work(what: object) -> str:
+    async def work(what: set[int]) -> str:
         return f"{what} {request_id.get()}"
 
     token = request_id.set("r-9")
@@ -457,7 +464,7 @@ async def test_variables_travel_with_the_job(app: Windlass, plain: bool) -> None
     app.carry(request_id)
     told: list[str] = []
 
-    def note(ctx: Context, result: Any) -> None:  # noqa: ARG001
+    def note(ctx: Context, result: Any) -> None:
         told.append(request_id.get())
 
     def work(ctx: Context) -> str:
@@ -528,7 +535,7 @@ async def test_a_batch_has_the_variables_its_jobs_agree_on(memory: Windlass) -> 
     seen: list[Any] = []
 
     @memory.task(batch=10)
-    async def work(ctx: BatchContext, numbers: list[int]) -> None:  # noqa: ARG001
+    async def work(ctx: BatchContext, numbers: list[int]) -> None:
         seen.append((request_id.get(), locale.get(), [one.headers["locale"] for one in ctx]))
 
     first = request_id.set("r-4")

@@ -12,7 +12,7 @@ from windlass.task import Task
 
 
 class BatchShape(Struct, frozen=True):
-    """How many jobs one call of its handler takes, and how many seconds one that is not full waits for more."""
+    """Up to how many jobs one call of its handler takes, and how many seconds it waits for more."""
 
     size: int
     wait: float
