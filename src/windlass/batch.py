@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final, overload
 
 from windlass.context import Context
@@ -17,17 +18,19 @@ LONGEST_WAIT: Final = 60.0
 """Seconds a batch may wait for more jobs: the first of them waits as long, and holds a slot."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Batch:
     """Up to ``size`` jobs for one call; one that is not full waits at most ``wait`` seconds for more."""
 
     size: int
-    wait: float = 0.0
+    wait: float
 
-    def __post_init__(self) -> None:
-        check_integer("batch size", self.size, 1, MAX_BATCH_SIZE)
-        if check_seconds("batch wait", self.wait, 0) > LONGEST_WAIT:
-            raise InvalidInput(f"batch wait is {self.wait:g} s; the limit is {LONGEST_WAIT:g} s")
+    def __init__(self, size: int, wait: float | timedelta = 0.0) -> None:
+        seconds = check_seconds("batch wait", wait, 0)
+        if seconds > LONGEST_WAIT:
+            raise InvalidInput(f"batch wait is {seconds:g} s; the limit is {LONGEST_WAIT:g} s")
+        object.__setattr__(self, "size", check_integer("batch size", size, 1, MAX_BATCH_SIZE))
+        object.__setattr__(self, "wait", seconds)
 
 
 def check_batch(given: Any) -> Batch | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -486,7 +487,8 @@ def test_what_cannot_be_a_batch_is_refused_when_it_is_registered() -> None:
         with pytest.raises(ConfigurationError, match=why):
             task(name="work", **options)(fn)
     with pytest.raises(ValueError, match="the limit is 60 s"):
-        Batch(size=2, wait=61)
+        Batch(size=2, wait=timedelta(seconds=61))
+    assert Batch(2, timedelta(seconds=1)) == Batch(size=2, wait=1.0)
 
     async def no_list(item: Item) -> None: ...
 
@@ -522,6 +524,16 @@ async def test_the_payload_is_that_of_one_item() -> None:
         job = await mail.enqueue(7)
         await app.run_until_idle()
         assert (await job.refresh()).state == "completed"
+
+
+def test_a_context_that_only_type_checkers_import_is_one() -> None:
+    """Its name alone has to do, as for a handler of one job."""
+    app = Windlass("memory://")
+    names: dict[str, Any] = {}
+    exec("async def work(ctx: 'BatchContext', numbers: list[int]) -> None: ...", names)  # noqa: S102 - a module of somebody else
+    task = app.task(batch=2)(names["work"])
+    assert task.signature.context == "ctx"
+    assert list(task.json_schema()["properties"]) == ["numbers"]
 
 
 async def test_a_batch_of_plain_functions_that_will_not_stop_keeps_one_slot() -> None:

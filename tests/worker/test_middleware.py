@@ -29,6 +29,7 @@ from windlass import (
     Windlass,
     acting_as,
 )
+from windlass.model import BodyFormat
 from windlass.testing import enqueued
 
 request_id: ContextVar[str] = ContextVar("request_id", default="none")
@@ -270,6 +271,8 @@ async def test_every_way_in_passes_through(app: Windlass, tmp_path: Path) -> Non
     await app.enqueue_together([(work, {"x": 6}, {}), ("elsewhere", {"y": 7}, {})])
     await app.enqueue_copy(job.id, patch={"x": 8})
     await app.queue.put("pulled", b"nine")
+    wire = app.queue.on_wire()
+    await wire.put_soon(wire.template("pulled", 60, {}).job(b"by wire", BodyFormat.BYTES), quick=False)
     if app.url.startswith("sqlite"):
         with sqlite3.connect(tmp_path / "jobs.db") as connection:
             work.using(connection).enqueue(10)
@@ -281,6 +284,7 @@ async def test_every_way_in_passes_through(app: Windlass, tmp_path: Path) -> Non
         "- on elsewhere: {'y': 7}",
         "work on work: {'x': 8}",
         "- on pulled: b'nine'",
+        "- on pulled: b'by wire'",
         "work on work: {'x': 10}",
     ]
 

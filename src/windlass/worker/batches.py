@@ -257,7 +257,9 @@ class BatchRunner(Runner):
         if isinstance(error, StoreError):
             _log.info("a batch of %s goes on with what it has: %s", call.task.name, error)
             return
-        self.more.take_in(claiming.result(), sent)
+        claim = claiming.result()
+        self._slots.more = len(claim.jobs) >= request.limit
+        self.more.take_in(claim, sent)
         self._take_waiting(call)
         self._deal_with_others()
 
@@ -279,6 +281,8 @@ class BatchRunner(Runner):
         now = self._clock.monotonic()
         live: list[Held] = []
         for held in call.jobs:
+            if held.settling:
+                continue  # given up while it was gathered
             if held.stop is None and now >= held.deadline:
                 held.stop = Stop.LOST  # the claim's answer was that late, or this process stood still
             if held.stop is not None or self.stopping or (held.job.last_attempt and not held.start_recorded):
