@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.worker.helpers import PATIENCE, state_is, take_away, until, working
 from windlass import (
@@ -176,6 +177,22 @@ async def test_jobs_that_come_meanwhile_join_the_batch_that_waits(app: Windlass)
         others = await work.enqueue_many(items(5))
         await others[-1].result(timeout=PATIENCE)
     assert calls == [6]
+
+
+async def test_jobs_of_an_older_name_of_the_task_are_in_the_same_batch(app: Windlass) -> None:
+    """They wait under that name, in its topic; an alias finds them there."""
+    calls: list[int] = []
+
+    @app.task(batch=4, aliases=["older"])
+    async def work(items: list[Item]) -> None:
+        calls.append(len(items))
+
+    template = work.template({})
+    jobs = [template.job(b'{"number":1}', BodyFormat.JSON) for _ in range(6)]
+    await app.store.enqueue([replace(job, task="older", topic="older") for job in jobs[::2]])
+    await app.store.enqueue(jobs[1::2])
+    assert await app.run_until_idle(concurrency=1) == 6
+    assert calls == [4, 2]
 
 
 async def test_a_batch_is_of_one_tenant(app: Windlass) -> None:
