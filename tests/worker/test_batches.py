@@ -292,6 +292,29 @@ async def test_a_batch_nobody_wants_any_more_is_cancelled(app: Windlass) -> None
     assert await states(jobs) == ["cancelled"] * 3
 
 
+async def test_a_cancelled_job_does_not_wait_for_a_long_call() -> None:
+    """After a lease it ends without the call, which goes on and is no stuck handler."""
+    started, go_on = asyncio.Event(), asyncio.Event()
+    async with Windlass("memory://", lease=2, poll_interval=0.05) as app:
+
+        @app.task(batch=10)
+        async def work(items: list[Item]) -> list[int]:
+            started.set()
+            await go_on.wait()
+            return [item.number for item in items]
+
+        jobs = await work.enqueue_many(items(2))
+        async with working(app, concurrency=1) as worker:
+            await started.wait()
+            await jobs[0].cancel()
+            await until(lambda: state_is(jobs[0], "cancelled"))
+            assert await states(jobs) == ["cancelled", "running"]
+            assert worker.stuck == 0
+            go_on.set()
+            assert await jobs[1].result(timeout=PATIENCE) == 1
+        assert await states(jobs) == ["cancelled", "completed"]
+
+
 async def test_a_job_that_is_lost_leaves_the_others_alone(app: Windlass) -> None:
     """What the call says of it is not written; the others complete."""
     started, go_on = asyncio.Event(), asyncio.Event()
