@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, overload
 from uuid import UUID
 
 from windlass import isolation, managing, visibility
@@ -15,10 +15,10 @@ from windlass.clock import Clock, SystemClock, to_datetime
 from windlass.conditions import asked, of_counters
 from windlass.connections import Connections
 from windlass.copying import AS_IT_WAS, CopyOptions, copy_of
+from windlass.declaring import Declaring
 from windlass.enqueueing import submit, submit_many
 from windlass.errors import ConfigurationError
 from windlass.filters import JobFilters, check_filter
-from windlass.including import TaskSource, include
 from windlass.job import Job, JobPage
 from windlass.lane import Lane
 from windlass.limiting import Limiting
@@ -27,7 +27,6 @@ from windlass.model import Count, JobFilter, Stats, TopicStats
 from windlass.names import check_wire_topic
 from windlass.options import (
     EnqueueOptions,
-    TaskOptions,
     WorkerOptions,
     check_integer,
     check_seconds,
@@ -36,11 +35,10 @@ from windlass.pulling.queue import Queue
 from windlass.registry import Registry
 from windlass.results import wait_for_result
 from windlass.schedules.declaring import declare
-from windlass.schemas import payload_schemas
 from windlass.security import system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
 from windlass.stores import Joiner, Store, StoreLimits, create_store
-from windlass.task import Task, TaskDecorator, encode_each
+from windlass.task import Task, encode_each
 from windlass.transaction import refuse_inside
 from windlass.using import first_of, write_using
 
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
     from windlass.background import WorkerThread
     from windlass.blocking_twins import BlockingJob, BlockingWindlass
     from windlass.bulk import Bulk
-    from windlass.context import Context
     from windlass.cron import When
     from windlass.findings import TaskStats
     from windlass.fleet import WorkerInfo
@@ -61,16 +58,13 @@ if TYPE_CHECKING:
     from windlass.using import AsyncConnection
     from windlass.worker import Worker
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 DEFAULT_PAGE: Final = 50
 LARGEST_PAGE: Final = 200
 """Larger limits are cut to this."""
 LARGEST_OFFSET: Final = 2**31 - 1
 
 
-class Windlass:
+class Windlass(Declaring):
     """A durable job queue in the database that ``url`` names.
 
     Every setting can be given as a keyword; see :class:`~windlass.settings.Settings`.
@@ -198,51 +192,7 @@ class Windlass:
 
         return BlockingWindlass(self, self.portal)
 
-    # -- tasks ------------------------------------------------------------------------------------------
-
-    @overload
-    def task(self, fn: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...
-    @overload
-    def task(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
-    @overload
-    def task(self, fn: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
-    @overload
-    def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
-    @overload
-    def task(
-        self,
-        fn: None = None,
-        /,
-        *,
-        name: str | None = None,
-        topic: str | None = None,
-        aliases: Iterable[str] = (),
-        **options: Unpack[TaskOptions],
-    ) -> TaskDecorator: ...
-    def task(
-        self,
-        fn: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        topic: str | None = None,
-        aliases: Iterable[str] = (),
-        **options: Any,
-    ) -> Any:
-        """Register a function as a task. Works bare (``@app.task``) and with options (``@app.task(...)``)."""
-
-        def register(function: Callable[..., Any]) -> Task[..., Any]:
-            task: Task[..., Any] = Task(
-                self, function, name=name, topic=topic, aliases=aliases, options=options
-            )
-            self.registry.add(task)
-            if (when := task.defaults.get("schedule")) is not None:
-                self.schedule(task.name, task, when)
-            if not task.durable:
-                self.lane.prepare()
-            return task
-
-        return register if fn is None else register(fn)
+    # -- schedules --------------------------------------------------------------------------------------
 
     def schedule(
         self,
@@ -261,14 +211,6 @@ class Windlass:
         from windlass.schedules.schedules import Schedules
 
         return Schedules(self)
-
-    def include(self, source: TaskSource[P, R], /, *args: P.args, **configuration: P.kwargs) -> R:
-        """Take in tasks written elsewhere, all or none: ``app.include(windlass.tasks, roots=["data"])``."""
-        return cast("R", include(self, source, args, configuration))
-
-    def json_schema(self) -> dict[str, Any]:
-        """JSON Schema of every payload: a union of the durable tasks, told apart by ``task``."""
-        return payload_schemas(self.registry)
 
     # -- enqueueing -------------------------------------------------------------------------------------
 

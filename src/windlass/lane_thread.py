@@ -194,6 +194,7 @@ class _LaneTasks(Registry):
         self._with_callbacks = tasks._with_callbacks
         self._schedules = {}  # they make durable jobs, which are no affair of the lane's
         self.schedule_changes = tasks.schedule_changes
+        self.around = tasks.around
 
     def lanes(
         self,

@@ -11,7 +11,8 @@ import pytest
 # Each line with a "reveals:" comment is a reveal_type whose answer must contain that text; each line with
 # "refused:" must be an error of that code; no other line may have one.
 USER_CODE = """
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -20,11 +21,17 @@ import windlass
 from windlass import (
     BY_PAYLOAD,
     Alias,
+    Batch,
+    BatchContext,
+    CallNext,
     Context,
     Cron,
     Every,
+    Fail,
     Job,
+    JobDraft,
     JobError,
+    Middleware,
     Retry,
     SecurityContext,
     TaskError,
@@ -112,6 +119,57 @@ def isolated(n: int) -> int:
 @app.task(durable=False)
 def in_process(ctx: Context, call: Callable[[], int], order: Order) -> Callable[[], int]:
     return call
+
+
+@app.task(batch=100)
+async def together(orders: list[Order]) -> list[int | Fail]:
+    return []
+
+
+@app.task(batch=Batch(size=10, wait=0.05), max_attempts=2)
+async def together_with_context(ctx: BatchContext, orders: Sequence[Order]) -> list[str]:
+    reveal_type(ctx[0])  # reveals: "windlass.context.Context"
+    return [str(one.job.id) for one in ctx]
+
+
+@app.task(batch=2)
+def together_sync(numbers: list[int]) -> None: ...
+
+
+@app.task(batch="many")  # refused: call-overload|arg-type
+def too_many(orders: list[Order]) -> None: ...
+
+
+async def enqueue_together() -> None:
+    reveal_type(await together.enqueue(Order(1)))  # reveals: "windlass.job.Job[int]"
+    reveal_type(await together_with_context.enqueue(Order(1)))  # reveals: "windlass.job.Job[str]"
+    reveal_type(together_sync.sync.enqueue(1))  # reveals: BlockingJob[None]
+    await together.enqueue([Order(1)])  # refused: arg-type
+    await together_sync.options(delay=1).enqueue("one")  # refused: arg-type
+
+
+@app.middleware
+async def around(ctx: Context | BatchContext, call_next: CallNext) -> Any:
+    return await call_next()
+
+
+@app.middleware
+def coming_in(job: JobDraft) -> None:
+    job.change(priority=5, payload={"number": 1}, headers={"a": "b"})
+    job.change(prioritty=5)  # refused: call-arg
+    job.change(headers={"a": 1})  # refused: dict-item
+
+
+class Both(Middleware):
+    def enqueue(self, job: JobDraft) -> None: ...
+
+
+reveal_type(app.middleware(Both()))  # reveals: Both"
+request_id: ContextVar[str] = ContextVar("request_id")
+level: ContextVar[int] = ContextVar("level")
+app.carry(request_id)
+app.carry(level, dump=str, load=int)
+app.carry(level)  # refused: call-overload|arg-type
 
 
 @app.task(durable="no")  # refused: call-overload|arg-type

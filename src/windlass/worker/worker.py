@@ -32,6 +32,7 @@ from windlass.settings import Settings, override_settings
 from windlass.stores.protocol import Store, Wakeups
 from windlass.worker.attempt import Workplace
 from windlass.worker.backoff import Backoff
+from windlass.worker.batches import BatchRunner, MoreJobs
 from windlass.worker.callbacks import CallbackRunner
 from windlass.worker.declaring import declare_limits
 from windlass.worker.health import WorkerHealth, judge, starting
@@ -225,6 +226,7 @@ class Worker:
         workplace = Workplace(
             self.name, self._store, self._settings, loop, recovery, self._clock, self._places
         )
+        workplace.around = self._registry.active_around
         changed = asyncio.Event()
 
         def freed() -> None:
@@ -235,7 +237,7 @@ class Worker:
         settler = Settler(
             self._store, self._held, self._settled, callbacks, self._clock, recovery, self._journal
         )
-        runner = Runner(
+        runner = (BatchRunner if self._registry.has_batches else Runner)(
             self._store,
             workplace,
             settler,
@@ -247,6 +249,8 @@ class Worker:
             stuck=self._stuck,
             recovery=recovery,
         )
+        if isinstance(runner, BatchRunner):
+            runner.more = MoreJobs(self.name, self.lanes, self._registry, self._settings.lease, self._take_in)
         events = self._events = _Events(loop, workplace, settler, callbacks, runner, changed, recovery)
         keeper = events.keeper = Keeper(
             self._store,

@@ -143,6 +143,7 @@ class JobRun:
         variables = contextvars.copy_context()
         variables.run(adopt, self._message.job)
         try:
+            variables.run(self._task.app.registry.around.restore, self._message.job.headers)
             self._interruptible = True
             if self._task.is_async:
                 awaited = self._awaited(context, args, kwargs)

@@ -404,14 +404,14 @@ CREATE VIEW unpacked_jobs WITH (security_invoker = true) AS
 SELECT id, number, priority, run_at, created_at, NULL::bigint AS finished_at, NULL::bigint AS prune_at, fence,
        leased_until, claimed_at, started_at, expires_at, timeout_us, attempt, max_attempts, blocked, state,
        key_until, format, cancel_requested, suspect, body_apart, false AS buried, topic, task, tenant, worker,
-       key, correlation_id, user_id, service_id, limit_key, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
+       key, correlation_id, user_id, service_id, limit_key, headers, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
        error_summary, payload, raw, NULL::text AS result
 FROM jobs
 UNION ALL
 SELECT id, number, priority, run_at, created_at, finished_at, prune_at, fence,
        NULL::bigint, claimed_at, started_at, NULL::bigint, timeout_us, attempt, max_attempts, 0, state,
        key_until, format, false, false, body_apart, buried, topic, task, tenant, worker,
-       key, correlation_id, user_id, service_id, limit_key, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
+       key, correlation_id, user_id, service_id, limit_key, headers, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
        error_summary, payload, raw, result
 FROM finished;
 
@@ -421,7 +421,7 @@ SELECT r.id, r.number, r.priority, r.run_at, r.created_at, NULL::bigint AS finis
        p.pack * 64 + r.ordinality AS fence, p.leased_until, p.claimed_at, NULL::bigint AS started_at, r.expires_at,
        r.timeout_us, r.attempt + 1 AS attempt, r.max_attempts, r.blocked, 2::smallint AS state, r.key_until, r.format,
        r.cancel_requested, r.suspect, r.body_apart, false AS buried, r.topic, r.task, r.tenant, p.worker, r.key,
-       r.correlation_id, r.user_id, r.service_id, r.limit_key, r.retry, r.lease_us, r.reserves + 1 AS reserves, r.timeouts, r.releases,
+       r.correlation_id, r.user_id, r.service_id, r.limit_key, r.headers, r.retry, r.lease_us, r.reserves + 1 AS reserves, r.timeouts, r.releases,
        r.buries, r.kicks, r.touches, r.error_summary, r.payload, r.raw, NULL::text AS result,
        p.ids AS beside
 FROM packs p, unnest(p.jobs) WITH ORDINALITY AS r

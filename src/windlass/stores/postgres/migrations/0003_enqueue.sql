@@ -363,7 +363,7 @@ BEGIN
             j.correlation_id, j.user_id, j.service_id, j.blocked, j.cancel_requested, j.error_summary, p.percent,
             p.message, p.stage, p.updated_at, j.limit_key,
             j.format, coalesce(b.payload, j.payload), encode(coalesce(b.raw, j.raw), 'hex'), j.result, p.checkpoint,
-            j.retry, j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
+            j.retry, j.headers, j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
             coalesce(j.kicks, 0), coalesce(j.touches, 0),
             coalesce((SELECT json_agg(json_build_array(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
                                       ORDER BY a.ordinal) FROM attempts a WHERE a.id = j.id), '[]'),
