@@ -149,9 +149,9 @@ class Door(BaseHTTPRequestHandler):
     """Edits are enqueued, files are read, and nothing else is done here."""
 
     def do_POST(self) -> None:
-        length = int(self.headers.get("Content-Length", 0))
         try:
-            body = json.loads(self.rfile.read(min(length, 100_000)))
+            length = int(self.headers.get("Content-Length", 0))
+            body = json.loads(self.rfile.read(max(0, min(length, 100_000))))
             job = save_requirement.sync.enqueue(name=self.name, title=body["title"], text=body["text"])
         except (InvalidInput, ValueError, LookupError, TypeError) as error:
             self.answer(400, {"error": str(error)})

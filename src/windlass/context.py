@@ -50,6 +50,10 @@ class Run(Protocol):
         """Somebody asked for the job to be cancelled, its time is over, or its lease is lost."""
 
     @property
+    def cancel_requested(self) -> bool:
+        """Whether that is because somebody cancelled it."""
+
+    @property
     def shutting_down(self) -> bool:
         """The worker has been told to stop."""
 
@@ -257,6 +261,11 @@ class Context:
     def cancelled(self) -> bool:
         """True once the job should stop: somebody cancelled it, its time is over, or its lease is lost."""
         return self._run.cancelled
+
+    @property
+    def cancel_requested(self) -> bool:
+        """True once somebody cancelled the job: no other run will go on with what this one leaves behind."""
+        return self._run.cancel_requested
 
     @property
     def shutting_down(self) -> bool:

@@ -63,6 +63,7 @@ class InvalidInput(WindlassError, ValueError):
     """The caller's input cannot be accepted. Nothing was written."""
 
     code = "invalid_input"
+    retryable = False
     job: int | None = None
     """Which of several jobs that were given together it is about, counted from 0."""
 
@@ -116,6 +117,7 @@ class LimitExceeded(InvalidInput):
     """A configured maximum (payload bytes, topics, jobs per topic, …) would be passed."""
 
     code = "limit_exceeded"
+    retryable = True  # jobs in a topic become fewer
 
 
 class TouchLimitExceeded(LimitExceeded):
@@ -140,12 +142,14 @@ class HandlerNotFound(WindlassError):
     """No task of that name is registered, and this app refuses unknown tasks."""
 
     code = "handler_not_found"
+    retryable = False
 
 
 class JobNotFound(WindlassError, LookupError):
     """No such job, or not one the caller may see."""
 
     code = "job_not_found"
+    retryable = False
 
 
 class WrongState(WindlassError):

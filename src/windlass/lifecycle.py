@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from windlass.model import Claimed, Enqueued, NewJob, Settlement, State
+from windlass.model import Claimed, Enqueued, NewJob, RescuedJob, Settlement, State
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 
 _log = logging.getLogger("windlass.lifecycle")
@@ -28,9 +28,14 @@ def claimed(job: Claimed, worker: str) -> None:
     _log.info("claimed", extra=_of_attempt("claimed", job, worker, State.RUNNING))
 
 
-def reclaimed(job: Claimed, worker: str) -> None:
-    """It was claimed after a worker that did not come back."""
-    _log.info("reclaimed", extra=_of_attempt("reclaimed", job, worker, State.RUNNING))
+def rescued(jobs: Iterable[RescuedJob]) -> None:
+    """A worker did not come back, or a job was not started in time: what became of each of these."""
+    for job in jobs:
+        event = "reclaimed" if job.state is State.PENDING else job.state.value
+        more: dict[str, Any] = {"job_id": str(job.job_id), "error_code": job.code}
+        if job.worker is not None:
+            more.update(attempt=job.attempt, worker=job.worker)
+        _log.info(event, extra={**_fields(event, job, job.state), **more})
 
 
 def settled(job: Claimed, settlement: Settlement, worker: str) -> None:
@@ -64,7 +69,7 @@ def _of_attempt(event: str, job: Claimed, worker: str, state: State) -> dict[str
     }
 
 
-def _fields(event: str, job: NewJob | Claimed, state: State) -> dict[str, Any]:
+def _fields(event: str, job: NewJob | Claimed | RescuedJob, state: State) -> dict[str, Any]:
     return {
         "event": event,
         "task": job.task or job.topic,

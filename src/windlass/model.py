@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from msgspec import Struct
@@ -416,6 +416,20 @@ class Rescued:
     @property
     def total(self) -> int:
         return self.returned + self.failed + self.cancelled + self.expired
+
+
+class RescuedJob(NamedTuple):
+    """One job that a rescue pass dealt with, also one that was part of a claim."""
+
+    job_id: UUID
+    topic: str
+    task: str
+    tenant: str
+    correlation_id: str | None
+    attempt: int  # the one that was lost, as its claim counted it; 0 of a job that never began
+    worker: str | None  # who lost it
+    state: State  # from then on
+    code: str  # why: worker_lost, job_canceled, expired
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,12 @@
-"""Numbers as people say them. No I/O."""
+"""Numbers as people say them, and somebody else's words as they can be shown. No I/O."""
 
 from __future__ import annotations
+
+from typing import Final
+
+_CONTROLS: Final = {
+    code: " " if chr(code).isspace() else f"\\x{code:02x}" for code in (*range(32), *range(127, 160))
+}
 
 
 def duration(seconds: float | None) -> str:
@@ -34,3 +40,8 @@ def size(number: int) -> str:
         if number >= bytes_:
             return f"{number / bytes_:,.1f} {unit}"
     return plural(number, "byte")
+
+
+def printable(text: str) -> str:
+    """Somebody else's text on one line, with escapes for what a terminal would obey: it may hold anything."""
+    return text if text.isprintable() else text.translate(_CONTROLS)

@@ -125,6 +125,34 @@ def test_files_are_compared_with_completed_jobs(run: Run, project: Project) -> N
     assert run("doctor", "--url", project.url).code == 0  # nobody knows the roots
 
 
+def test_a_file_s_name_is_shown_and_not_obeyed_and_leftovers_are_a_note(run: Run, project: Project) -> None:
+    """A path comes from whoever may enqueue: it neither drives the terminal nor adds a line to the report."""
+    data = project.directory / "data"
+    data.mkdir()
+    project.write("filing.py", FILES)
+    from windlass.cli.loading import load_app
+
+    name = "a\n- WRONG: b\x1b[2J"
+    app = load_app("filing:app")
+    with app.sync:
+        job = app.sync.enqueue("create_file", {"path": name, "content": "x"})
+        app.sync.run_until_idle()
+    left = data / f".windlass-{job.id}-1.part"
+    left.write_text("half")
+    answer = run("doctor", "--app", "filing:app")
+    assert answer.code == 0
+    note = "- note: 1 hidden file (4 bytes) of killed runs, whose jobs are over, such as"
+    assert f"{note} {left};" in answer.out
+    (data / name).unlink()
+    answer = run("doctor", "--app", "filing:app")
+    assert answer.code == 1
+    [wrong] = [line for line in answer.lines if line.startswith("- WRONG")]
+    assert wrong.startswith(f"- WRONG: {data}/a - WRONG: b\\x1b[2J is gone, though job {job.id} ")
+    told = run("doctor", "--app", "filing:app", "--json").json
+    assert told["files"]["leftovers"] == [{"job_id": str(job.id), "path": str(left), "bytes": 4}]
+    assert left.exists()
+
+
 def test_tasks_that_an_app_does_not_have_are_told(run: Run, project: Project) -> None:
     """Their jobs wait for ever; without an app nobody can tell that from a worker that is to be started."""
     run("enqueue", "forgotten", "{}", "--url", project.url)

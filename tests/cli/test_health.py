@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.cli.conftest import Run
 from tests.cli.processes import Process, Project, wait_until
@@ -306,6 +307,15 @@ def test_a_report_of_an_earlier_life_does_not_count(reports: Reports) -> None:
     assert summary.alive
 
 
+def test_a_store_that_is_away_does_not_make_old_workers_look_new(reports: Reports) -> None:
+    """All of them unready is not all of them starting."""
+    assert reports.sum_up().status == "starting"
+    reports.runs(1, os.getpid())
+    send(reports, Report(1, os.getpid(), replace(well("ada-1"), ready=False, store=False)))
+    assert reports.sum_up().status == "working"
+    assert not reports.sum_up().ready
+
+
 def test_reports_of_strangers_are_thrown_away(reports: Reports) -> None:
     """Whoever is on this machine may send a datagram; only who knows the secret is believed."""
     reports.runs(1, os.getpid())
@@ -440,6 +450,13 @@ def test_clients_that_dawdle_keep_nobody_out(served: tuple[str, int]) -> None:
         assert ask(served, "/healthz")[0] == 200
         assert time.monotonic() - began < 2
         assert silent[0].recv(1) == b"", "the oldest made room"
+
+
+def test_a_crowd_waits_at_the_port_and_is_not_sent_away() -> None:
+    """A connection that finds no room is tried again after a second, when a probe has given up."""
+    with contextlib.ExitStack() as clients, listen("0") as listener:
+        for _ in range(100):  # nobody accepts one
+            clients.enter_context(socket.create_connection(listener.getsockname(), timeout=0.9))
 
 
 def test_a_client_that_never_finishes_is_cut_off(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -54,6 +55,71 @@ def test_a_change_starts_the_worker_anew(reloading: Project) -> None:
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
         assert process.seen[-1].endswith("ran 1, completed 1, retried 0, failed 0")
+
+
+SLOW = """
+import asyncio, pathlib
+from windlass import Context, Windlass
+app = Windlass("sqlite:///jobs.db")
+
+@app.task(max_attempts=1, timeout=None)
+async def slow(ctx: Context) -> int:
+    pathlib.Path("runs").open("a").write("x")
+    while not pathlib.Path("go on").exists():
+        await asyncio.sleep(0.02)
+    return ctx.attempt
+"""
+
+
+def at_once(project: Project) -> dict[str, str]:
+    """An environment in which a reload gives jobs no time to finish; by hand they would take seconds."""
+    project.write("sitecustomize.py", "import windlass.cli.reload as it\nit.GRACE_SECONDS = 0.1\n")
+    return {"PYTHONPATH": str(project.directory)}
+
+
+@needs_signals
+def test_a_running_job_is_given_back_uncounted(project: Project) -> None:
+    """A file that is put in the place of another is a change like any; no attempt is lost by it."""
+    project.write("live.py", SLOW)
+    with project.start("worker", "live:app", "--reload", "--processes", "2", **at_once(project)) as process:
+        process.wait_for("Ctrl-C stops")
+        with project.start("enqueue", "slow", "--app", "live:app") as enqueue:
+            assert enqueue.wait() == 0
+        runs = project.directory / "runs"
+        wait_until(lambda: runs.exists() and runs.read_text() == "x")
+        # As editors save: written beside it, then renamed, with the old time of change.
+        new = project.write("live.py~", SLOW)
+        old = os.stat(project.directory / "live.py")
+        os.utime(new, ns=(old.st_atime_ns, old.st_mtime_ns))
+        new.replace(project.directory / "live.py")
+        process.wait_for(r"reload: live\.py changed: starting anew")
+        wait_until(lambda: runs.read_text() == "xx")
+        project.write("go on", "")
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 0
+    with project.start("jobs", "show", enqueue.seen[0], "--url", project.url, "--json") as show:
+        assert show.wait() == 0
+        found = json.loads(show.text)
+        assert (found["state"], found["attempt"], found["result"]) == ("completed", 1, 1)
+
+
+@needs_signals
+def test_who_is_asked_to_stop_during_a_reload_starts_nothing_anew(project: Project) -> None:
+    """And the running job has the time to finish that it has without a reload."""
+    project.write("live.py", SLOW)
+    with project.start("worker", "live:app", "--reload") as process:
+        process.wait_for("Ctrl-C stops")
+        with project.start("enqueue", "slow", "--app", "live:app") as enqueue:
+            assert enqueue.wait() == 0
+        wait_until((project.directory / "runs").exists)
+        project.write("live.py", SLOW + "# changed")
+        process.wait_for("starting anew")
+        process.signal(signal.SIGTERM)
+        project.write("go on", "")
+        assert process.wait() == 0
+    assert (project.directory / "runs").read_text() == "x"
+    assert sum("Ctrl-C stops" in line for line in process.seen) == 1
+    assert process.seen[-1].endswith("ran 1, completed 1, retried 0, failed 0")
 
 
 @needs_signals

@@ -7,10 +7,12 @@ import json
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from http.client import HTTPConnection
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -112,6 +114,19 @@ async def test_an_older_edit_that_comes_late_changes_nothing(example: ModuleType
             assert [await job.result(0) for job in (first, late)] == ["overtaken", "overtaken"]
     assert example.read("rope") is None
     assert example.leftovers() == []
+
+
+@pytest.mark.parametrize("length", ["-1", "many"])
+def test_a_length_that_makes_no_sense_is_answered(example: ModuleType, length: str) -> None:
+    """A negative one would have the server wait for the end of a connection that stays open."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), example.Door) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        with closing(HTTPConnection("127.0.0.1", server.server_port, timeout=PATIENCE)) as connection:
+            connection.putrequest("POST", "/requirements/rope")
+            connection.putheader("Content-Length", length)
+            connection.endheaders()
+            assert connection.getresponse().status == 400
+        server.shutdown()
 
 
 def test_its_processes_are_killed_while_edits_come_in_and_every_accepted_one_is_done(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from tests.postgres.stores import opened, own_database, raw, schema_of
 from tests.servers import PgBouncer, PostgresServer
 from tests.servers.shared import fresh_schema, fresh_url
 from windlass.errors import ConfigurationError, NotOpen, SchemaTooNew, StoreError, StoreUnavailable
-from windlass.model import JobFilter, State
+from windlass.model import Claimed, JobFilter, Settlement, State
+from windlass.outcome import Completed
 from windlass.stores.postgres import PostgresStore, migrating
 from windlass.stores.postgres.migrating import migrations
-from windlass.testing.conformance.building import ask, claim_one, job, put
+from windlass.testing.conformance.building import ask, claim, claim_one, job, put, put_many
 
 STEPS = [name for _, name, _ in migrations()]
 
@@ -55,6 +56,29 @@ async def test_a_newer_schema_is_refused() -> None:
             await store.migrate()
         with pytest.raises(SchemaTooNew, match="9999"):
             await store.missing_steps()
+
+
+async def test_a_step_that_adds_a_column_disturbs_nobody_who_is_at_work() -> None:
+    """A rolling upgrade: jobs that share a row hold it as it was, and come back as it is."""
+    url = fresh_url()
+    async with opened(url) as [store], raw(url) as connection:
+        job_ids = await put_many(store, 60)
+        held = await claim(store, limit=30)
+        lost = await claim(store, limit=30, lease_seconds=0.1, worker="lost")
+        assert await connection.fetchval("SELECT count(*) FROM packs") == 2
+        await connection.execute("ALTER TABLE jobs ADD COLUMN of_tomorrow text")
+        assert await store.settle([Settlement(one.lease, Completed()) for one in held]) == [True] * 30
+        again: list[Claimed] = []
+        async with asyncio.timeout(10):
+            while len(again) < 30:  # those that were not started come one by one
+                found = await claim(store, limit=30)
+                assert await store.settle([Settlement(one.lease, Completed()) for one in found]) == [
+                    True
+                ] * len(found)
+                again += found
+        assert {one.lease.job_id for one in again} == {one.lease.job_id for one in lost}
+        assert set(await store.states(job_ids)) == {State.COMPLETED}
+        assert await store.check() == []
 
 
 async def test_the_owner_of_a_schema_migrates_without_the_right_to_make_one(postgres_url: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from windlass import Windlass
 from windlass.errors import SchemaTooNew, StoreError
 from windlass.ids import new_id
 from windlass.model import NewJob
@@ -26,6 +27,30 @@ async def test_every_table_is_named_for_windlass(store: SqliteStore, path: Path)
     connection.close()
     assert len(names) > 10
     assert all(name.startswith("windlass_") for (name,) in names)
+
+
+async def test_a_new_kind_of_job_changes_no_table(path: Path) -> None:
+    """Whatever tasks come later, with whatever payloads: they are rows of the tables that are there."""
+    app = Windlass(f"sqlite:///{path}")
+    async with app:
+        with closing(sqlite3.connect(path)) as connection:
+            before = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+
+            @app.task
+            async def first(n: int) -> int:
+                return n
+
+            @app.task(topic="elsewhere")
+            async def second(words: list[str], flag: bool = True) -> dict[str, bool]:
+                return dict.fromkeys(words, flag)
+
+            one, other = await first.enqueue(n=1), await second.enqueue(words=["a"])
+            await app.run_until_idle()
+            assert (await one.result(0), await other.result(0)) == (1, {"a": True})
+            after = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+            assert after == before
+            kinds = "SELECT task FROM windlass_jobs ORDER BY number"
+            assert connection.execute(kinds).fetchall() == [("first",), ("second",)]
 
 
 async def test_many_who_migrate_at_once_do_it_once(path: Path) -> None:

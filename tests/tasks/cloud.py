@@ -26,6 +26,7 @@ class Request:
     arguments: dict[str, Any]
     looks: int
     error: str | None = None
+    half: str | None = None
     identifier: str | None = None
     done: bool = False
 
@@ -38,6 +39,9 @@ class Cloud:
     looks: int = 2  # at a request until it ends
     refuse: list[tuple[str, str]] = field(default_factory=list)  # the next call of this operation: this error
     fail: list[str] = field(default_factory=list)  # the next requests end with these errors
+    half: list[str] = field(
+        default_factory=list
+    )  # the next requests are done and end with these all the same
     lose: set[str] = field(default_factory=set)  # operations whose first answer nobody hears
     hold: set[str] = field(default_factory=set)  # operations that wait before their first answer
     calls: list[str] = field(default_factory=list)
@@ -92,7 +96,8 @@ class Cloud:
     def _call(self, operation: str, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if self.refuse and self.refuse[0][0] == operation:
             code = self.refuse.pop(0)[1]
-            return 400, {"__type": f"com.amazonaws.cloudcontrol#{code}Exception", "Message": "not now"}
+            long = f"com.amazonaws.cloudcontrol#{code}Exception:http://internal.amazon.com/coral/"
+            return 400, {"__type": long, "Message": "not now"}
         if operation == "GetResource":
             properties = self.resources.get(arguments["Identifier"])
             if properties is None:
@@ -106,7 +111,8 @@ class Cloud:
         known = self.requests.get(client_token)
         if known is None:
             error = self.fail.pop(0) if self.fail else None
-            known = Request(f"request-{len(self.requests)}", operation, arguments, self.looks, error)
+            half = self.half.pop(0) if self.half else None
+            known = Request(f"request-{len(self.requests)}", operation, arguments, self.looks, error, half)
             self.requests[client_token] = known
         elif (known.operation, known.arguments) != (operation, arguments):
             return 400, {"__type": "ClientTokenConflictException", "Message": "another request"}
@@ -117,7 +123,7 @@ class Cloud:
         if request.looks > 0:
             return self._event(request, "IN_PROGRESS")
         if not request.done and request.error is None:
-            request.error = self._do(request)
+            request.error = self._do(request) or request.half
             request.done = request.error is None
         return self._event(request, "FAILED" if request.error else "SUCCESS")
 

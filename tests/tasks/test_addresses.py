@@ -21,7 +21,7 @@ from tests.tasks.fetch_apps import fetching_app, run
 from tests.tasks.web import Web
 from windlass import ConfigurationError, State
 from windlass.tasks.addresses import Forbidden, Reach
-from windlass.tasks.exchange import Address
+from windlass.tasks.exchange import Address, BadUrl
 
 ANY = Reach.configured(["*"], [])
 
@@ -34,7 +34,7 @@ ANY = Reach.configured(["*"], [])
         "64:ff9b::a9fe:a9fe", "64:ff9b:1::1", "2002:7f00:1::", "2002:a9fe:a9fe::1",
         "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "169.254.169.254", "192.0.2.1", "198.18.0.1",
         "224.0.0.1", "240.0.0.1", "255.255.255.255", "fe80::1", "fc00::1", "fd00::1", "fec0::1", "ff02::1",
-        "2001:db8::1", "2001:0:7f00:1::",
+        "2001:db8::1", "2001:0:7f00:1::", "168.63.129.16",
     ],
 )  # fmt: skip
 async def test_an_address_that_is_not_public_is_refused(host: str) -> None:
@@ -72,6 +72,9 @@ async def test_an_allowed_network_is_allowed_and_no_more_than_that() -> None:
         ("*.example.org", "example.org", False),
         ("*.example.org", "evilexample.org", False),
         ("*", "anything", True),
+        ("Bücher.example", "xn--bcher-kva.example", True),
+        ("*.Bücher.example", "a.xn--bcher-kva.example", True),
+        ("[2001:DB8::1]", "2001:db8:0::1", True),
     ],
 )
 def test_hosts_are_compared_whole(allowed: str, host: str, fine: bool) -> None:
@@ -87,7 +90,7 @@ def test_hosts_are_compared_whole(allowed: str, host: str, fine: bool) -> None:
 @pytest.mark.parametrize(
     ("hosts", "networks"),
     [("example.org", []), (["http://example.org"], []), (["a*.org"], []), ([""], []), (["*"], ["10.0.0.1/8"]),
-     (["*"], ["everywhere"]), (["*"], "10.0.0.0/8")],
+     (["*"], ["everywhere"]), (["*"], "10.0.0.0/8"), (["example.org:8080"], []), (["*."], []), ([7], [])],
 )  # fmt: skip
 def test_configuration_that_cannot_be_meant_is_refused(hosts: Any, networks: Any) -> None:
     """When the tasks are included, not when the first job runs."""
@@ -230,6 +233,12 @@ async def test_https_is_checked_by_name_though_connected_to_by_address(
         job = await run(app, "download_file", {"url": f"{url}/a", "dest": "a"})
         assert job.state is State.COMPLETED, job.error
         assert (tmp_path / "root" / "a").read_bytes() == b"sealed"
+        resolve = socket.getaddrinfo
+        monkeypatch.setattr(
+            socket, "getaddrinfo", lambda host, *rest, **more: resolve(host.rstrip("."), *rest, **more)
+        )
+        job = await run(app, "download_file", {"url": f"https://localhost.:{server.port}/a", "dest": "d"})
+        assert job.state is State.COMPLETED, job.error  # the dot is for resolvers, not for certificates
         job = await run(app, "download_file", {"url": f"https://127.0.0.1:{server.port}/a", "dest": "b"})
         assert job.error is not None
         assert "certificate" in job.error.message.lower()
@@ -243,6 +252,14 @@ def test_a_name_in_another_script_is_asked_for_as_names_are() -> None:
     where = Address.of("http://Bücher.example/größe?q=ä#top")
     assert (where.host, where.authority) == ("xn--bcher-kva.example", "xn--bcher-kva.example")
     assert where.target == "/gr%C3%B6%C3%9Fe?q=%C3%A4"
+
+
+@pytest.mark.parametrize("url", ["http://user:sesame/x@example.org/", "http://u:sesame\u2100@example.org/"])
+def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:
+    """What cannot be taken apart may have a password anywhere."""
+    with pytest.raises(BadUrl) as refused:
+        Address.of(url)
+    assert "sesame" not in str(refused.value)
 
 
 def test_an_address_is_shown_without_what_may_be_secret() -> None:

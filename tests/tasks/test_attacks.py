@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 import windlass
 from tests.tasks.stepping import step_through
 from tests.tasks.test_files import ran, refused
-from windlass import Windlass
+from windlass import TaskError, Windlass
 from windlass.tasks import directories, roots
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
@@ -83,16 +85,20 @@ async def test_a_path_outside_all_roots_is_refused(
 async def test_what_is_no_regular_file_is_refused(
     app: Windlass, root: Path, task: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Directories, pipes (which would hold the handler up for ever) and sockets; a file is no directory."""
+    """Directories, pipes (which would hold the handler up for ever), sockets and devices."""
     (root / "directory").mkdir()
     os.mkfifo(root / "pipe")
+    names = ["directory", "pipe", "socket"]
+    with suppress(PermissionError):  # only root may
+        os.mknod(root / "zero", stat.S_IFCHR | 0o666, os.makedev(1, 5))
+        names.append("zero")
     monkeypatch.chdir(root)  # the path of a socket may be too long otherwise
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket")
-        for name in ("directory", "pipe", "socket"):
+        for name in names:
             assert await refused(app, task, path=name, **more) == "not_a_file", name
         assert await refused(app, task, path="pipe/note", **more) == "not_a_directory"
-    assert sorted(os.listdir(root)) == ["directory", "pipe", "socket"]
+    assert sorted(os.listdir(root)) == names
 
 
 async def test_a_hard_link_to_a_file_outside_is_replaced_and_not_written_through(
@@ -104,6 +110,39 @@ async def test_a_hard_link_to_a_file_outside_is_replaced_and_not_written_through
     assert job.state == "completed"
     assert untouched(outside)
     assert (root / "note").read_text() == "new"
+
+
+@pytest.mark.parametrize("planted", ["link", "hard link", "pipe"])
+def test_a_draft_that_was_planted_is_not_written_to(
+    root: Path, outside: Path, planted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever knows its name could have it lead to a file of theirs, also in the last moment."""
+    draft = root / "draft"
+
+    def plant() -> None:
+        draft.unlink(missing_ok=True)
+        match planted:
+            case "link":
+                draft.symlink_to(outside / "note")
+            case "hard link":
+                os.link(outside / "note", draft)
+            case "pipe":
+                os.mkfifo(draft)
+
+    def step(_number: int, name: str, args: tuple[Any, ...]) -> None:
+        if name == "open" and args[0] == "draft":
+            plant()
+
+    plant()
+    with directories.open_directory(str(root)) as directory:
+        with pytest.raises(TaskError):
+            directory.reopen("draft")
+        draft.unlink()
+        draft.write_text("ours")
+        step_through(monkeypatch, step)
+        with pytest.raises(TaskError):
+            directory.reopen("draft")
+    assert untouched(outside)
 
 
 Plant = Callable[[Path, Path], None]

@@ -20,6 +20,7 @@ from tests.tasks.fetch_apps import AT_ONCE, hidden, run
 from tests.tasks.web import Web, saying
 from tests.worker.processes import ROOT, Site
 from windlass import ConfigurationError, InvalidPayload, Job, State, Windlass
+from windlass.tasks import asking
 from windlass.tasks.drafts import Draft
 
 PROMPT = "Extract the requirement: “résumé”\nand nothing else\n"
@@ -104,10 +105,41 @@ async def test_the_same_prompt_for_the_same_file_is_one_job(store: str, tmp_path
     assert asked(log) == 3
 
 
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
+async def test_a_prompt_hash_is_the_key_of_its_job(store: str, tmp_path: Path, root: Path) -> None:
+    """One job for it, whatever file it is for: the second is told so, with the file that is written."""
+    url = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path / 'jobs.db'}"}.get(store) or empty_url()
+    log, digest = tmp_path / "log", hashlib.sha256(PROMPT.encode()).hexdigest()
+    async with extracting_app(root, url, claude_command=command(log, "answer")) as app:
+        first = await app.enqueue("claude_extraction", {**PAYLOAD, "prompt_hash": digest})
+        other = {"prompt": PROMPT, "targetPath": "answers/r2.json", "promptHash": digest.upper()}
+        (again,) = await app.enqueue_many("claude_extraction", [other])
+        assert (first.duplicate, first.key) == (False, digest)
+        assert (again.id, again.duplicate) == (first.id, True)
+        assert again.payload["target_path"] == "answers/r1.json"
+        # Who gives another key, or no hash, means another job.
+        assert not (await app.enqueue("claude_extraction", other, key="mine")).duplicate
+        del other["promptHash"]
+        assert not (await app.enqueue("claude_extraction", {**other, "targetPath": "3.json"})).duplicate
+        await app.run_until_idle()
+    assert asked(log) == 3
+
+
+async def test_a_hash_of_another_prompt_takes_no_key(tmp_path: Path, root: Path) -> None:
+    """It is refused at enqueue, or the job with the right prompt would be a duplicate of one that fails."""
+    digest = hashlib.sha256(b"another").hexdigest()
+    async with extracting_app(root, claude_command=command(tmp_path / "log", "answer")) as app:
+        with pytest.raises(InvalidPayload, match="leave it out"):
+            await app.enqueue("claude_extraction", {**PAYLOAD, "prompt_hash": digest})
+        job = await app.enqueue("claude_extraction", {**PAYLOAD, "prompt": "another", "prompt_hash": digest})
+        assert not job.duplicate
+
+
 async def test_a_prompt_that_is_not_the_hashed_one_is_not_asked(tmp_path: Path, root: Path) -> None:
     """A prompt that changed on its way, or a hash of something else, fails the job at once."""
     payload = {**PAYLOAD, "prompt_hash": hashlib.sha256(b"another").hexdigest()}
-    job = await extract(root, payload, claude_command=command(tmp_path / "log", "answer"))
+    app = extracting_app(root, claude_command=command(tmp_path / "log", "answer"))
+    job = await run(app, "claude_extraction", payload, key="mine")
     assert (job.state, job.attempt) == (State.FAILED, 1)
     assert job.error is not None
     assert job.error.code == "invalid_input"
@@ -201,6 +233,37 @@ async def test_a_cancelled_job_ends_its_program(tmp_path: Path, root: Path) -> N
     pid = json.loads(log.read_text().splitlines()[0])["pid"]
     await asyncio.to_thread(until, lambda: not alive(pid))
     assert not (root / "answers" / "r1.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "timeout", "state"),
+    [
+        # holds the pipe that the answer comes through
+        ("sleep 60 & echo $! > {pid}; echo answer", None, State.COMPLETED),
+        # holds nothing
+        ("sleep 60 > {pid}.log 2>&1 < /dev/null & echo $! > {pid}; echo answer", None, State.COMPLETED),
+        # and is deaf, when its parent is asked to stop
+        ("(trap '' TERM; sleep 60; :) > {pid}.log 2>&1 & echo $! > {pid}; sleep 60", 0.5, State.FAILED),
+    ],
+    ids=["with the pipe", "without", "deaf"],
+)
+async def test_what_a_program_leaves_behind_is_ended_with_it(
+    script: str,
+    timeout: float | None,
+    state: State,
+    tmp_path: Path,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing of it goes on beside the job, or after; and it does not keep an answer from ending."""
+    monkeypatch.setattr(asking, "LINGER_SECONDS", 0.1)
+    pid = tmp_path / "pid"
+    app = extracting_app(root, claude_command=["sh", "-c", script.format(pid=pid)])
+    payload = {"prompt": "?", "target_path": "a.txt"}
+    job = await run(app, "claude_extraction", payload, max_attempts=1, timeout=timeout)
+    assert job.state is state, job.error
+    assert (root / "a.txt").exists() is (state is State.COMPLETED)
+    await asyncio.to_thread(until, lambda: not alive(int(pid.read_text())))
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
@@ -311,6 +374,7 @@ async def test_an_api_in_trouble_is_asked_again(trouble: str, root: Path) -> Non
     [
         (401, b'{"error": {"message": "invalid x-api-key"}}', "invalid x-api-key"),
         (400, b'{"error": {"message": "prompt is too long"}}', "prompt is too long"),
+        (404, b"<html>there is no API here</html>", "no JSON"),
         (200, reply("{", "max_tokens"), "claude_max_tokens"),
         (200, reply("", "refusal"), "refusal"),
     ],
@@ -328,9 +392,10 @@ async def test_an_answer_that_will_not_get_better_fails_the_job(
     assert "sk-secret" not in str(job.error)
 
 
-async def test_an_api_that_asks_for_patience_gets_it(root: Path) -> None:
+@pytest.mark.parametrize("status", [429, 503, 529])
+async def test_an_api_that_asks_for_patience_gets_it(status: int, root: Path) -> None:
     """Retry-After says when the next attempt is due."""
-    with Web(answer=saying(429, b"{}", Retry_After="120")).serving() as web:
+    with Web(answer=saying(status, b"{}", Retry_After="120")).serving() as web:
         job = await ask_api(root, web)
     assert (job.state, job.attempt) == (State.PENDING, 1)
     assert 100 < (job.run_at - job.created_at).total_seconds() < 130

@@ -23,7 +23,7 @@ from windlass.tasks.roots import Roots
 
 
 async def test_a_cancelled_download_stops_in_the_middle(tmp_path: Path) -> None:
-    """Cancelling takes effect while the server is silent, and no file appears."""
+    """Cancelling takes effect while the server is silent, no file appears, and nothing stays behind."""
     with Web(bytes_of(2 * MB), hold_at=[1 * MB]).serving() as web:
         async with fetching_app(tmp_path) as app:
             job = await app.enqueue("download_file", {"url": web.url, "dest": "file.bin"})
@@ -33,7 +33,21 @@ async def test_a_cancelled_download_stops_in_the_middle(tmp_path: Path) -> None:
             await asyncio.wait_for(worker, 20)
             job = await app.get(job.id)
     assert job.state is State.CANCELLED
-    assert not (tmp_path / "file.bin").exists()
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_download_has_the_mode_that_was_configured_once_it_is_whole(tmp_path: Path) -> None:
+    """Whatever the umask; until then its own worker may write to it, because the next run has to."""
+    with Web(bytes_of(2 * MB), hold_at=[1 * MB]).serving() as web:
+        async with fetching_app(tmp_path, file_mode=0o466) as app:
+            await app.enqueue("download_file", {"url": web.url, "dest": "file.bin"})
+            worker = asyncio.create_task(app.run_until_idle())
+            await asyncio.to_thread(web.hold)
+            [draft] = hidden(tmp_path)
+            assert (tmp_path / draft).stat().st_mode & 0o700 == 0o600
+            web.release()
+            await asyncio.wait_for(worker, 20)
+    assert (tmp_path / "file.bin").stat().st_mode & 0o777 == 0o466
 
 
 async def test_a_download_that_takes_too_long_is_timed_out_and_gone_on_with(tmp_path: Path) -> None:
@@ -263,6 +277,18 @@ def test_a_draft_of_a_dead_run_is_taken_over(tmp_path: Path) -> None:
         new = Draft.open(place, Run(2), old.name, None)  # type: ignore[arg-type]
         assert (new.size, os.listdir(tmp_path)) == (4, [new.name])
         new.close()
+
+
+def test_a_draft_that_was_taken_over_by_a_run_that_died_at_once_is_found(tmp_path: Path) -> None:
+    """Killed between the new name and the checkpoint that tells it: the bytes are of use all the same."""
+    with Roots([tmp_path]).place("file.bin") as place:
+        first = Draft.open(place, Run(1), None, None)  # type: ignore[arg-type]
+        first.write(b"half")
+        first.close()
+        Draft.open(place, Run(64), first.name, None).close()  # type: ignore[arg-type]
+        third = Draft.open(place, Run(128), first.name, None)  # type: ignore[arg-type]
+        assert (third.size, os.listdir(tmp_path)) == (4, [third.name])
+        third.close()
 
 
 @pytest.mark.parametrize("name", ["../outside", "file.bin", ".windlass-x-1.part"])

@@ -16,6 +16,7 @@ from tests.tasks.fetch_apps import error_of, fetching_app, hidden, run
 from tests.tasks.fetching import MB, fetch
 from tests.tasks.web import Web, bytes_of, redirecting, saying
 from windlass import InvalidPayload, State
+from windlass.tasks.transfer import Transfer
 
 MIB = 2**20
 
@@ -96,6 +97,29 @@ async def test_the_next_attempt_asks_for_the_rest_from_the_checkpoint(tmp_path: 
     assert web.requests[2]["If-Range"] == '"one"'
     assert web.sent == 8 * MB
     assert job.checkpoint["bytes_downloaded"] == 8 * MB
+
+
+@pytest.mark.parametrize(("given", "least"), [({}, 2**20), ({"chunk_size": 2**16}, 2**16)])
+async def test_a_piece_that_is_written_is_a_megabyte_unless_told(
+    given: dict[str, int], least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """chunk_size: so much is gathered before it goes to the disk, and little more."""
+    pieces: list[int] = []
+    write = Transfer._write
+
+    def counting(self: Transfer, data: bytes) -> None:
+        pieces.append(len(data))
+        write(self, data)
+
+    monkeypatch.setattr(Transfer, "_write", counting)
+    with Web(bytes_of(3 * MB)).serving() as web:
+        job = await run(
+            fetching_app(tmp_path), "download_file", {"url": web.url, "dest": "file.bin", **given}
+        )
+    assert job.state is State.COMPLETED, job.error
+    assert sum(pieces) == 3 * MB
+    assert min(pieces[:-1]) >= least
+    assert max(pieces) < 2 * least + 2**18
 
 
 async def test_a_file_that_changed_meanwhile_is_fetched_from_its_beginning(tmp_path: Path) -> None:

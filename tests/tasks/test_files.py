@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 import sys
+import threading
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import windlass
-from windlass import ConfigurationError, InvalidPayload, Job, Windlass
+from windlass import ConfigurationError, InvalidPayload, Job, TaskError, Windlass
+from windlass.reconciliation import Content
 from windlass.tasks import directories, roots
 from windlass.tasks.files import FileCreated, FileDeleted, FileTasks
+from windlass.tasks.roots import told
+from windlass.testing.clock import FrozenClock
 
 
 async def ran(app: Windlass, task: str, **payload: Any) -> Job[Any]:
@@ -113,6 +120,61 @@ async def test_an_absolute_path_beneath_a_root_is_that_root_s(root: Path, tmp_pa
     assert [(inner / "a").read_text(), (root / "b").read_text(), (root / "c").read_text()] == ["a", "b", "c"]
 
 
+async def test_a_root_in_another_is_not_made_either(root: Path) -> None:
+    """A path that is relative to the outer one means the inner one, whose disk may not be mounted."""
+    app = Windlass("memory://", clock=FrozenClock())
+    app.include(windlass.tasks, roots=[root, root / "disk"])
+    async with app:
+        job = await ran(app, "create_file", path="disk/note", content="x")
+    assert job.error is not None
+    assert (job.error.code, job.error.retryable) == ("root_missing", True)
+    assert os.listdir(root) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["日本語.txt", "ملف", "é", "e\u0301", "🧶", "a b", "-rf", "a\nb", "x" * 255, "é" * 127, "...", "~"],
+)
+async def test_any_name_the_system_takes_will_do(app: Windlass, root: Path, name: str) -> None:
+    """Names in all scripts, long ones and odd ones: each is a file of just this name."""
+    job = await ran(app, "create_file", path=f"{name}d/{name}" if len(name) < 100 else name, content="x")
+    assert job.state == "completed"
+    [path] = [path for path in root.rglob("*") if path.is_file()]
+    assert path.name == name
+    assert (await (await ran(app, "delete_file", path=str(path))).result(0)).deleted
+
+
+def test_a_name_that_the_worker_s_locale_does_not_have_says_what_to_do() -> None:
+    """In the locale C the system's calls take ASCII only."""
+    with pytest.raises(TaskError, match="for this worker; start it in a UTF-8 locale") as caught, told("é"):
+        "é".encode("ascii")
+    assert (caught.value.code, caught.value.retryable) == ("io_error", True)
+
+
+async def test_jobs_about_one_file_at_the_same_time_leave_it_whole(app: Windlass, root: Path) -> None:
+    """Two workers, sixteen threads, and a reader who never sees a part of one or a mixture."""
+    contents = [str(number) * 10_000 for number in range(10)]
+    ended = threading.Event()
+
+    def read() -> set[str]:
+        seen = set()
+        while not ended.is_set():
+            with suppress(FileNotFoundError):
+                seen.add((root / "note").read_text())
+        return seen
+
+    for content in contents * 4:
+        await app.enqueue("create_file", {"path": "note", "content": content, "overwrite": True})
+    reader = asyncio.ensure_future(asyncio.to_thread(read))
+    try:
+        await asyncio.gather(*(app.run_until_idle(concurrency=8, name=name) for name in ("one", "two")))
+    finally:
+        ended.set()
+    assert await reader <= set(contents)
+    assert (await app.count(state="completed")).total == 40
+    assert os.listdir(root) == ["note"]
+
+
 async def test_a_root_that_is_missing_is_tried_again_and_never_made(app: Windlass, root: Path) -> None:
     """A disk that is not mounted must not be written beside."""
     root.rmdir()
@@ -161,6 +223,7 @@ async def test_a_file_has_the_mode_that_was_configured_and_keeps_the_one_it_has(
         ("a/../../b", r"has '\.\.' in it"),
         ("a/../b", r"has '\.\.' in it"),
         ("x" * 5000, "is longer than 4,096 bytes"),
+        ("é" * 2049, "is longer than 4,096 bytes"),
         ("a/" * 150 + "b", "is 151 directories deep; the limit is 100"),
     ],
 )
@@ -170,6 +233,14 @@ async def test_a_path_that_cannot_be_right_is_refused_at_enqueue(app: Windlass, 
         with pytest.raises(InvalidPayload, match=f"path: {why}"):
             await app.enqueue(task, {"path": path, **more})
     assert (await app.count()).total == 0
+
+
+async def test_a_path_with_a_nul_in_it_is_refused_at_enqueue(app: Windlass) -> None:
+    """A system call would see its first half."""
+    with pytest.raises(InvalidPayload, match="NUL"):
+        await app.enqueue("create_file", {"path": "note\0.txt", "content": "x"})
+    with pytest.raises(ValueError, match="has a NUL character in it"):
+        roots.parts_of("note\0.txt")
 
 
 async def test_a_file_name_that_the_system_has_no_room_for_fails_at_once(app: Windlass, root: Path) -> None:
@@ -182,14 +253,15 @@ async def test_what_the_disk_has_against_a_completed_job_is_told(app: Windlass, 
     """For reconciliation, which looks and repairs nothing."""
     tasks = getattr(app.registry.tasks["create_file"].fn, "__self__", None)
     assert isinstance(tasks, FileTasks)
-    wanted = {"path": "a/note", "content": "x"}
-    assert tasks.disagreement("create_file", wanted) == f"{root / 'a/note'} is gone"
-    assert tasks.disagreement("delete_file", wanted) is None
-    await ran(app, "create_file", **wanted)
-    assert tasks.disagreement("create_file", wanted) is None
-    assert tasks.disagreement("delete_file", wanted) == f"{root / 'a/note'} is there again"
-    (root / "a" / "note").write_text("y")
-    assert tasks.disagreement("create_file", wanted) == f"{root / 'a/note'} has other content"
+    wanted = Content(1, sha256(b"x").digest())
+    assert tasks.disagreement("a/note", wanted) == f"{root / 'a/note'} is gone"
+    assert tasks.disagreement("a/note", None) is None
+    await ran(app, "create_file", path="a/note", content="x")
+    assert tasks.disagreement("a/note", wanted) is None
+    assert tasks.disagreement("a/note", None) == f"{root / 'a/note'} is there again"
+    for other in ("y", "xx", ""):
+        (root / "a" / "note").write_text(other)
+        assert tasks.disagreement("a/note", wanted) == f"{root / 'a/note'} has other content"
 
 
 @pytest.mark.parametrize(
@@ -197,11 +269,21 @@ async def test_what_the_disk_has_against_a_completed_job_is_told(app: Windlass, 
     [
         ({"roots": [""]}, r"roots holds ''; give paths of directories"),
         ({"roots": ["a"] * 101}, r"roots has 101 directories; the limit is 100"),
-        ({"roots": ["a"], "file_mode": 0o1777}, r"file_mode is 1023; give one from 0o000 to 0o777"),
+        ({"roots": None}, r"roots is None; give the path of a directory, or several"),
+        ({"roots": b"a"}, r"roots is b'a'; give the path of a directory, or several"),
+        ({"roots": [b"a"]}, r"roots holds b'a'; give paths of directories"),
+        ({"roots": [__file__]}, r"the root .*test_files\.py is a file; give the path of a directory"),
+        ({"roots": ["a"], "file_mode": 0o1777}, r"file_mode is 1023; give one from 0o400 to 0o777"),
+        ({"roots": ["a"], "file_mode": 0o200}, r"file_mode is 128; give one from 0o400 to 0o777"),
         ({"roots": ["a"], "max_file_bytes": 0}, r"max_file_bytes is 0; 1 to 1,073,741,824 are possible"),
         ({"root": ["a"]}, r"'root' is no option of windlass.tasks.*roots"),
         ({"roots": ["a"], "only": ["create_fil"]}, r"'create_fil' is no task of windlass.tasks.*create_file"),
+        ({"roots": ["a"], "only": 5}, r"only is 5; give names of tasks, or leave it out for all"),
+        ({"roots": ["a"], "only": []}, r"only is \[\]; give names of tasks, or leave it out for all"),
+        ({"roots": ["a"], "only": [5]}, r"5 is no task of windlass.tasks; there are create_file"),
         ({"roots": ["a"], "options": {"create_file": {"max_attempt": 2}}}, r"'max_attempt' is no option"),
+        ({"roots": ["a"], "options": {"create_file": 5}}, r"options is {'create_file': 5}; give options by"),
+        ({"roots": ["a"], "options": {"create_file": {"name": "x"}}}, r"another name; give it aliases"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused(given: Any, why: str) -> None:

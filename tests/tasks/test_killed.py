@@ -202,18 +202,67 @@ async def test_a_file_system_without_hard_links_or_syncs_of_directories_will_do(
 async def test_a_file_that_appears_at_the_last_moment_is_not_replaced(
     app: Windlass, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless it has the same content, which is what was wanted."""
+    """Unless it has the same content, which is what was wanted: then that one is synced, and not ours."""
     content = ""
 
     def step(_number: int, name: str, _args: tuple[Any, ...]) -> None:
         if name == "link":
             (root / "note").write_text(content)
 
-    step_through(monkeypatch, step)
+    system = step_through(monkeypatch, step)
     for content, state in ((OLD, "failed"), (NEW, "completed")):
         (root / "note").unlink(missing_ok=True)
+        system.made.clear()
         job = await app.enqueue("create_file", {"path": "note", "content": NEW})
         await app.run_until_idle()
         assert (await app.get(job.id)).state == state
         assert (root / "note").read_text() == content
         assert os.listdir(root) == ["note"]
+    assert not (await job.result(0)).written
+    assert system.names.count("fsync") == 3, "of our file, of the one that was there, of the directory"
+
+
+async def test_a_file_that_is_gone_again_at_the_last_moment_is_not_in_the_way(
+    app: Windlass, root: Path, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Put there and deleted by others while the job ran: it is tried again, and not said to be there."""
+    note = root / "note"
+    seen: list[str] = []
+
+    def step(_number: int, name: str, _args: tuple[Any, ...]) -> None:
+        if name == "link" and not seen:
+            note.write_text(OLD)
+        elif name == "unlink" and note.exists() and note.read_text() == OLD:
+            note.unlink()
+            seen.append(name)
+
+    step_through(monkeypatch, step)
+    job = await app.enqueue("create_file", {"path": "note", "content": NEW})
+    await app.run_until_idle()
+    clock.advance(60)
+    await app.run_until_idle()
+    assert seen == ["unlink"]
+    assert ((await app.get(job.id)).state, (await app.get(job.id)).attempt) == ("completed", 2)
+    assert note.read_text() == NEW
+
+
+async def test_a_temporary_file_in_the_way_costs_one_attempt(
+    app: Windlass, root: Path, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody knows its name before it is made: the job does not say that its target exists."""
+
+    def step(number: int, name: str, args: tuple[Any, ...]) -> None:
+        if name == "open" and str(args[0]).endswith("-1.tmp"):
+            (root / args[0]).write_text("planted")
+
+    step_through(monkeypatch, step)
+    job = await app.enqueue("create_file", {"path": "note", "content": NEW})
+    await app.run_until_idle()
+    error = (await app.get(job.id)).error
+    assert error is not None
+    assert (error.code, error.retryable) == ("io_error", True)
+    clock.advance(60)
+    await app.run_until_idle()
+    assert (await app.get(job.id)).state == "completed"
+    assert (root / "note").read_text() == NEW
+    assert os.listdir(root) == ["note"]

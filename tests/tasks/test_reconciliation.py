@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
-from windlass import Windlass
+import windlass
+from tests.tasks.stepping import step_through
+from windlass import Job, Windlass
 from windlass.model import JobFilter, Page, State
 from windlass.reconciliation import reconcile_files
+from windlass.tasks.leftovers import hidden_name
+from windlass.testing.clock import FrozenClock
 
 
 async def compared(app: Windlass, most: int = 100) -> tuple[int, list[str]]:
@@ -18,14 +27,21 @@ async def compared(app: Windlass, most: int = 100) -> tuple[int, list[str]]:
     return found.files, sorted(one.text for one in found.disagreements)
 
 
-async def create(app: Windlass, path: str, content: str) -> None:
-    await app.enqueue("create_file", {"path": path, "content": content, "overwrite": True})
+async def run(app: Windlass, task: str, **payload: Any) -> Job[Any]:
+    """Alone, in a second of its own."""
+    job = await app.enqueue(task, payload)
     await app.run_until_idle()
+    assert isinstance(app.clock, FrozenClock)
+    app.clock.advance(1)
+    return await app.get(job.id)
+
+
+async def create(app: Windlass, path: str, content: str) -> None:
+    await run(app, "create_file", path=path, content=content, overwrite=True)
 
 
 async def delete(app: Windlass, path: str) -> None:
-    await app.enqueue("delete_file", {"path": path})
-    await app.run_until_idle()
+    await run(app, "delete_file", path=path)
 
 
 async def test_what_was_created_is_there_and_what_was_deleted_is_gone(
@@ -72,7 +88,7 @@ async def test_a_file_that_an_unfinished_job_is_about_is_left_alone(app: Windlas
 async def test_a_job_that_runs_during_the_look_makes_no_false_alarm(
     app: Windlass, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its file is newer than the jobs that were read; a second look knows."""
+    """Its file is newer than the jobs that were read; a look for other jobs finds it."""
     await create(app, "a", "one")
     list_jobs = app.store.list_jobs
     ran = False
@@ -88,6 +104,166 @@ async def test_a_job_that_runs_during_the_look_makes_no_false_alarm(
     monkeypatch.setattr(app.store, "list_jobs", then_another_runs)
     assert await compared(app) == (1, [])
     assert ran
+
+
+async def test_of_jobs_that_ran_at_once_any_may_have_the_last_word(
+    everywhere: Windlass, root: Path, clock: FrozenClock
+) -> None:
+    """Which of two settled last says nothing about who wrote last."""
+    for content in ("one", "two"):
+        await everywhere.enqueue("create_file", {"path": "a", "content": content, "overwrite": True})
+    await everywhere.run_until_idle()
+    for content in ("one", "two"):
+        (root / "a").write_text(content)
+        assert await compared(everywhere) == (1, [])
+    (root / "a").write_text("three")
+    assert await compared(everywhere) == (1, [f"{root}/a has other content"])
+
+
+async def test_a_later_job_counts_though_it_is_not_among_the_newest(
+    app: Windlass, clock: FrozenClock
+) -> None:
+    """Many deletions later, or enqueued long before and due only now: it did it, and nothing is wrong."""
+    late = await app.enqueue("delete_file", {"path": "b"}, delay=60)
+    await create(app, "a", "one")
+    await create(app, "b", "one")
+    await delete(app, "a")
+    clock.advance(60)
+    await app.run_until_idle()
+    assert (await app.get(late.id)).state == "completed"
+    for number in range(4):
+        await delete(app, f"n{number}")
+    assert (await compared(app, most=3))[1] == []
+
+
+async def test_where_other_jobs_are_too_many_to_look_at_nothing_is_certain(
+    app: Windlass, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What differs is told as doubtful then, and not as wrong."""
+    await create(app, "a", "one")
+    for number in range(5):
+        await delete(app, f"n{number}")
+    (root / "a").unlink()
+    found = await reconcile_files(app, most=2)
+    assert found is not None
+    assert found.disagreements == ()
+    assert [one.text for one in found.unknown] == [
+        f"{root}/a is gone, and there are too many jobs to tell whether another one changed it"
+    ]
+
+
+@pytest.mark.parametrize("ending", ["retried", "failed", "cancelled"])
+async def test_a_job_that_errored_after_its_work_may_have_changed_its_file(
+    app: Windlass, root: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits, failed or was cancelled: nobody knows how far it came, so nobody is alarmed."""
+    await create(app, "a", "one")
+    renamed = False
+
+    def step(_number: int, name: str, _args: tuple[Any, ...]) -> None:
+        nonlocal renamed
+        if renamed and name == "fsync":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        renamed = renamed or name == "rename"
+
+    with monkeypatch.context() as patch:
+        step_through(patch, step)
+        payload = {"path": "a", "content": "two", "overwrite": True}
+        job = await app.enqueue("create_file", payload, max_attempts=1 if ending == "failed" else 2)
+        await app.run_until_idle()
+    if ending == "cancelled":
+        await app.cancel(job.id)
+    assert (await app.get(job.id)).state == {"retried": "pending"}.get(ending, ending)
+    assert (root / "a").read_text() == "two"
+    found = await reconcile_files(app)
+    assert found is not None
+    assert (found.busy, found.disagreements) == (1, ())
+
+
+async def test_a_download_into_the_same_file_is_the_last_word(app: Windlass, root: Path) -> None:
+    """What it brought nobody knows here, but that the file is no longer the older job's."""
+
+    @app.task(name="download_file")
+    def download(url: str, dest: str) -> None:
+        (root / dest).write_text("from the web")
+
+    await create(app, "a", "one")
+    await run(app, "download_file", url="https://example.org/a", dest="a")
+    assert await compared(app) == (1, [])
+    await create(app, "a", "two")
+    (root / "a").unlink()
+    assert await compared(app) == (1, [f"{root}/a is gone"])
+
+
+async def test_a_relative_path_is_that_of_the_root_it_was_run_with(root: Path, tmp_path: Path) -> None:
+    """Roots that were configured anew lead it elsewhere; its file is where its result says."""
+    (other := tmp_path / "other").mkdir()
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    first = Windlass(url, clock=FrozenClock())
+    first.include(windlass.tasks, roots=[root])
+    async with first:
+        await create(first, "a", "one")
+    for roots, wrong, unknown in (([other, root], 0, 0), ([other], 0, 1)):
+        app = Windlass(url)
+        app.include(windlass.tasks, roots=roots)
+        async with app:
+            found = await reconcile_files(app)
+        assert found is not None
+        assert (len(found.disagreements), len(found.unknown)) == (wrong, unknown)
+
+
+async def test_a_file_that_is_reached_through_two_roots_is_one_file(root: Path, tmp_path: Path) -> None:
+    """One root in another, and one that is a link to another."""
+    (inner := root / "inner").mkdir()
+    (link := tmp_path / "link").symlink_to(root)
+    app = Windlass("memory://", clock=FrozenClock())
+    app.include(windlass.tasks, roots=[root, inner, link])
+    async with app:
+        for number, path in enumerate(("inner/a", f"{inner}/a", f"{link}/inner/a", "inner/a")):
+            await create(app, path, str(number))
+        assert await compared(app) == (1, [])
+        (inner / "a").unlink()
+        assert await compared(app) == (1, [f"{inner}/a is gone"])
+
+
+async def test_contents_are_not_kept_while_jobs_are_compared(app: Windlass) -> None:
+    """Memory does not grow with what jobs wrote."""
+    for number in range(20):
+        await create(app, f"f{number}", "x" * 60_000)
+    tracemalloc.start()
+    try:
+        assert await compared(app) == (20, [])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * 60_000
+
+
+async def test_hidden_files_of_killed_runs_are_told_when_their_jobs_are_over(
+    everywhere: Windlass, root: Path
+) -> None:
+    """Not those that a next run will take up, nor what others have put there."""
+    over = await run(everywhere, "create_file", path="a/b", content="x")
+    waiting = await everywhere.enqueue("create_file", {"path": "a/c", "content": "x"}, delay=60)
+    gone = uuid4()
+    for number, job_id in enumerate((over.id, waiting.id, gone)):
+        (root / "a" / hidden_name(job_id, 7, "part")).write_text("x" * number)
+    (root / hidden_name(over.id, 8, "tmp")).write_text("xxx")
+    (root / ".windlass-notes.tmp").write_text("mine")
+    (root / hidden_name(over.id, 9, "tmp")).symlink_to(root / "a" / "b")
+    (root / "loop").symlink_to(root)
+    found = await reconcile_files(everywhere)
+    assert found is not None
+    assert [(one.path, one.job_id, one.size) for one in found.leftovers] == [
+        (str(root / hidden_name(over.id, 8, "tmp")), over.id, 3),
+        (str(root / "a" / hidden_name(gone, 7, "part")), gone, 2),
+        (str(root / "a" / hidden_name(over.id, 7, "part")), over.id, 0),
+    ]
+    assert found.searched
+    found = await reconcile_files(everywhere, names=3)
+    assert found is not None
+    assert not found.searched
+    assert (root / hidden_name(over.id, 8, "tmp")).exists(), "it only looks"
 
 
 async def test_older_jobs_than_are_looked_at_are_said_to_be_there(app: Windlass, root: Path) -> None:
@@ -136,19 +312,20 @@ async def test_a_task_of_ones_own_with_the_same_name_is_not_compared() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"[]", b'{"path": 3}', b'{"path": "a", "content": 3}', b"\xff"])
-async def test_a_payload_that_makes_no_sense_is_told(app: Windlass, payload: bytes) -> None:
+async def test_a_payload_that_makes_no_sense_is_told(
+    app: Windlass, payload: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It cannot have been written by us, and spoils nothing."""
-    from dataclasses import replace
-
-    import msgspec
-
-    from windlass.reconciliation import disk_of, reconcile
-
     await create(app, "a", "one")
-    [job] = (await app.jobs()).items
-    record = msgspec.structs.replace((await app.get(job.id)).record, payload=payload)
-    disk = disk_of(app)
-    assert disk is not None
-    found = reconcile([record], [record], disk)
+    get = app.store.get
+
+    async def spoiled(job_id: UUID) -> Any:
+        record = await get(job_id)
+        assert record is not None
+        return msgspec.structs.replace(record, payload=payload)
+
+    monkeypatch.setattr(app.store, "get", spoiled)
+    found = await reconcile_files(app)
+    assert found is not None
     assert [one.text for one in found.unknown] == ["its payload is not that of a file job"]
-    assert replace(found, unknown=()).files == 0
+    assert (found.jobs, found.files, found.disagreements) == (1, 0, ())

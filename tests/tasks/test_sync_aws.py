@@ -18,6 +18,7 @@ from tests.worker.processes import Site
 from windlass import ConfigurationError, InvalidPayload, State, Windlass
 from windlass.tasks import aws
 from windlass.tasks.aws import patch_between
+from windlass.tasks.roots import Roots
 from windlass.tasks.signing import Credentials, signed_headers
 
 TYPE = "AWS::Test::Thing"
@@ -119,6 +120,98 @@ async def test_a_request_that_failed_is_made_anew_with_another_token() -> None:
     assert (job.state, job.attempt) == (State.COMPLETED, 2), job.error
     assert cloud.made == 1
     assert list(cloud.requests) == [f"{job.id}-1", f"{job.id}-2"]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_a_resource_that_was_made_though_its_request_failed_is_not_made_twice(gone: bool) -> None:
+    """AWS chose its name and told it with the failure: the next attempt looks after that one."""
+    with Cloud(half=["NotStabilized"]).serving() as cloud:
+        async with syncing_app(cloud) as app:
+            payload = {"resource_type": TYPE, "resource_id": None, "config": {"Size": 1}}
+            job = await app.enqueue("sync_aws", payload)
+            if gone:  # somebody cleaned up after AWS
+                look = cloud._look
+
+                def clean(request: Any) -> Any:
+                    event = look(request)
+                    if event["OperationStatus"] == "FAILED":
+                        cloud.resources.clear()
+                    return event
+
+                cloud._look = clean  # type: ignore[method-assign]
+            await app.run_until_idle()
+            result = await job.result()
+            job = await app.get(job.id)
+    assert job.attempt == 2
+    assert (cloud.made, len(cloud.resources)) == (2 if gone else 1, 1)
+    assert (result.identifier, result.operation) == ("thing-1" if gone else "thing-0", "create")
+
+
+async def test_somebody_else_s_resource_is_not_taken_for_one_s_own() -> None:
+    """AlreadyExists names one that this job did not make; a requeue leaves that alone, too."""
+    with Cloud({"taken": {"Size": 7}}, identifiers="taken").serving() as cloud:
+        async with syncing_app(cloud) as app:
+            payload = {"resource_type": TYPE, "resource_id": None, "config": {"Size": 1}}
+            job = await app.enqueue("sync_aws", payload)
+            for _ in range(2):
+                await app.run_until_idle()
+                job = await app.get(job.id)
+                assert job.error is not None
+                assert job.error.details == {"aws_code": "AlreadyExists"}
+                await app.requeue(job.id)
+    assert cloud.resources == {"taken": {"Size": 7}}
+
+
+async def test_credentials_are_asked_for_on_a_thread() -> None:
+    """Whoever answers them may have to ask a server for new ones, and other jobs go on meanwhile."""
+
+    def slow() -> Credentials:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        return Credentials("AKIDEXAMPLE", "secret")
+
+    with Cloud().serving() as cloud:
+        job = await sync(cloud, None, {"Size": 1}, aws_credentials=slow)
+    assert job.state is State.COMPLETED, job.error
+
+
+async def test_expired_credentials_are_read_anew() -> None:
+    """A token that ran out is an error that passes: the next attempt has the next one."""
+    tokens = ["old", "new"]
+    with Cloud(refuse=[("CreateResource", "ExpiredToken")]).serving() as cloud:
+        job = await sync(
+            cloud,
+            None,
+            {"Size": 1},
+            aws_credentials=lambda: Credentials("AKIDEXAMPLE", "secret", tokens.pop(0) if tokens else "new"),
+        )
+    assert (job.state, job.attempt) == (State.COMPLETED, 2), job.error
+    assert [sent["X-Amz-Security-Token"] for sent in cloud.headers[:2]] == ["old", "new"]
+
+
+async def test_a_description_that_makes_no_sense_is_asked_for_again() -> None:
+    """Nothing is decided by it: not an update, and surely not a creation."""
+    with Cloud({"a": {"Size": 1}}).serving() as cloud:
+        call = cloud._call
+
+        def garbled(operation: str, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+            return (200, {"ResourceDescription": {}}) if len(cloud.calls) == 1 else call(operation, arguments)
+
+        cloud._call = garbled  # type: ignore[method-assign]
+        job = await sync(cloud, "a", {"Size": 1})
+    assert (job.state, job.attempt) == (State.COMPLETED, 2), job.error
+    assert cloud.calls == ["GetResource", "GetResource"]
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [("eu-central-1", "cloudcontrolapi.eu-central-1.amazonaws.com"),
+     ("cn-north-1", "cloudcontrolapi.cn-north-1.amazonaws.com.cn")],
+)  # fmt: skip
+def test_a_region_has_an_endpoint(region: str, host: str) -> None:
+    """China has a domain of its own."""
+    (task,) = aws.build({"aws_region": region, "aws_resource_types": ["*"]}, Roots([]))
+    assert getattr(task.fn, "__self__")._cloud.endpoint.url == f"https://{host}/"  # noqa: B009
 
 
 async def test_a_request_that_cannot_work_fails_the_job() -> None:
@@ -308,6 +401,29 @@ def test_requests_are_signed_as_aws_wants_it(method: str, signature: str) -> Non
     assert headers["Authorization"] == (
         "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, "
         f"SignedHeaders=host;x-amz-date, Signature={signature}"
+    )
+
+
+def test_a_call_of_cloud_control_is_signed_as_aws_s_own_library_does() -> None:
+    """With a session's token; what botocore 1.44 makes of the same request."""
+    headers = signed_headers(
+        Credentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "session/+=token"),
+        method="POST",
+        host="cloudcontrolapi.eu-central-1.amazonaws.com",
+        target="/",
+        headers={
+            "Content-Type": "application/x-amz-json-1.0",
+            "X-Amz-Target": "CloudApiService.GetResource",
+        },
+        body=b'{"TypeName": "AWS::S3::Bucket"}',
+        region="eu-central-1",
+        service="cloudcontrolapi",
+        now=datetime(2015, 8, 30, 12, 36, tzinfo=UTC),
+    )
+    assert headers["Authorization"] == (
+        "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/eu-central-1/cloudcontrolapi/aws4_request, "
+        "SignedHeaders=content-type;host;x-amz-date;x-amz-security-token;x-amz-target, "
+        "Signature=767e8684778bf577a5656516decba255e9c0cd6b2d440b64b2b63859ee56f5f5"
     )
 
 

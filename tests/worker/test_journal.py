@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -123,30 +124,74 @@ async def test_a_job_that_finds_its_key_taken_is_not_queued(
     assert [events(lines, job.id) for job in many] == [["queued"], ["queued"]]
 
 
+async def lose(app: Windlass, jobs: int, *, started: bool) -> None:
+    """Another worker's claim of so many jobs, which it never comes back to."""
+    lanes = (Lane("work", "work"),)
+    request = ClaimRequest(worker="lost", lanes=lanes, limit=jobs, lease_seconds=0.2)
+    claim = await app.store.claim(request)
+    assert len(claim.jobs) == jobs
+    if started:
+        await app.store.start([job.lease for job in claim.jobs])
+
+
 @pytest.mark.parametrize("started", [False, True], ids=["unstarted", "started"])
 async def test_a_job_of_a_lost_worker_is_reclaimed(
     app: Windlass, lines: pytest.LogCaptureFixture, started: bool
 ) -> None:
-    """By whoever has it next, whether or not the lost run counts as an attempt."""
+    """Told when it comes back, before anybody has it again: whose it was, and which attempt was lost."""
 
     @app.task
     async def work() -> None: ...
 
-    lost = await work.enqueue()
-    beside = await work.enqueue()  # a claim of one would count
-    lanes = (Lane("work", "work"),)
-    claim = await app.store.claim(ClaimRequest(worker="lost", lanes=lanes, limit=2, lease_seconds=0.2))
-    assert {job.lease.job_id for job in claim.jobs} == {lost.id, beside.id}
-    if started:
-        await app.store.start([job.lease for job in claim.jobs])
+    jobs = [
+        await work.options(correlation_id="c-1").enqueue(),
+        await work.enqueue(),  # a claim of one would count
+    ]
+    await lose(app, 2, started=started)
     async with app.worker_thread():
-        await lost.result(timeout=30)
-        await beside.result(timeout=30)
-    for job in (lost, beside):
-        assert events(lines, job.id)[:2] == ["queued", "claimed"]
-        assert sorted(events(lines, job.id)[2:]) == ["completed", "reclaimed"]
-        [reclaimed] = [line for line in told(lines, job.id) if line["event"] == "reclaimed"]
-        assert reclaimed["attempt"] == (2 if started else 1)
+        for job in jobs:
+            await job.result(timeout=30)
+    for job in jobs:
+        assert events(lines, job.id) == ["queued", "reclaimed", "claimed", "completed"]
+        _, reclaimed, claimed, _ = told(lines, job.id)
+        assert claimed["attempt"] == (2 if started else 1)
+        assert reclaimed == {
+            "event": "reclaimed",
+            "job_id": str(job.id),
+            "task": "work",
+            "topic": "work",
+            "tenant": "root",
+            "correlation_id": "c-1" if job is jobs[0] else None,
+            "state": "pending",
+            "attempt": 1,
+            "worker": "lost",
+            "error_code": "worker_lost",
+        }
+
+
+async def test_a_job_is_reclaimed_when_the_sweep_finds_it_though_nobody_takes_it(
+    app: Windlass, lines: pytest.LogCaptureFixture
+) -> None:
+    """A worker of other topics sweeps, too; a job that had its last attempt has failed by then."""
+
+    @app.task
+    async def work() -> None: ...
+
+    @app.task
+    async def other() -> None: ...
+
+    last = await work.options(max_attempts=1).enqueue()
+    await lose(app, 1, started=True)
+    more = await work.enqueue()
+    await lose(app, 1, started=True)
+    async with app.worker_thread(topics=["other"]):
+        async with asyncio.timeout(30):
+            while len(events(lines, last.id)) < 2 or len(events(lines, more.id)) < 2:
+                await asyncio.sleep(0.01)
+    assert events(lines, more.id) == ["queued", "reclaimed"]
+    assert events(lines, last.id) == ["queued", "failed"]
+    assert told(lines, last.id)[-1]["error_code"] == "worker_lost"
+    assert (await more.refresh()).state.value == "pending"
 
 
 async def test_nothing_is_logged_unless_it_was_asked_for(lines: pytest.LogCaptureFixture) -> None:

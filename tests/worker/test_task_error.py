@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 from tests.worker.helpers import state_is, until, working
-from windlass import HandlerNotFound, JobCancelled, JobFailed, JobNotFound, Retry, TaskError, Windlass
+from windlass import (
+    HandlerNotFound,
+    InvalidInput,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    LimitExceeded,
+    Retry,
+    TaskError,
+    Windlass,
+    WindlassError,
+)
 from windlass.ids import new_id
 from windlass.model import Claimed
 from windlass.worker import deciding
@@ -123,10 +134,35 @@ async def test_job_not_found_and_handler_not_found_are_told_to_callers() -> None
     async with Windlass("memory://", strict_tasks=True) as app:
         with pytest.raises(JobNotFound) as missing:
             await app.get(new_id())
-        assert missing.value.code == "job_not_found"
+        assert (missing.value.code, missing.value.retryable) == ("job_not_found", False)
         with pytest.raises(HandlerNotFound) as unknown:
             await app.enqueue("nobody")
-        assert unknown.value.code == "handler_not_found"
+        assert (unknown.value.code, unknown.value.retryable) == ("handler_not_found", False)
+
+
+@pytest.mark.parametrize(
+    ("raises", "kept"),
+    [
+        (JobNotFound("no"), ("job_not_found", False)),
+        (HandlerNotFound("no"), ("handler_not_found", False)),
+        (InvalidInput("no"), ("invalid_input", False)),
+        (LimitExceeded("no"), ("limit_exceeded", True)),
+    ],
+    ids=["job", "handler", "input", "limit"],
+)
+async def test_what_trying_again_cannot_mend_ends_the_attempt_that_raised_it(
+    raises: WindlassError, kept: tuple[str, bool]
+) -> None:
+    """A handler that asks for a job that is not there will find none the next time; a limit may be lifted."""
+    async with Windlass("memory://") as app:
+
+        @app.task(max_attempts=2, retry=Retry.fixed(0))
+        async def ask() -> None:
+            raise raises
+
+        job = await ask.enqueue()
+        assert await _error_of(app, job) == kept
+        assert job.attempt == (2 if kept[1] else 1)
 
 
 async def test_invalid_input_is_not_retried(app: Windlass) -> None:

@@ -135,12 +135,13 @@ def _readable(end: int) -> bool:
     return bool(poll.poll(0))
 
 
-def pass_on(stop: StopRequests, children: list[Child]) -> None:
+def pass_on(stop: StopRequests, children: list[Child], passed: int = 0) -> None:
     """Ask the children as often as we are asked, and wait until all have finished as they see fit.
+
+    ``passed``: how often they have been asked already.
 
     Whoever asks a third time means it: no other Ctrl-C reaches them in their own process groups.
     """
-    passed = 0
     while running := [child for child in children if child.poll() is None]:
         while passed < stop.urgency():
             passed += 1

@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
-import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,9 @@ GRACE_SECONDS: Final = 3.0
 """How long running jobs may finish before a reload; then they are given back."""
 KILL_SECONDS: Final = 5.0
 """How long a child that was told twice may still take."""
+REST: Final = 10
+"""A look at the files is followed by a rest of so many times what it took: thousands of files must not cost
+more than a tenth of a core."""
 MAX_FILES: Final = 20_000
 """More files than this are not watched: the working directory is then hardly a project's."""
 
@@ -52,20 +55,26 @@ def supervise(app_reference: str) -> int:
                 if code == 0:
                     return 0
                 _say(f"the worker ended with exit code {code}; it starts again when a file changes")
+                child.let_go()
                 changed = _wait(files, stop, None)
                 if stop.urgency():
                     return code
             _say(f"{changed} changed: starting anew")
-            _end(child)
+            _end(child, stop)
+            if stop.urgency():
+                return children.exit_code(child.returncode)
 
 
 def _wait(files: Files, stop: StopRequests, child: Child | None) -> str:
     """Until a file changes (which one), a signal asks to stop, or the child has ended (nothing)."""
+    pause = POLL_SECONDS
     while not stop.urgency() and (child is None or child.poll() is None):
-        stop.sleep(POLL_SECONDS)
+        stop.sleep(pause)
+        began = time.monotonic()
         changed = files.changed()
         if changed:
             return changed
+        pause = max(POLL_SECONDS, REST * (time.monotonic() - began))
     return ""
 
 
@@ -103,15 +112,18 @@ class Files:
                 return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path
         return ""
 
-    def _look(self) -> dict[str, tuple[int, int]]:
-        """Every file with its time of change and its size."""
-        found: dict[str, tuple[int, int]] = {}
+    def _look(self) -> dict[str, tuple[int, int, int]]:
+        """Every file with its time of change, its size and its number.
+
+        Another file may be put in its place with the time and the size of the first.
+        """
+        found: dict[str, tuple[int, int, int]] = {}
         for path in itertools.islice(_source_files(self.roots), MAX_FILES):
             try:
                 status = os.stat(path)
             except OSError:
                 continue  # gone since it was listed; the next look misses it
-            found[path] = (status.st_mtime_ns, status.st_size)
+            found[path] = (status.st_mtime_ns, status.st_size, status.st_ino)
         return found
 
 
@@ -136,16 +148,23 @@ def _child_arguments(arguments: list[str]) -> list[str]:
     return [*arguments[:index], "--supervised", *arguments[index + 1 :]]
 
 
-def _end(child: Child) -> None:
-    """Before a reload: a moment to finish, then give back, then no more patience."""
+def _end(child: Child, stop: StopRequests) -> None:
+    """Before a reload: a moment to finish, then give back, then no more patience.
+
+    If somebody asks to stop meanwhile there is no reload, and jobs have all the time they have otherwise.
+    """
+    asked = 0
     for patience in (GRACE_SECONDS, KILL_SECONDS):
-        if child.poll() is not None:
+        if stop.urgency() or child.poll() is not None:
             break
         child.ask()
-        try:
-            child.wait(patience)
-        except subprocess.TimeoutExpired:
-            continue
+        asked += 1
+        deadline = time.monotonic() + patience
+        while child.poll() is None and not stop.urgency() and (left := deadline - time.monotonic()) > 0:
+            stop.sleep(min(left, POLL_SECONDS / 5))
+    if stop.urgency():
+        children.pass_on(stop, [child], passed=asked)
+        return
     if child.poll() is None:
         child.kill()
     child.let_go()

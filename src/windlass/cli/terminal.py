@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeVar
 
 import click
 
+from windlass.wording import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
@@ -32,10 +34,6 @@ STATE_STYLES: Final = {
     "completed": "green",
     "failed": "red",
     "cancelled": "bright_black",
-}
-
-_CONTROLS: Final = {
-    code: " " if chr(code).isspace() else f"\\x{code:02x}" for code in (*range(32), *range(127, 160))
 }
 
 
@@ -183,8 +181,3 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], room: int
 def _plain(cell: Cell) -> str:
     text = cell.shown if cell.plain is None else cell.plain
     return " ".join(printable(text).split())
-
-
-def printable(text: str) -> str:
-    """Somebody else's text on one line, with escapes for what a terminal would obey: it may hold anything."""
-    return text if text.isprintable() else text.translate(_CONTROLS)

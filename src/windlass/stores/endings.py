@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from windlass.clock import to_datetime
 from windlass.errors import LimitExceeded, TransactionTimeout
-from windlass.model import AttemptRecord, FailureOrigin, JobError, Progress, State
-from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, SUMMARY_LENGTH
+from windlass.model import AttemptRecord, FailureOrigin, JobError, Progress, RescuedJob, State
+from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, SUMMARY_LENGTH, OnRescued
+
+_log = logging.getLogger("windlass.stores")
 
 CANCELLED_ON_REQUEST: Final = JobError("job_canceled", "cancelled on request", retryable=False)
 # Without the worker's name: that is beside it in the attempt, and not for every eye that may see the error.
@@ -29,6 +32,16 @@ def expired(run_at: int) -> JobError:
     """Why a job was dropped unstarted."""
     due = to_datetime(run_at).isoformat(timespec="seconds")
     return JobError("expired", EXPIRED.format(due=due), retryable=False)
+
+
+def tell_rescued(listener: OnRescued | None, jobs: Sequence[RescuedJob]) -> None:
+    """Of jobs that were rescued, which is written: whoever listens must not make a verb fail that did not."""
+    if listener is None:
+        return
+    try:
+        listener(jobs)
+    except Exception:
+        _log.exception("who was told of %d rescued jobs failed", len(jobs))
 
 
 def transaction_late(seconds: float) -> TransactionTimeout:

@@ -44,6 +44,7 @@ from windlass.model import (
     Page,
     Report,
     Rescued,
+    RescuedJob,
     Settlement,
     State,
     Stats,
@@ -113,6 +114,9 @@ class StoreLimits:
     max_jobs_per_topic: int = 0  # pending and running ones
 
 
+OnRescued = Callable[[Sequence[RescuedJob]], None]
+
+
 class Wakeups(Protocol):
     """A subscription to hints. A hint may come late, twice or never; polling underneath is the caller's.
 
@@ -168,6 +172,9 @@ class Store(Protocol):
     """Where jobs live. Every method may raise ``StoreError``; then nothing of that call happened."""
 
     url: str
+    on_rescued: OnRescued | None
+    """Told of every job that this handle rescued, by whichever verb, once that is written; a sibling inherits
+    it. Called on any thread, before the verb answers: it must not take long. What it raises is logged."""
 
     # -- life -------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
@@ -31,6 +32,8 @@ _CARRIERS: Final = (
     (IPv6Network("64:ff9b::/96"), 0),  # NAT64
     (IPv6Network("2002::/16"), 80),  # 6to4
 )
+_INSIDE: Final = IPv4Address("168.63.129.16")
+"""Public by its number, and yet what Azure tells its machines from: it has their secrets."""
 _UNICAST: Final = IPv6Network("2000::/3")
 """All of IPv6 that is given to anybody on the internet."""
 
@@ -63,6 +66,8 @@ class Reach:
     def check_host(self, host: str) -> None:
         """Refuse a host that is on no list. ``*.example.org`` means every name below it, ``*`` any host."""
         name = host.lower().rstrip(".")
+        with suppress(ValueError):
+            name = str(IPv6Address(name))  # one form of many
         for allowed in self.hosts:
             if allowed in ("*", name) or (allowed.startswith("*.") and name.endswith(allowed[1:])):
                 return
@@ -109,7 +114,7 @@ def is_public(address: Address) -> bool:
     """Whether everybody on the internet would reach the same place under this address."""
     if isinstance(address, IPv6Address):
         return address.is_global and address in _UNICAST
-    return address.is_global and not (address.is_multicast or address.is_reserved)
+    return address.is_global and not (address.is_multicast or address.is_reserved or address == _INSIDE)
 
 
 def _meanings(address: Address) -> Iterator[Address]:
@@ -126,13 +131,18 @@ def _meanings(address: Address) -> Iterator[Address]:
 
 
 def _checked_host(host: str) -> str:
-    name = host.lower().rstrip(".") if isinstance(host, str) else ""
-    bare = name.removeprefix("*.")
-    if name == "*" or (bare and "*" not in bare and not set(bare) & set("/@?# \\")):
-        return name
+    if host == "*":
+        return host
+    bare = host.lower().removeprefix("*.").rstrip(".") if isinstance(host, str) else ""
+    with suppress(ValueError):  # as a URL has it, in the one form that it is compared in
+        return str(IPv6Address(bare.removeprefix("[").removesuffix("]")))
+    with suppress(UnicodeError):
+        name = bare.encode("idna").decode() if not bare.isascii() else bare
+        if name and not set(name) & set("*/@?#:[] \\"):
+            return f"*.{name}" if host.startswith("*.") else name
     raise ConfigurationError(
-        f"allowed_hosts holds {shorten(host)}; give names such as files.example.org, *.example.org, "
-        "or * for every public host"
+        f"allowed_hosts holds {shorten(host)}; give names without a port such as files.example.org, "
+        "*.example.org, or * for every public host"
     )
 
 

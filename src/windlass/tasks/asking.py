@@ -19,6 +19,9 @@ MAX_COMPLAINT: Final = 2_000
 """Bytes of a program's last words that are kept."""
 LAST_WORDS_SECONDS: Final = 5.0
 """For a program that was asked to stop; then it is killed."""
+LINGER_SECONDS: Final = 1.0
+"""For what a program left behind to end by itself, where it holds the pipes that the answer comes through."""
+_KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 
 class Asking(Protocol):
@@ -36,29 +39,37 @@ class Program:
     max_bytes: int
 
     async def answer(self, prompt: str) -> bytes:
+        loop = asyncio.get_running_loop()
         try:
-            process = await asyncio.create_subprocess_exec(
+            transport, exit_ = await loop.subprocess_exec(
+                lambda: _Exit(loop),
                 *self.command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
                 start_new_session=True,  # so that what it starts can be ended along with it
             )
         except OSError as error:
             raise TaskError(f"{self.command[0]} cannot be started: {error}", code="claude_error") from None
-        feeding = asyncio.create_task(_feed(process, prompt))
-        reading = asyncio.create_task(self._all_of(process))
-        listening = asyncio.create_task(_end_of(process))
+        process = asyncio.subprocess.Process(transport, exit_, loop)
+        parts = (
+            asyncio.create_task(_feed(process, prompt)),
+            asyncio.create_task(self._all_of(process)),
+            asyncio.create_task(_end_of(process)),
+        )
+        leftovers = asyncio.create_task(_end_leftovers(process, exit_))
         try:
-            _, answer, complaint = await asyncio.gather(feeding, reading, listening)
-            code = await process.wait()
+            _, answer, complaint = await asyncio.gather(*parts)
+            await exit_.seen.wait()
         finally:
-            for part in (feeding, reading, listening):  # the others go on when one of them fails
+            for part in (*parts, leftovers):  # the others go on when one of them fails
                 part.cancel()
-            await _end(process)
-        if code != 0:
+            try:
+                await _end(process, exit_)
+            finally:
+                transport.close()
+        if process.returncode != 0:
             words = complaint.decode("utf-8", "replace").strip() or "it said nothing"
-            raise TaskError(f"{self.command[0]} ended with {code}: {words}", code="claude_error")
+            raise TaskError(
+                f"{self.command[0]} ended with {process.returncode}: {words}", code="claude_error"
+            )
         return answer
 
     async def _all_of(self, process: asyncio.subprocess.Process) -> bytes:
@@ -68,6 +79,18 @@ class Program:
             if len(answer) > self.max_bytes:
                 raise too_large(self.max_bytes)
         return bytes(answer)
+
+
+class _Exit(asyncio.subprocess.SubprocessStreamProtocol):
+    """Tells the end of a process itself; asyncio's own word comes only after the last of its pipes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=65_536, loop=loop)
+        self.seen = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.seen.set()
 
 
 async def _feed(process: asyncio.subprocess.Process, prompt: str) -> None:
@@ -88,21 +111,31 @@ async def _end_of(process: asyncio.subprocess.Process) -> bytes:
     return complaint
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end_leftovers(process: asyncio.subprocess.Process, exit_: _Exit) -> None:
+    """A program may leave something behind that holds its pipes: the answer would never end."""
+    await exit_.seen.wait()
+    await asyncio.sleep(LINGER_SECONDS)
+    _signal(process, _KILL)
+
+
+async def _end(process: asyncio.subprocess.Process, exit_: _Exit) -> None:
     """Nothing of it may go on when the handler does not: a second run would ask a second time beside it."""
     try:
         if process.returncode is None:
             _signal(process, signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LAST_WORDS_SECONDS):
-                    # An end is not seen before the pipes are empty.
-                    await asyncio.gather(_forget(process.stdout), _forget(process.stderr), process.wait())
+            # It may have more to say than its pipes hold, and would wait for a reader.
+            readers = [asyncio.create_task(_forget(pipe)) for pipe in (process.stdout, process.stderr)]
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LAST_WORDS_SECONDS):
+                        await exit_.seen.wait()
+            finally:
+                for reader in readers:
+                    reader.cancel()
     finally:  # also when whoever waits is out of patience
-        if process.returncode is None:
-            _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
-            await process.wait()
-        # Nobody reads its pipes any more, and something it started may hold their other ends for long.
-        process._transport.close()  # type: ignore[attr-defined] # asyncio has no other way to
+        # The whole group, though its first process may be gone: what that started is there all the same.
+        _signal(process, _KILL)
+        await exit_.seen.wait()
 
 
 async def _forget(stream: asyncio.StreamReader | None) -> None:
@@ -111,7 +144,7 @@ async def _forget(stream: asyncio.StreamReader | None) -> None:
 
 
 def _signal(process: asyncio.subprocess.Process, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or nobody there is ours
         if hasattr(os, "killpg"):
             os.killpg(process.pid, number)
         else:
@@ -137,18 +170,20 @@ class Api:
                 "messages": [{"role": "user", "content": prompt}],
             }
         ).encode()
-        headers = {"Content-Type": "application/json", "X-Api-Key": self.key(), "Anthropic-Version": VERSION}
+        key = await asyncio.to_thread(self.key)
+        headers = {"Content-Type": "application/json", "X-Api-Key": key, "Anthropic-Version": VERSION}
         request = Request(self.url, "POST", headers, body)
         # JSON escapes may make an answer six times as long on the way.
         async with exchange(request, reach=None, idle_seconds=self.idle_seconds) as reply:
             text = await reply.read(6 * self.max_bytes + 65_536)
-            status, retry_after = reply.status, reply.headers.get("retry-after", "")
-        if status == 429 and retry_after.isdecimal():
-            raise RetryAfter(min(float(retry_after), 3600.0), "the API asks for patience (HTTP 429)")
+            status, retry_after = reply.status, reply.retry_after
+        if _passing(status) and retry_after is not None:
+            raise RetryAfter(retry_after, f"the API asks for patience (HTTP {status})")
         try:
             fields = json.loads(text)
         except ValueError:
-            raise _refused(status, "it answered no JSON", retryable=True) from None
+            retryable = status == 200 or _passing(status)
+            raise _refused(status, "it answered no JSON", retryable=retryable) from None
         if status != 200:
             error = fields.get("error") if isinstance(fields, dict) else None
             words = error.get("message") if isinstance(error, dict) else None

@@ -67,6 +67,7 @@ class Course:
     operation: str | None = None  # decided, and perhaps sent
     began: float = 0.0  # when that was
     request: str | None = None  # Cloud Control's name for it, once it answered
+    identifier: str | None = None  # of a resource that was made, though its request failed
 
 
 class AwsTasks:
@@ -99,16 +100,17 @@ class AwsTasks:
             )
         course = Course(**ctx.checkpoint.value) if ctx.checkpoint else Course()
         for _ in range(MAX_ROUNDS):
+            identifier = resource_id or course.identifier
             if course.operation is None:
-                operation = await self._decide(resource_type, resource_id, config)
+                operation = await self._decide(resource_type, identifier, config)
                 if operation is None:
-                    return Synced(resource_id, "none")
+                    return Synced(identifier, "none" if resource_id is not None else "create")
                 course = replace(course, operation=operation, began=self._seconds())
                 await ctx.checkpoint(asdict(course))
             try:
-                event = await self._sent(ctx, course, resource_type, resource_id, config)
+                event = await self._sent(ctx, course, resource_type, identifier, config)
                 if event is None:
-                    return Synced(resource_id, "none")
+                    return Synced(identifier, "none")
                 if course.request is None:
                     course = replace(course, request=event.request_token)
                     await ctx.checkpoint(asdict(course))
@@ -116,18 +118,22 @@ class AwsTasks:
             except CloudError as error:
                 if course.request is not None or error.aws_code not in _OVERTAKEN:
                     raise
-                code, refusal = error.aws_code, error
+                code, refusal, made = error.aws_code, error, None
             else:
                 if event.status == "SUCCESS":
-                    return _synced(course, event, resource_id)
+                    return _synced(course, event, resource_id, identifier)
+                made = event.identifier if course.operation == "create" else None
                 code = event.error_code if event.status == "FAILED" else "Cancelled"
                 refusal = CloudError(f"{course.operation} of {resource_type}", code, event.message)
             if course.operation == "delete" and code in {"NotFound", "ResourceNotFound"}:
                 return Synced(resource_id, "delete")  # somebody was faster, or an earlier round was
             # This request has ended: the next one is another one, and says so.
-            course = Course(course.round + 1)
+            # One that was made and did not get ready is there, and the next round must not make another.
+            # AlreadyExists is about somebody else's.
+            made = None if code in _OVERTAKEN else made
+            course = Course(course.round + 1, identifier=made or course.identifier)
             await ctx.checkpoint(asdict(course))
-            if code not in _OVERTAKEN or resource_id is None:
+            if code not in _OVERTAKEN or identifier is None:
                 raise refusal
         raise Fail(f"gave up after {MAX_ROUNDS} requests to AWS, none of which did it", code="aws_error")
 
@@ -205,7 +211,7 @@ _OVERTAKEN: Final = frozenset({"AlreadyExists", "NotFound", "ResourceNotFound", 
 """Refusals that mean: since it was decided, the resource changed. Decide again."""
 
 
-def _synced(course: Course, event: ProgressEvent, resource_id: str | None) -> Synced:
+def _synced(course: Course, event: ProgressEvent, resource_id: str | None, identifier: str | None) -> Synced:
     operation = course.operation or ""
     if operation == "create" and resource_id is not None and event.identifier not in (None, resource_id):
         raise Fail(
@@ -213,7 +219,7 @@ def _synced(course: Course, event: ProgressEvent, resource_id: str | None) -> Sy
             "name it, or resource_id has to be null where AWS chooses",
             code="identifier_mismatch",
         )
-    return Synced(event.identifier or resource_id, operation)
+    return Synced(event.identifier or identifier, operation)
 
 
 def patch_between(properties: Mapping[str, Any], config: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -249,9 +255,10 @@ def build(given: Mapping[str, Any], roots: Roots) -> Iterable[BuiltIn]:  # noqa:
     patience = given.get("aws_patience", PATIENCE_SECONDS)
     if isinstance(patience, bool) or not isinstance(patience, int | float) or not patience > 0:
         raise ConfigurationError(f"aws_patience is {shorten(patience)}; give seconds, more than 0")
+    domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     cloud = CloudControl(
         region,
-        _endpoint(given.get("aws_endpoint") or f"https://cloudcontrolapi.{region}.amazonaws.com/"),
+        _endpoint(given.get("aws_endpoint") or f"https://cloudcontrolapi.{region}.{domain}/"),
         given.get("aws_credentials", credentials_from_environment),
         lambda: datetime.now(UTC),
     )

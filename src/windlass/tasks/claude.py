@@ -1,8 +1,8 @@
 """``claude_extraction``: a prompt is answered by Claude, and the answer becomes a file.
 
-The prompt is part of the job, as it was when the job was enqueued. Two jobs with the same prompt for the same
-file are one job. An answer is checked and kept in a draft before it counts, so that nobody asks a second time
-when a worker dies after that.
+The prompt is part of the job, as it was when the job was enqueued. Two jobs with the same ``prompt_hash`` are
+one job; where none is given, two with the same prompt for the same file are. An answer is checked and kept in
+a draft before it counts, so that nobody asks a second time when a worker dies after that.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, TypedDict
 
+import msgspec
 from msgspec import Meta
 
 from windlass.context import Context
-from windlass.errors import ConfigurationError, Fail, TaskError
+from windlass.errors import ConfigurationError, Fail, InvalidPayload, TaskError
 from windlass.fields import Alias
 from windlass.names import shorten
-from windlass.options import by_fields
+from windlass.options import ByFields, by_fields
 from windlass.tasks.asking import Api, Asking, Program
 from windlass.tasks.drafts import Draft, drafting, published, to_the_end
 from windlass.tasks.exchange import Address
@@ -67,6 +68,36 @@ class Course:
     sha256: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ByPromptHash(ByFields):
+    """The key of a job: its ``prompt_hash`` as given, else a hash of prompt and target.
+
+    Whoever hands in the hash asks for one job with that prompt, whatever it is for. Without it nobody asked
+    for that, and a second file with the same prompt must not be left out.
+    """
+
+    names: tuple[str, ...] = ("prompt", "target_path", "prompt_hash")
+
+    def key_of(self, body: bytes) -> str:
+        fields = msgspec.json.decode(body)
+        given = fields.get("prompt_hash")
+        if given is None:
+            return by_fields("prompt", "target_path").key_of(body)
+        digest = _digest_of(fields["prompt"])
+        if given.lower() != digest:
+            # Here and now: it would hold the key, and the job that is really meant would be its duplicate.
+            raise InvalidPayload(_other_hash(given, digest))
+        return digest
+
+
+def _digest_of(prompt: str) -> str:
+    return hashlib.sha256(prompt.encode()).hexdigest()
+
+
+def _other_hash(given: str, digest: str) -> str:
+    return f"prompt_hash is {given}, but SHA-256 of the prompt is {digest}; leave it out, or give that"
+
+
 class Extractions:
     """The task, and what it was configured with."""
 
@@ -95,11 +126,9 @@ class Extractions:
         ``prompt_hash`` is the SHA-256 of the prompt, compared where it is given; ``requirement_id`` comes
         back with the result. An answer for a file named ``….json`` has to be JSON.
         """
-        digest = hashlib.sha256(prompt.encode()).hexdigest()
+        digest = _digest_of(prompt)
         if prompt_hash is not None and prompt_hash.lower() != digest:
-            raise Fail(
-                f"prompt_hash is {prompt_hash}, but that of the prompt is {digest}", code="invalid_input"
-            )
+            raise Fail(_other_hash(prompt_hash, digest), code="invalid_input")
         course = Course(**ctx.checkpoint.value) if ctx.checkpoint else None
         with told(target_path):
             earlier = course.draft if course else None
@@ -177,7 +206,7 @@ def build(given: Mapping[str, Any], roots: Roots) -> Iterable[BuiltIn]:
     yield BuiltIn(
         "claude_extraction",
         Extractions(roots, asking, check, given.get("file_mode")).claude_extraction,
-        {"timeout": TIMEOUT_SECONDS, "key": by_fields("prompt", "target_path")},
+        {"timeout": TIMEOUT_SECONDS, "key": ByPromptHash()},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ _PASSING: Final = frozenset(
     {
         "ConcurrentModification", "ConcurrentOperation", "ExpiredToken", "GeneralService",
         "GeneralServiceException", "HandlerFailure", "HandlerInternalFailure", "InternalFailure",
-        "InvalidCredentials", "NetworkFailure", "NotStabilized", "RequestExpired", "ResourceConflict",
-        "ServiceInternalError", "ServiceLimitExceeded", "ServiceTimeout", "ServiceUnavailable", "Throttling",
+        "InvalidCredentials", "NetworkFailure", "NotStabilized", "RequestExpired", "RequestLimitExceeded",
+        "ResourceConflict", "ServiceInternalError", "ServiceLimitExceeded", "ServiceTimeout",
+        "ServiceUnavailable", "Throttled", "Throttling", "TooManyRequests",
     }
 )  # fmt: skip
 """Errors that another try may not meet again, of calls and of requests."""
@@ -86,8 +88,13 @@ class CloudControl:
             if error.aws_code in {"ResourceNotFound", "NotFound"}:
                 return None
             raise
-        properties = json.loads(answer["ResourceDescription"]["Properties"])
-        return properties if isinstance(properties, dict) else {}
+        try:
+            properties = json.loads(answer["ResourceDescription"]["Properties"])
+        except (KeyError, TypeError, ValueError):
+            properties = None
+        if not isinstance(properties, dict):
+            raise CloudError("GetResource", "InternalFailure", "it answered without Properties")
+        return properties
 
     async def create(self, type_name: str, desired: Mapping[str, Any], token: str) -> ProgressEvent:
         """Have a resource made. The same token again is the same request."""
@@ -127,7 +134,7 @@ class CloudControl:
     async def _call(self, operation: str, **arguments: str) -> dict[str, Any]:
         body = json.dumps(arguments).encode()
         headers = signed_headers(
-            self.credentials(),
+            await asyncio.to_thread(self.credentials),  # whoever made them may have to ask for new ones
             method="POST",
             host=self.endpoint.authority,
             target=self.endpoint.target,
@@ -142,7 +149,7 @@ class CloudControl:
         )
         async with exchange(Request(self.endpoint, "POST", headers, body), reach=None) as answer:
             text = await answer.read(MAX_ANSWER_BYTES)
-            status = answer.status
+            status, named = answer.status, answer.headers.get("x-amzn-errortype")
         try:
             fields = json.loads(text) if text else {}
         except ValueError:
@@ -150,7 +157,9 @@ class CloudControl:
         if status == 200 and isinstance(fields, dict):
             return fields
         fields = fields if isinstance(fields, dict) else {}
-        code = str(fields.get("__type") or f"HTTP {status}").rpartition("#")[2].removesuffix("Exception")
+        # "com.amazonaws.cloudcontrol#ThrottlingException:http://…" in the longest form.
+        code = str(fields.get("__type") or named or f"HTTP {status}").partition(":")[0].rpartition("#")[2]
+        code = code.removesuffix("Exception")
         message = str(fields.get("message") or fields.get("Message") or "")
         # A server that is in trouble need not say so in our words.
         retryable = True if status >= 500 or status in {200, 429} else None

@@ -35,7 +35,9 @@ _O_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _O_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _ENTER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _O_CLOEXEC
 # Opening a pipe would wait for its other end, and a terminal could become ours.
-_READ = os.O_RDONLY | _O_NOFOLLOW | _O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_CAREFUL = _O_NOFOLLOW | _O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_READ = os.O_RDONLY | _CAREFUL
+_APPEND = os.O_RDWR | os.O_APPEND | _CAREFUL
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | _O_NOFOLLOW | _O_CLOEXEC
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would change line ends
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK})
@@ -116,6 +118,10 @@ class Directory:
         except FileNotFoundError:
             return None
 
+    def names(self) -> list[str]:
+        """All that is in it."""
+        return os.listdir(self._descriptor)
+
     def file(self, name: str) -> os.stat_result | None:
         """The same, refused when it is anything but a regular file."""
         found = self.look(name)
@@ -125,9 +131,27 @@ class Directory:
 
     def read(self, name: str) -> int:
         """A descriptor to read a regular file with."""
+        return self._open_file(name, _READ | _BINARY)
+
+    def create(self, name: str, mode: int | None = None) -> int:
+        """A descriptor of a new file, to write; without ``mode`` the process's umask decides its mode."""
+        return self._open(name, _CREATE | _BINARY, 0o666 if mode is None else mode)
+
+    def reopen(self, name: str) -> int:
+        """A descriptor of a regular file of ours, to go on writing it where it ends.
+
+        Refused when it has another name: that was planted, and leads out of the root like a link.
+        """
+        descriptor = self._open_file(name, _APPEND | _BINARY)
+        if os.fstat(descriptor).st_nlink > 1:
+            os.close(descriptor)
+            raise refused_link(os.path.join(self.shown, name))
+        return descriptor
+
+    def _open_file(self, name: str, flags: int) -> int:
         self.file(name)  # opening a device may do something already
         try:
-            descriptor = self._open(name, _READ | _BINARY)
+            descriptor = self._open(name, flags)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise refused_link(os.path.join(self.shown, name)) from None
@@ -139,16 +163,6 @@ class Directory:
             raise
         return descriptor
 
-    def create(self, name: str, mode: int | None = None) -> int:
-        """A descriptor of a new file, to write; without ``mode`` the process's umask decides its mode."""
-        return self._open(name, _CREATE | _BINARY, 0o666 if mode is None else mode)
-
-    def reopen(self, name: str) -> int:
-        """A descriptor of a regular file of ours, to go on writing it where it ends."""
-        self.file(name)
-        flags = os.O_RDWR | os.O_APPEND | _O_NOFOLLOW | _O_CLOEXEC | _BINARY
-        return self._open(name, flags | getattr(os, "O_NONBLOCK", 0))
-
     def _open(self, name: str, flags: int, mode: int = 0o600) -> int:
         return os.open(name, flags, mode, dir_fd=self._descriptor)
 
@@ -156,8 +170,8 @@ class Directory:
         """Put ``old`` in the place of ``new``, in one moment; a link there is replaced, not followed."""
         os.rename(old, new, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
-    def settle(self, old: str, new: str) -> None:
-        """The same where nothing may be: ``FileExistsError`` when something is."""
+    def settle(self, old: str, new: str) -> bool:
+        """The same where nothing may be: False when something is, and ``old`` stays."""
         try:
             os.link(
                 old,
@@ -166,16 +180,19 @@ class Directory:
                 dst_dir_fd=self._descriptor,
                 follow_symlinks=False,
             )
+        except FileExistsError:
+            return False
         except OSError as error:
             if error.errno not in _NO_HARD_LINKS:
                 raise
         else:
             self.remove(old)
-            return
+            return True
         # A file system without hard links. Who puts something there between these two lines loses it.
         if self.look(new) is not None:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
+            return False
         self.replace(old, new)
+        return True
 
     def remove(self, name: str) -> bool:
         """Take a name away; False when it was not there. A link goes itself, not what it leads to."""
@@ -229,16 +246,23 @@ class PathDirectory(Directory):
         except FileNotFoundError:
             return None
 
+    def names(self) -> list[str]:
+        return os.listdir(self.shown)
+
     def _open(self, name: str, flags: int, mode: int = 0o600) -> int:
         return os.open(self._path(name), flags, mode)
 
     def replace(self, old: str, new: str) -> None:
         os.replace(self._path(old), self._path(new))
 
-    def settle(self, old: str, new: str) -> None:
+    def settle(self, old: str, new: str) -> bool:
         if self.look(new) is not None:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
-        os.rename(self._path(old), self._path(new))  # on Windows this refuses, too
+            return False
+        try:
+            os.rename(self._path(old), self._path(new))
+        except FileExistsError:  # on Windows this refuses, too
+            return False
+        return True
 
     def _unlink(self, name: str) -> None:
         os.unlink(self._path(name))

@@ -7,6 +7,7 @@ same file (``If-Range``): a server that has another one by now sends it from its
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from time import monotonic
@@ -109,6 +110,10 @@ class Downloads:
                     course = await transfer.run()
                 except TaskError as error:
                     if not error.retryable:
+                        await to_the_end(draft.discard)
+                    raise
+                except asyncio.CancelledError:
+                    if ctx.cancel_requested:  # nobody will go on with it
                         await to_the_end(draft.discard)
                     raise
                 # Refused when this run has lost the job, and then nothing is put in place.

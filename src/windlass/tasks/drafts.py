@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from types import ModuleType
@@ -19,6 +18,7 @@ from typing import Final, ParamSpec, Self, TypeVar
 from windlass.context import Context
 from windlass.errors import TaskError
 from windlass.tasks.directories import flush
+from windlass.tasks.leftovers import HIDDEN, hidden_name
 from windlass.tasks.roots import Place, Roots
 
 fcntl: ModuleType | None
@@ -31,7 +31,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 BLOCK_BYTES: Final = 2**20
-_NAME: Final = re.compile(r"\.windlass-[0-9a-f-]{36}-\d+\.part")
 
 
 async def to_the_end(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -51,9 +50,10 @@ async def to_the_end(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) ->
 class Draft:
     """One such file, open at its end. Its calls block, so they belong on a thread (:func:`to_the_end`)."""
 
-    def __init__(self, place: Place, name: str, descriptor: int) -> None:
+    def __init__(self, place: Place, name: str, descriptor: int, mode: int | None = None) -> None:
         self._place = place
         self._descriptor = descriptor
+        self._mode = mode
         self.name = name
         self.size = os.fstat(descriptor).st_size
 
@@ -66,14 +66,16 @@ class Draft:
     def open(cls, place: Place, ctx: Context, earlier: str | None, mode: int | None) -> Self:
         """The draft of an earlier run, or an empty one; without ``mode`` the umask decides about that."""
         place.directory.file(place.name)  # a directory or a device there is not for us to replace
-        name = f".windlass-{ctx.job.id}-{ctx.fence}.part"
+        name = hidden_name(ctx.job.id, ctx.fence, "part")
         descriptor = None
-        if earlier is not None and _NAME.fullmatch(earlier) and str(ctx.job.id) in earlier:
-            descriptor = _taken_over(place, earlier, name)
+        if earlier is not None and HIDDEN.fullmatch(earlier) and str(ctx.job.id) in earlier:
+            found = earlier if place.directory.look(earlier) is not None else _renamed(place, ctx)
+            descriptor = _taken_over(place, found, name) if found is not None else None
         if descriptor is None:
-            descriptor = place.directory.create(name, mode)
+            # Ours to read and to write until it is whole, whatever its mode is to be: the next run has to.
+            descriptor = place.directory.create(name, None if mode is None else mode | 0o600)
             _lock(descriptor)
-        return cls(place, name, descriptor)
+        return cls(place, name, descriptor, mode)
 
     def keep(self, size: int) -> None:
         """Forget what comes after the first ``size`` bytes."""
@@ -104,6 +106,8 @@ class Draft:
     def publish(self) -> None:
         """Put it in the place of its target, in one moment. It has been flushed, and its run has its job."""
         self._place.directory.file(self._place.name)  # again: much time has passed
+        if self._mode is not None and hasattr(os, "fchmod"):
+            os.fchmod(self._descriptor, self._mode)  # whatever the umask took away
         self._place.directory.replace(self.name, self._place.name)
         self._place.directory.sync()
 
@@ -116,12 +120,30 @@ class Draft:
         os.close(self._descriptor)
 
 
+def _renamed(place: Place, ctx: Context) -> str | None:
+    """A draft of this job under another name than the checkpoint has.
+
+    A run that took it over was killed before it could say so. This reads the whole directory, and is seldom.
+    """
+    prefix = f".windlass-{ctx.job.id}-"
+    names = [
+        name
+        for name in place.directory.names()
+        if name.startswith(prefix) and name.endswith(".part") and HIDDEN.fullmatch(name)
+    ]
+    return max(names, key=lambda name: int(name[len(prefix) : -len(".part")]), default=None)
+
+
 def _taken_over(place: Place, earlier: str, name: str) -> int | None:
     """An earlier run's draft under our name; None when there is none, or somebody still writes to it."""
     directory = place.directory
     try:
         descriptor = directory.reopen(earlier)
     except (FileNotFoundError, TaskError):
+        return None
+    except PermissionError:
+        # Killed while it was put in place, with a mode that lets nobody write: it is fetched again.
+        directory.remove(earlier)
         return None
     try:
         if not _lock(descriptor):

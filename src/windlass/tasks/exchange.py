@@ -12,6 +12,8 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import SplitResult, urljoin, urlsplit
@@ -24,6 +26,10 @@ from windlass.names import shorten
 from windlass.tasks.addresses import Forbidden, Reach
 
 MAX_HEADER_BYTES: Final = 65_536
+"""In a row that are not of the body: headers, and what may stand between and behind the pieces of a body."""
+MAX_HEADERS: Final = 1_000
+LONGEST_WAIT: Final = 3600.0
+"""That a server may ask for with ``Retry-After``."""
 MAX_URL: Final = 8_192
 READ_BYTES: Final = 262_144
 CONNECT_SECONDS: Final = 10.0
@@ -65,8 +71,8 @@ class Address:
         try:
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port
-        except ValueError as error:
-            raise BadUrl(f"url is no URL: {error}") from None
+        except ValueError:  # its words repeat parts of the URL, perhaps a password
+            raise BadUrl("url is no URL: its host or port cannot be read") from None
         if parts.scheme not in _PORTS:
             raise BadUrl(f"url begins with {shorten(parts.scheme)}; http:// and https:// are possible")
         if not host:
@@ -83,7 +89,14 @@ class Address:
 
     def joined(self, location: str) -> Address:
         """Where a redirect from here leads."""
-        return Address.of(urljoin(self.url, location))
+        try:  # a header is bytes; those beyond ASCII are UTF-8 nearly everywhere
+            location = location.encode("latin-1").decode()
+        except UnicodeError:
+            pass
+        try:
+            return Address.of(urljoin(self.url, location))
+        except ValueError:
+            raise BadUrl("the server leads on to something that is no URL") from None
 
     @property
     def authority(self) -> str:
@@ -112,7 +125,8 @@ class Answer:
         self._idle_seconds = idle_seconds
         self._parser: Any = httptools.HttpResponseParser(self)
         self._waiting: list[bytes] = []
-        self._head_bytes = 0
+        self._bodiless_bytes = 0
+        self._header_count = 0
         self._has_head = False
         self.complete = False
         self.status = 0
@@ -126,6 +140,22 @@ class Answer:
     async def read_head(self) -> None:
         while not self._has_head:
             await self._more()
+        coding = self.headers.get("transfer-encoding", "chunked").strip().lower()
+        if coding != "chunked":  # nobody asked for it, and undone it would have to be
+            raise Interrupted(f"{self._where} sends the body as {shorten(coding)}")
+
+    @property
+    def retry_after(self) -> float | None:
+        """For how many seconds the server does not want to be asked again, if it says so."""
+        given = self.headers.get("retry-after", "").strip()
+        if given.isdecimal() and len(given) < 19:
+            return min(float(given), LONGEST_WAIT)
+        try:
+            moment = parsedate_to_datetime(given)
+            seconds = (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+        except (ValueError, TypeError, OverflowError):
+            return None
+        return min(max(seconds, 0.0), LONGEST_WAIT)
 
     async def blocks(self) -> AsyncIterator[bytes]:
         """The body, as it comes. ``Interrupted`` when it ends before its end."""
@@ -163,15 +193,16 @@ class Answer:
                 raise Interrupted(f"{self._where} closed the connection before the end")
             self.complete = True
             return
-        if not self._has_head:
-            self._head_bytes += len(data)
+        bodies = len(self._waiting)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if self.complete:
                 return  # what comes after the end it announced belongs to nobody
             raise Interrupted(f"{self._where} speaks no HTTP: {error or type(error).__name__}") from None
-        if not self._has_head and self._head_bytes > MAX_HEADER_BYTES:
+        # Lines behind the last piece of a body, say, could go on for ever without a byte that counts.
+        self._bodiless_bytes = 0 if len(self._waiting) > bodies else self._bodiless_bytes + len(data)
+        if self._bodiless_bytes > MAX_HEADER_BYTES and not self.complete:
             raise Interrupted(f"{self._where} answered with more than {MAX_HEADER_BYTES:,} bytes of headers")
 
     # -- what the parser calls ----------------------------------------------------------------------------
@@ -182,6 +213,11 @@ class Answer:
         self.headers.clear()
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._has_head:
+            return  # behind the body: what was decided by the head stays as it is
+        self._header_count += 1
+        if self._header_count > MAX_HEADERS:
+            raise ValueError(f"more than {MAX_HEADERS:,} headers")
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
 
@@ -253,8 +289,10 @@ async def exchange(
 
 
 async def _connect(where: Address, reach: Reach | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    secure = ssl.create_default_context() if where.scheme == "https" else None
-    name = where.host if secure is not None else None
+    # On a thread: it reads all the certificates of the system, which takes a twentieth of a second.
+    secure = await asyncio.to_thread(ssl.create_default_context) if where.scheme == "https" else None
+    # The dot that makes a name absolute is for resolvers; certificates do not have it.
+    name = where.host.rstrip(".") if secure is not None else None
     trouble: Exception | None = None
     hosts = [where.host]
     if reach is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -14,7 +16,9 @@ from windlass.errors import ConfigurationError, InvalidInput, TaskError
 from windlass.fields import Alias
 from windlass.names import shorten
 from windlass.options import check_integer
+from windlass.reconciliation import Content, Leftover
 from windlass.tasks.directories import Directory, flush
+from windlass.tasks.leftovers import find_leftovers, hidden_name
 from windlass.tasks.part import BuiltIn, Part
 from windlass.tasks.roots import FilePath, Place, Roots, told
 
@@ -88,26 +92,29 @@ class FileTasks:
             )
         return FileDeleted(shown, deleted)
 
-    def disagreement(self, task: str, payload: Mapping[str, Any]) -> str | None:
-        """What the disk has against a completed job of these tasks, in words; None when they agree.
+    def disagreement(self, path: str, wanted: Content | None) -> str | None:
+        """What the disk has against a file with this content, or against there being none; None when nothing.
 
         For reconciliation: it only looks, and a place that cannot be looked at is an error like a task's.
         """
-        path = str(payload["path"])
         with told(path):
             try:
                 with self.roots.place(path) as place:
                     found = place.directory.look(place.name)
-                    if task == "delete_file":
+                    if wanted is None:
                         return None if found is None else f"{place.path} is there again"
                     if found is None:
                         return f"{place.path} is gone"
-                    if not stat.S_ISREG(found.st_mode) or not _holds(place, payload["content"].encode()):
+                    if not stat.S_ISREG(found.st_mode) or not _is(place, wanted):
                         return f"{place.path} has other content"
             except FileNotFoundError:
-                if task != "delete_file":
+                if wanted is not None:
                     return f"{self.roots.shown(path)} is gone"
         return None
+
+    def leftovers(self, most: int) -> tuple[list[Leftover], bool]:
+        """What killed runs have left beneath the roots; False when there is more than was looked at."""
+        return find_leftovers(self.roots.paths, most)
 
 
 def write_file(
@@ -136,8 +143,7 @@ def _write_at(ctx: Context, place: Place, data: bytes, *, overwrite: bool, mode:
             directory.remove(_temporary(ctx, fence))
     there = directory.file(name)
     if there is not None and _holds(place, data):
-        # It may be the work of a run that was killed before this.
-        _flush_file(directory, name)
+        _flush_file(directory, name)  # it may be the work of a run that was killed before this
         directory.sync()
         return False
     if there is not None and not overwrite:
@@ -148,23 +154,35 @@ def _write_at(ctx: Context, place: Place, data: bytes, *, overwrite: bool, mode:
     if ctx.fence not in fences:
         ctx.sync.checkpoint({**(ctx.checkpoint.value or {}), "fences": [*fences, ctx.fence][-MAX_FENCES:]})
     kept = mode if there is None else stat.S_IMODE(there.st_mode) & 0o777
+    written = True
     try:
         _write(directory, temporary, data, kept)
         if overwrite:
             directory.replace(temporary, name)
         else:
-            directory.settle(temporary, name)
-    except FileExistsError:
-        directory.remove(temporary)
-        # Put there since we looked: by a run of this job that was overtaken, or by somebody else.
-        if directory.file(name) is None or not _holds(place, data):
-            raise _exists(place) from None
+            written = directory.settle(temporary, name)
     except BaseException:
         with suppress(OSError):  # the error that brought us here says more
             directory.remove(temporary)
         raise
+    if not written:
+        directory.remove(temporary)
+        _accept(place, data)
     directory.sync()
-    return True
+    return written
+
+
+def _accept(place: Place, data: bytes) -> None:
+    """Take a file that was put there since we looked for ours; refused when it has other content.
+
+    It is that of a run of this job which was overtaken, or somebody else's.
+    """
+    if _holds(place, data):
+        _flush_file(place.directory, place.name)
+    elif place.directory.file(place.name) is not None:
+        raise _exists(place)
+    else:  # tried again: nothing is in the way
+        raise FileNotFoundError(errno.ENOENT, "something was there for a moment")
 
 
 def _fences(ctx: Context) -> list[int]:
@@ -226,6 +244,20 @@ def _holds(place: Place, data: bytes) -> bool:
         os.close(descriptor)
 
 
+def _is(place: Place, wanted: Content) -> bool:
+    """The same for content of which only the digest is known; one that may not be read is an error."""
+    descriptor = place.directory.read(place.name)
+    try:
+        if os.fstat(descriptor).st_size != wanted.size:
+            return False
+        sha256 = hashlib.sha256()
+        for chunk in _chunks(descriptor, wanted.size):
+            sha256.update(chunk)
+        return sha256.digest() == wanted.sha256
+    finally:
+        os.close(descriptor)
+
+
 def _chunks(descriptor: int, at_most: int) -> Iterator[bytes]:
     left = at_most
     while left > 0 and (chunk := os.read(descriptor, min(left, _CHUNK))):
@@ -242,7 +274,7 @@ def _flush_file(directory: Directory, name: str) -> None:
 
 
 def _temporary(ctx: Context, fence: int) -> str:
-    return f".windlass-{ctx.job.id}-{fence}.tmp"
+    return hidden_name(ctx.job.id, fence, "tmp")
 
 
 def _exists(place: Place) -> TaskError:
@@ -261,8 +293,11 @@ def _build(given: Mapping[str, Any], roots: Roots) -> Iterator[BuiltIn]:
         )
     except InvalidInput as error:
         raise ConfigurationError(str(error)) from None
-    if mode is not None and (isinstance(mode, bool) or not isinstance(mode, int) or not 0 <= mode <= 0o777):
-        raise ConfigurationError(f"file_mode is {shorten(mode)}; give one from 0o000 to 0o777, such as 0o640")
+    # Without 0o400 the next run of a job could not see what the one before it wrote.
+    if mode is not None and (
+        isinstance(mode, bool) or not isinstance(mode, int) or not 0o400 <= mode <= 0o777
+    ):
+        raise ConfigurationError(f"file_mode is {shorten(mode)}; give one from 0o400 to 0o777, such as 0o640")
     if roots:
         tasks = FileTasks(roots, mode, limit)
         yield BuiltIn("create_file", tasks.create_file)

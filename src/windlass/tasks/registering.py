@@ -60,9 +60,8 @@ def register(app: Windlass, **given: Unpack[IncludeOptions]) -> Mapping[str, Tas
             )
     roots = Roots(given.get("roots", ()))
     offered: dict[str, BuiltIn] = {task.name: task for part in PARTS for task in part.build(given, roots)}
-    only, own = given.get("only"), given.get("options", {})
-    if isinstance(only, str):
-        only = (only,)
+    own = _own_options(given.get("options", {}))
+    only = _names(given.get("only"))
     for name in (*(only or ()), *own):
         _refuse_absent(name, offered)
     chosen = offered if only is None else {name: offered[name] for name in only}
@@ -72,18 +71,39 @@ def register(app: Windlass, **given: Unpack[IncludeOptions]) -> Mapping[str, Tas
     return {name: _registered(app, task, own.get(name, {})) for name, task in chosen.items()}
 
 
+def _names(only: Any) -> tuple[Any, ...] | None:
+    if only is None or isinstance(only, str):
+        return only if only is None else (only,)
+    if not isinstance(only, Iterable) or not (names := tuple(only)):
+        raise ConfigurationError(f"only is {shorten(only)}; give names of tasks, or leave it out for all")
+    return names
+
+
+def _own_options(options: Any) -> Mapping[str, Mapping[str, Any]]:
+    if not isinstance(options, Mapping) or not all(isinstance(own, Mapping) for own in options.values()):
+        raise ConfigurationError(
+            f"options is {shorten(options)}; give options by task, such as "
+            '{"create_file": {"max_attempts": 10}}'
+        )
+    for name, own in options.items():
+        if "name" in own:
+            raise ConfigurationError(f"options gives {shorten(name)} another name; give it aliases instead")
+    return options
+
+
 def _registered(app: Windlass, task: BuiltIn, own: Mapping[str, Any]) -> Task[..., Any]:
     options: dict[str, Any] = {**task.options, **own}
     return app.task(name=task.name, **options)(task.fn)
 
 
-def _refuse_absent(name: str, offered: Collection[str]) -> None:
-    if name in offered:
+def _refuse_absent(name: Any, offered: Collection[str]) -> None:
+    if isinstance(name, str) and name in offered:
         return
     for part in PARTS:
         if name in part.names:
             raise ConfigurationError(f"{name} is asked for but not configured; it needs {part.needs}")
     names = [name for part in PARTS for name in part.names]
+    meant = suggest(name, names) if isinstance(name, str) else ""
     raise ConfigurationError(
-        f"{shorten(name)} is no task of windlass.tasks{suggest(name, names)}; there are {', '.join(names)}"
+        f"{shorten(name)} is no task of windlass.tasks{meant}; there are {', '.join(names)}"
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Final, TypedDict
@@ -70,7 +71,11 @@ class Roots:
     """Directories as they were configured. A relative path belongs to the first of them."""
 
     def __init__(self, given: Path | Sequence[Path] = ()) -> None:
-        listed = [given] if isinstance(given, str | os.PathLike) else list(given)
+        if isinstance(given, str | os.PathLike):
+            given = [given]
+        if not isinstance(given, Iterable) or isinstance(given, bytes | Mapping):
+            raise ConfigurationError(f"roots is {shorten(given)}; give the path of a directory, or several")
+        listed = list(given)
         if len(listed) > MAX_ROOTS:
             raise ConfigurationError(f"roots has {len(listed):,} directories; the limit is {MAX_ROOTS}")
         self.paths = tuple(dict.fromkeys(_checked(root) for root in listed))
@@ -90,18 +95,28 @@ class Roots:
         if os.name == "nt" and any(":" in part for part in parts[not os.path.isabs(path) :]):
             raise TaskError("the path has a ':' in it", code="invalid_path", retryable=False)
         if not os.path.isabs(path) and self.paths:
-            return self.paths[0], parts
-        # The longest first: of two roots, one in the other, the inner one is meant.
-        for root in sorted(self.paths, key=len, reverse=True):
-            for known in (root, os.path.realpath(root)):
-                above = tuple(part for part in _separators.split(known) if part)
-                if parts[: len(above)] == above and len(parts) > len(above):
-                    return root, parts[len(above) :]
+            parts = (*_split(self.paths[0]), *parts)
+        # Of two roots, one in the other, the inner one is meant, also by a path that is relative to the outer
+        # one: a root is never made, and a job about a file is seen to be about the same file as another.
+        beneath = [
+            (len(above), root)
+            for root in self.paths
+            for above in (_split(root), _split(os.path.realpath(root)))
+            if parts[: len(above)] == above and len(parts) > len(above)
+        ]
+        if beneath:
+            depth, root = max(beneath, key=lambda found: found[0])
+            return root, parts[depth:]
         raise TaskError(
             f"{shorten(path)} is beneath none of the configured roots; add one, or give a relative path",
             code="path_outside_roots",
             retryable=False,
         )
+
+    def identity(self, path: str) -> str:
+        """The same for all paths of one file, through whichever root they lead."""
+        root, parts = self.locate(path)
+        return os.path.join(os.path.realpath(root), *parts)
 
     def shown(self, path: str) -> str:
         """Where that is, for people."""
@@ -142,6 +157,13 @@ def told(path: str) -> Iterator[None]:
             code, retryable = "invalid_path", False
         words = error.strerror or type(error).__name__
         raise TaskError(f"{shorten(path, 200)}: {words}", code=code, retryable=retryable) from error
+    except UnicodeEncodeError as error:
+        # Tried again: another worker may be set up better.
+        raise TaskError(
+            f"{shorten(path, 200)}: file names are {sys.getfilesystemencoding()} for this worker; "
+            "start it in a UTF-8 locale, or with PYTHONUTF8=1",
+            code="io_error",
+        ) from error
 
 
 def _open_root(root: str) -> Directory:
@@ -154,7 +176,16 @@ def _open_root(root: str) -> Directory:
         ) from None
 
 
+def _split(path: str) -> tuple[str, ...]:
+    return tuple(part for part in _separators.split(path) if part)
+
+
 def _checked(root: Path) -> str:
-    if not isinstance(root, str | os.PathLike) or not os.fspath(root) or "\0" in os.fspath(root):
+    path = os.fspath(root) if isinstance(root, str | os.PathLike) else None
+    if not isinstance(path, str) or not path or "\0" in path:
         raise ConfigurationError(f"roots holds {shorten(root)}; give paths of directories")
-    return os.path.abspath(root)
+    path = os.path.abspath(path)
+    # One that is missing may be mounted later, and not everybody who enqueues has it.
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise ConfigurationError(f"the root {path} is a file; give the path of a directory")
+    return path

@@ -82,6 +82,7 @@ class Transfer:
         self._saved_bytes = 0
         self._saved_at = monotonic()
         self._whole = False  # everything in the draft came over one connection
+        self._end: int | None = None  # where the body that is being read has to end
 
     async def run(self) -> Course:
         """Fetch what is missing, and compare."""
@@ -124,6 +125,9 @@ class Transfer:
         return self._course.validator is not None or self._wanted.sha256 is not None
 
     async def _start_over(self) -> None:
+        if self._saved_bytes:
+            # First: who is killed here must not leave the bytes of one file under the name of another.
+            await self._ctx.checkpoint(asdict(Course(draft=self._draft.name, seconds=self._seconds)))
         await to_the_end(self._draft.keep, 0)
         self._sha256 = hashlib.sha256()
         self._waiting.clear()
@@ -149,11 +153,37 @@ class Transfer:
             self._whole = offset == 0 or answer.status == 200
             async for block in answer.blocks():
                 self._waiting += block
-                if self._draft.size + len(self._waiting) > self._wanted.max_bytes:
-                    raise self._too_large(self._draft.size + len(self._waiting))
-                if len(self._waiting) >= self._wanted.chunk_size:
+                size = self._draft.size + len(self._waiting)
+                if size > self._wanted.max_bytes:
+                    raise self._too_large(size)
+                if self._end is not None and size > self._end:
+                    await self._start_over()
+                    raise Interrupted(f"{self._wanted.where} sent more than the piece it announced")
+                if len(self._waiting) >= self._wanted.chunk_size or self._is_late or self._ctx.shutting_down:
                     await self._store()
+            is_piece = answer.status == 206 or not answer.framed
         await self._store()
+        if is_piece and self._is_missing_some:
+            raise Interrupted(f"{self._wanted.where} sent a part of what is missing")
+
+    @property
+    def _is_late(self) -> bool:
+        return monotonic() - self._saved_at >= SAVE_SECONDS
+
+    @property
+    def _is_missing_some(self) -> bool:
+        """Whether more has to follow, though the server ended this in good order.
+
+        A piece may be shorter than what was asked for, and a body without a length ends where the connection
+        did. Where nobody said how long the whole is, another question for the rest tells.
+        """
+        wanted, size = self._wanted, self._draft.size
+        if self._end is not None and size < self._end:
+            return True
+        total = self._course.total if self._course.total is not None else wanted.size
+        if total is not None:
+            return size < total
+        return wanted.sha256 is None or self._sha256.hexdigest() != wanted.sha256
 
     @asynccontextmanager
     async def _answer(self, headers: Mapping[str, str]) -> AsyncIterator[Answer]:
@@ -198,17 +228,20 @@ class Transfer:
         found = _RANGE.fullmatch(given)
         total = int(found[3]) if found is not None and found[3] != "*" else None
         known, validator = self._course.total, self._course.validator
-        etag = answer.headers.get("etag", validator)
+        # Whoever named the version names it again, or says nothing; a server may not know If-Range.
+        name = "etag" if validator is not None and validator.startswith('"') else "last-modified"
+        end = int(found[2]) + 1 if found is not None else 0
         same = (
             found is not None
-            and int(found[1]) == offset
+            and int(found[1]) == offset < end
+            and (total is None or end <= total)
             and (known is None or total is None or total == known)
-            # One that is a date was not meant by this; whoever sent a strong tag sends it again.
-            and (validator is None or not validator.startswith('"') or etag == validator)
+            and (validator is None or answer.headers.get(name, validator) == validator)
         )
         if not same:
             await self._start_over()
             raise Interrupted(f"{self._wanted.where} answered with {shorten(given)}, which is not the rest")
+        self._end = end
         if known is None and total is not None:
             self._course = replace(self._course, total=total)
 
@@ -227,14 +260,15 @@ class Transfer:
                 code="unknown_length",
                 retryable=False,
             )
+        self._end = total
         self._course = Course(total=total, validator=_validator_of(answer), draft=self._draft.name)
 
     def _refused(self, answer: Answer) -> Exception:
-        status, after = answer.status, answer.headers.get("retry-after", "")
+        status, after = answer.status, answer.retry_after
         words = f"{self._wanted.where} answered HTTP {status}"
         passing = status >= 500 or status in _PASSING
-        if passing and after.isdecimal() and len(after) < 6:
-            return RetryAfter(min(float(after), 3600.0), f"{words} and asks for patience")
+        if passing and after is not None:
+            return RetryAfter(after, f"{words} and asks for patience")
         return TaskError(words, code="http_error", details={"status": status}, retryable=passing)
 
     # -- what has arrived ---------------------------------------------------------------------------------
@@ -245,7 +279,7 @@ class Transfer:
             data, self._waiting = bytes(self._waiting), bytearray()
             await to_the_end(self._write, data)
         size, leaving = self._draft.size, self._ctx.shutting_down
-        due = size - self._saved_bytes >= SAVE_BYTES or monotonic() - self._saved_at >= SAVE_SECONDS
+        due = size - self._saved_bytes >= SAVE_BYTES or self._is_late
         if size > self._saved_bytes and (save or due or leaving):
             await to_the_end(self._draft.flush)
             await self._ctx.checkpoint(asdict(self._so_far()))
@@ -263,9 +297,13 @@ class Transfer:
         if self._wanted.sha256 is not None:
             self._sha256.update(data)
 
+    @property
+    def _seconds(self) -> float:
+        return monotonic() - self._began
+
     def _so_far(self, *, finished: bool = False) -> Course:
-        seconds = monotonic() - self._began
-        return replace(self._course, bytes_downloaded=self._draft.size, seconds=seconds, finished=finished)
+        size, seconds = self._draft.size, self._seconds
+        return replace(self._course, bytes_downloaded=size, seconds=seconds, finished=finished)
 
     async def _compare(self) -> None:
         """All bytes are there: are they the right ones?"""

@@ -9,9 +9,9 @@ from windlass.answers import Attention, FindingKind, Severity
 from windlass.app import Windlass
 from windlass.clock import MICROSECONDS
 from windlass.model import JobFilter
-from windlass.reconciliation import MOST_JOBS, Reconciliation, reconcile_files
+from windlass.reconciliation import MOST_JOBS, MOST_NAMES, Reconciliation, reconcile_files
 from windlass.verification.findings import Finding, Level
-from windlass.wording import duration, plural
+from windlass.wording import duration, plural, printable, size
 
 CLOCK_DOUBT_SECONDS: Final = 1.0
 """Due times that programs give are by their own clock, so by so much jobs run too early or too late."""
@@ -111,7 +111,8 @@ async def of_newest_job(app: Windlass) -> list[Finding]:
 def of_files(found: Reconciliation) -> Iterator[Finding]:
     """What the disk has against completed file jobs."""
     for said in found.disagreements[:MOST_FILES]:
-        text = f"{said.text}, though job {said.job_id} ({said.task}) completed and is the last about it"
+        job = f"job {said.job_id} ({said.task})"
+        text = f"{printable(said.text)}, though {job} completed and is the last about it"
         yield Finding(Level.PROBLEM, text, "file")
     if (more := len(found.disagreements) - MOST_FILES) > 0:
         yield Finding(
@@ -121,26 +122,44 @@ def of_files(found: Reconciliation) -> Iterator[Finding]:
         first = found.unknown[0]
         yield Finding(
             Level.DOUBT,
-            f"{plural(len(found.unknown), 'file job')} could not be compared with the disk: {first.text} "
-            f"(job {first.job_id})",
+            f"{plural(len(found.unknown), 'file job')} could not be compared with the disk: "
+            f"{printable(first.text)} (job {first.job_id})",
             "file",
         )
     if found.busy:
-        text = f"{plural(found.busy, 'file was', 'files were')} left alone: jobs about them have not finished"
+        files = plural(found.busy, "file differs", "files differ")
+        text = f"{files} from what completed jobs say, and may have been changed by other jobs since"
         yield Finding(Level.NOTE, text, "file")
     if not found.complete:
         text = f"only the newest {found.jobs:,} completed file jobs were compared with the disk"
         yield Finding(Level.NOTE, text, "file")
 
 
+def of_leftovers(found: Reconciliation) -> Iterator[Finding]:
+    """What killed runs have left beside the files."""
+    if found.leftovers:
+        number = plural(len(found.leftovers), "hidden file")
+        total = size(sum(one.size for one in found.leftovers))
+        text = (
+            f"{number} ({total}) of killed runs, whose jobs are over, such as "
+            f"{printable(found.leftovers[0].path)}; delete them, unless you requeue those jobs or another "
+            "store has them"
+        )
+        yield Finding(Level.NOTE, text, "leftover")
+    if not found.searched:
+        text = "there are too many names beneath the roots to look for hidden files of killed runs in all"
+        yield Finding(Level.NOTE, text, "leftover")
+
+
 async def look_around(
-    app: Windlass, *, files: bool = True, most_files: int = MOST_JOBS
+    app: Windlass, *, files: bool = True, most_files: int = MOST_JOBS, most_names: int = MOST_NAMES
 ) -> tuple[list[Finding], Reconciliation | None]:
     """Everything above, of an app that is open; no invariant is checked here."""
     found = list(of_attention(await app.questions.attention()))
     found += of_clock(*await clock_difference(app))
     found += await of_newest_job(app)
-    compared = await reconcile_files(app, most=most_files) if files else None
+    compared = await reconcile_files(app, most=most_files, names=most_names) if files else None
     if compared is not None:
         found += of_files(compared)
+        found += of_leftovers(compared)
     return found, compared

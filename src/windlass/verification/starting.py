@@ -30,6 +30,8 @@ LARGEST_FILE: Final = 256 * 1024 * 1024
 """The same for an SQLite file, which SQLite checks as a whole, with the tables of the application in it."""
 MOST_FILES: Final = 1000
 """File jobs that are compared with the disk, the newest of each task."""
+MOST_NAMES: Final = 10_000
+"""Names beneath the roots among which files of killed runs are looked for."""
 MOST_TOLD: Final = 20
 TURN: Final = "doctor"
 """The kind of the document that says whose turn it is."""
@@ -66,7 +68,7 @@ async def _look(app: Windlass) -> tuple[list[Finding], bool]:
     small = await _is_small(app)
     if small:
         found += [Finding(Level.PROBLEM, problem) for problem in await app.check()]
-    around, _ = await look_around(app, most_files=MOST_FILES)
+    around, _ = await look_around(app, most_files=MOST_FILES, most_names=MOST_NAMES)
     return found + around, small
 
 

@@ -56,6 +56,10 @@ class Run:
         return self._held.stop is not None
 
     @property
+    def cancel_requested(self) -> bool:
+        return self._held.stop is Stop.CANCEL
+
+    @property
     def shutting_down(self) -> bool:
         return self._worker.shutting_down
 

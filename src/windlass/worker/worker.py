@@ -112,7 +112,7 @@ class Worker:
         self._keeper_thread = keeper_thread
         self._slots = Slots(settings.concurrency, settings.prefetch, topic_concurrency or {}, self._clock)
         self._held = HeldJobs()
-        self._journal = Journal(self.name, store, self._background) if settings.log_jobs else None
+        self._journal = Journal(self.name) if settings.log_jobs else None
         self._stopping = False
         self._asked = False  # to stop, by whoever runs this worker
         self._stop_now = False

@@ -134,7 +134,7 @@ def obeys(ctx: Context, mark: str) -> str:
     Path(mark).write_text(str(os.getpid()))
     while not ctx.cancelled:
         time.sleep(0.005)
-    return "was told"
+    return "was cancelled" if ctx.cancel_requested else "was told"
 
 
 @app.task(isolation="process", max_attempts=1)

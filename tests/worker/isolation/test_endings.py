@@ -152,7 +152,7 @@ async def test_a_handler_that_obeys_ends_at_once(memory_app: Windlass, tmp_path:
         second = await handlers.obeys_async.enqueue(mark=str(asynchronous), told=str(told))
         await until(lambda: mark.exists() and asynchronous.exists())
         await memory_app.cancel_all(state="running")
-        assert await first.result(timeout=20) == "was told"
+        assert await first.result(timeout=20) == "was cancelled"
         await until(lambda: state_is(second, "cancelled"))
         assert told.exists()
 

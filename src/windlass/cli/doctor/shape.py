@@ -43,6 +43,10 @@ def _files_json(files: Reconciliation) -> dict[str, Any]:
         "complete": files.complete,
         "disagreements": [_disagreement_json(found) for found in files.disagreements],
         "unknown": [_disagreement_json(found) for found in files.unknown],
+        "leftovers": [
+            {"job_id": str(found.job_id), "path": found.path, "bytes": found.size}
+            for found in files.leftovers
+        ],
     }
 
 

@@ -9,8 +9,9 @@ from typing import Final
 from windlass.errors import ConfigurationError
 
 LOOPBACK: Final = "127.0.0.1"
-BACKLOG: Final = 16
-"""Connections that wait to be accepted."""
+BACKLOG: Final = 1024
+"""Connections that wait to be accepted. One too many is tried again by its kernel after a second, and that is
+how long probes of Kubernetes wait."""
 
 
 def listen(text: str) -> socket.socket:

@@ -109,14 +109,19 @@ class HealthPort:
                 self._drop(connection)
 
     def _accept(self) -> None:
-        try:
-            client, _ = self._listener.accept()
-        except OSError as error:
-            if not isinstance(error, BlockingIOError | ConnectionError):
-                # No descriptors left, most likely: the others are the worker's, and this must not spin.
-                _log.warning("the health port could not answer: %s", error)
-                time.sleep(LOOK_SECONDS)
-            return
+        """All that wait, or as many as there is room for: those before them have not been heard yet."""
+        for _ in range(MOST_CONNECTIONS // 4):
+            try:
+                client, _ = self._listener.accept()
+            except OSError as error:
+                if not isinstance(error, BlockingIOError | ConnectionError):
+                    # No descriptors left, most likely: the others are the worker's, and this must not spin.
+                    _log.warning("the health port could not answer: %s", error)
+                    time.sleep(LOOK_SECONDS)
+                return
+            self._take_in(client)
+
+    def _take_in(self, client: socket.socket) -> None:
         client.setblocking(False)
         if len(self._connections) >= MOST_CONNECTIONS:
             self._drop(next(iter(self._connections.values())))

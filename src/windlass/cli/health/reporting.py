@@ -123,8 +123,9 @@ class Reports:
         reasons = dict.fromkeys(
             reason for one in workers if not (one.ready and one.alive) for reason in one.reasons
         )
+        working = any(one.status != "starting" for one in workers if one.status != "not running")
         return Summary(
-            status="stopping" if self._stopping else "working" if ready else "starting",
+            status="stopping" if self._stopping else "working" if working else "starting",
             alive=all(one.alive for one in workers),
             ready=ready > 0,
             reasons=("it was asked to stop",) if self._stopping else tuple(reasons),

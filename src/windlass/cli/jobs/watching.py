@@ -12,11 +12,12 @@ from windlass.cli import failures
 from windlass.cli.ending import ended_by_signals
 from windlass.cli.jobs import shape
 from windlass.cli.jobs.listing import cells, columns, is_wide
-from windlass.cli.terminal import console, dump_json, is_terminal, make_table, plain_line, printable
+from windlass.cli.terminal import console, dump_json, is_terminal, make_table, plain_line
 from windlass.clock import to_datetime
 from windlass.errors import StoreUnavailable
 from windlass.filters import JobFilters
 from windlass.job import Job, JobPage
+from windlass.wording import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

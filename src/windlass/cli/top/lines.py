@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from unicodedata import combining, east_asian_width
 
-from windlass.cli.terminal import printable
+from windlass.wording import printable
 
 STYLES: Final = {
     "": "",

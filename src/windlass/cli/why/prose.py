@@ -9,7 +9,8 @@ from typing import Final
 import click
 
 from windlass.answers import Finding, Severity
-from windlass.cli.terminal import console, is_terminal, printable
+from windlass.cli.terminal import console, is_terminal
+from windlass.wording import printable
 
 WIDEST: Final = 100
 """Prose in longer lines is hard to read, whatever the terminal's width."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
-from windlass.model import FINAL_STATES, Document, KeyLifetime, Lane, Lease, State, WorkerRecord
+from windlass.model import FINAL_STATES, Document, KeyLifetime, Lane, Lease, RescuedJob, State, WorkerRecord
 from windlass.stores.memory.heap import JobHeap, LinedUpHeap, Lines
 from windlass.stores.memory.job import Job, KeyName
 from windlass.stores.memory.metrics import Metrics
@@ -40,6 +40,7 @@ class Book:
         self.documents: dict[tuple[str, str], Document] = {}  # by kind and id
         self.ready_topics: set[str] = set()  # to be hinted when the verb at hand is done
         self.some_ended = False
+        self.rescued: list[RescuedJob] = []  # to be told then, too
         self._expiries: list[tuple[int, int, Job]] = []
         self._in_order: list[Job] = []  # by number; removed ones are swept out now and then
         self._removed = 0

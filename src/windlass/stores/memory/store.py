@@ -40,7 +40,7 @@ from windlass.model import (
     WorkerRecord,
 )
 from windlass.stores.documents import check_documents
-from windlass.stores.endings import check_batch
+from windlass.stores.endings import check_batch, tell_rescued
 from windlass.stores.joining import Untold
 from windlass.stores.memory import (
     answering,
@@ -58,6 +58,7 @@ from windlass.stores.protocol import (
     MAX_BATCH,
     MAX_ENQUEUE_BATCH,
     MAX_GROUPS,
+    OnRescued,
     OpenTransaction,
     StoreLimits,
     Wakeups,
@@ -86,6 +87,7 @@ class MemoryStore:
         self._limits = limits or StoreLimits()
         self._book = _book_of(url.removeprefix(_PREFIX))
         self._open = False
+        self.on_rescued: OnRescued | None = None
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -99,6 +101,7 @@ class MemoryStore:
     def sibling(self) -> Self:
         other = type(self)(self.url, clock=self._clock, limits=self._limits)
         other._book = self._book
+        other.on_rescued = self.on_rescued
         return other
 
     async def migrate(self, *, rls: bool = False) -> list[str]:
@@ -414,6 +417,11 @@ class MemoryStore:
             yield book
             ready, book.ready_topics = book.ready_topics, set()
             ended, book.some_ended = book.some_ended, False
+            rescued = book.rescued
+            if rescued:
+                book.rescued = []
+        if rescued:
+            tell_rescued(self.on_rescued, rescued)
         if ready:
             book.hub.ready(ready)
         if ended:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import assert_never
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
@@ -19,6 +20,7 @@ from windlass.model import (
     NewJob,
     OnDuplicate,
     Rescued,
+    RescuedJob,
     Settlement,
     State,
 )
@@ -140,29 +142,51 @@ def rescue(book: Book, now: int, limit: int) -> Rescued:
     returned = failed = cancelled = expiries = 0
     while returned + failed + cancelled < limit and (job := book.leases.first_until(now)):
         error = worker_lost(job.attempt)
+        lost = partial(_tell, book, job, job.attempt, job.worker)
         job.timeouts += 1
         counted = job.started_at is not None or job.granted_alone
         if not counted:
             job.attempt -= 1
         if job.cancel_requested:
             cancel(book, job, CANCELLED_ON_REQUEST, now)
+            lost(CANCELLED_ON_REQUEST)
             cancelled += 1
             continue
         if counted:
             job.keep_attempt(error, now)
             if job.max_attempts is not None and job.attempt >= job.max_attempts:
                 book.finish(job, State.FAILED, now)
+                lost(error)
                 failed += 1
                 continue
         # Whoever may have killed the worker runs alone next, and so does a job before its last attempt:
         # neither may take its neighbours with it.
         job.suspect = not counted or job.attempt + 1 == job.max_attempts
         book.bring_back(job, job.run_at, now)
+        lost(error)
         returned += 1
     while expiries < limit and (job := book.next_expired(now)):
-        cancel(book, job, expired(job.run_at), now)
+        error = expired(job.run_at)
+        cancel(book, job, error, now)
+        _tell(book, job, job.attempt, None, error)
         expiries += 1
     return Rescued(returned, failed, cancelled, expiries)
+
+
+def _tell(book: Book, job: Job, attempt: int, worker: str | None, error: JobError) -> None:
+    book.rescued.append(
+        RescuedJob(
+            job.id,
+            job.topic,
+            job.task,
+            job.tenant,
+            job.correlation_id,
+            attempt,
+            worker,
+            job.state,
+            error.code,
+        )
+    )
 
 
 def cancel(book: Book, job: Job, error: JobError, now: int) -> None:

@@ -9,9 +9,11 @@ import operator
 import secrets
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
 from windlass.errors import StoreUnavailable
@@ -76,7 +78,8 @@ class Claimer:
     that fell short or a hint that does not say where; that is cheap, and when it is not, it is rationed.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, rescued: Callable[[Sequence[str]], None]) -> None:
+        self._rescued = rescued  # is told of jobs that a claim brought back, as the functions tell of them
         self.least_packed = LEAST_PACKED
         self._database = database
         self._name = secrets.randbits(63)  # tells apart what other handles grant to a worker of the same name
@@ -190,6 +193,8 @@ class Claimer:
         finally:
             heard = self._heard.pop(asked)
         answer = Answer.of(rows.pop())
+        if answer.told is not None:
+            self._rescued(msgspec.json.decode(answer.told, type=list[str]))
         rows.sort(key=_number_of)
         rows.sort(key=_priority_of, reverse=True)  # keeps the order of those with the same
         if answer.tended_to is not None:

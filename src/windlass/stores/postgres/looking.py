@@ -17,7 +17,7 @@ RESCAN_SECONDS: Final = 0.25
 rescued or late-committed job is passed over while claims come back full."""
 
 # Columns of the claim function.
-FENCE, TOPIC, TASK, PRIORITY, NUMBER, CREATED_AT, RUN_AT = 1, 2, 3, 5, 15, 16, 17
+FENCE, TOPIC, TASK, PRIORITY, PAYLOAD, NUMBER, CREATED_AT, RUN_AT = 1, 2, 3, 5, 11, 15, 16, 17
 
 _level_of = operator.itemgetter(TOPIC, TASK, PRIORITY)
 _number_of = operator.itemgetter(NUMBER)
@@ -30,11 +30,13 @@ class Answer(NamedTuple):
     due: int | None  # when a claim may find more
     tended_to: int | None  # up to which ended leases and due jobs were dealt with; None: it did not look
     cost: float | None  # seconds it took to look at everything; None: it did not
+    told: str | None = None  # of jobs rescued on the way
 
     @classmethod
     def of(cls, row: Record) -> Answer:
         cost = row[FENCE]
-        return cls(row[CREATED_AT], row[RUN_AT], row[NUMBER], None if cost is None else cost / MICROSECONDS)
+        seconds = None if cost is None else cost / MICROSECONDS
+        return cls(row[CREATED_AT], row[RUN_AT], row[NUMBER], seconds, row[PAYLOAD])
 
     @property
     def more(self) -> bool:

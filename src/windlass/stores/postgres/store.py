@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds
 from windlass.errors import LeaseLost, StoreUnavailable, WindlassError
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
@@ -28,6 +30,7 @@ from windlass.model import (
     Page,
     Report,
     Rescued,
+    RescuedJob,
     Settlement,
     State,
     Stats,
@@ -39,7 +42,7 @@ from windlass.model import (
 )
 from windlass.outcome import Released, Retried
 from windlass.stores.documents import check_documents, could_be
-from windlass.stores.endings import CANCELLED_ON_REQUEST, check_batch, summarise_error
+from windlass.stores.endings import CANCELLED_ON_REQUEST, check_batch, summarise_error, tell_rescued
 from windlass.stores.joining import Untold, places_of
 from windlass.stores.placing import were_placed
 from windlass.stores.postgres import (
@@ -71,6 +74,7 @@ from windlass.stores.protocol import (
     MAX_ENQUEUE_BATCH,
     MAX_GROUPS,
     MINUTES_KEPT_SECONDS,
+    OnRescued,
     StoreLimits,
     Wakeups,
 )
@@ -100,7 +104,7 @@ class PostgresStore:
         self._limits = limits or StoreLimits()
         self._database = Database(parse_url(url), self._clock)
         self._hub = WakeupHub()
-        self._claimer = Claimer(self._database)
+        self._claimer = Claimer(self._database, self._tell_rescued)
         self._writer = Writer(self._database, self._limits, self._written)
         self._notifier = Notifier(self._database)
         self._listener = Listener(self._database, self._notifier.sender, self._heard)
@@ -108,6 +112,7 @@ class PostgresStore:
         self._herald = Herald(self._database, self._ready)
         self._unfolded = 0
         self._folding: asyncio.Task[None] | None = None
+        self.on_rescued: OnRescued | None = None
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -127,7 +132,9 @@ class PostgresStore:
         await self._database.close()
 
     def sibling(self) -> PostgresStore:
-        return PostgresStore(self.url, clock=self._clock, limits=self._limits)
+        other = PostgresStore(self.url, clock=self._clock, limits=self._limits)
+        other.on_rescued = self.on_rescued
+        return other
 
     async def migrate(self, *, rls: bool = False) -> list[str]:
         return await migrate(self._database, rls=rls)
@@ -320,13 +327,25 @@ class PostgresStore:
         return self._rescued(*row) if row is not None else Rescued()
 
     def _rescued(
-        self, returned: int, failed: int, cancelled: int, expired: int, topics: Sequence[str]
+        self,
+        returned: int,
+        failed: int,
+        cancelled: int,
+        expired: int,
+        topics: Sequence[str],
+        told: Sequence[str],
     ) -> Rescued:
+        if told:
+            self._tell_rescued(told)
         if returned:
             self._ready(dict.fromkeys(topics, ANYWHERE))
         if failed or cancelled or expired:
             self._finished()
         return Rescued(returned, failed, cancelled, expired)
+
+    def _tell_rescued(self, told: Sequence[str]) -> None:
+        if self.on_rescued is not None:
+            tell_rescued(self.on_rescued, [msgspec.json.decode(one, type=RescuedJob) for one in told])
 
     async def _tend(self) -> None:
         """What a claim does before it chooses, for those who look at single jobs."""

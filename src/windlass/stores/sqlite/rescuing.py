@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from uuid import UUID
 
 from windlass.clock import seconds_to_microseconds
-from windlass.model import Rescued, State
+from windlass.model import Rescued, RescuedJob, State
 from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
 from windlass.stores.protocol import LANE_MINUTES_KEPT_SECONDS, MINUTES_KEPT_SECONDS
 from windlass.stores.queries import Queries
@@ -17,21 +18,34 @@ from windlass.stores.sqlite.transaction import Code, Transaction
 _sql = Queries("windlass.stores.sqlite.sql", "rescue.sql")
 
 _STATES = {Code.COMPLETED: State.COMPLETED, Code.FAILED: State.FAILED, Code.CANCELLED: State.CANCELLED}
+_BECAME = {"returned": State.PENDING, "failed": State.FAILED, "cancelled": State.CANCELLED}
 
 
 def rescue(transaction: Transaction, limit: int) -> Rescued:
     connection, now = transaction.connection, transaction.now
     done: Counter[str] = Counter()
-    ids = [row[0] for row in connection.execute(_sql["ended_leases"], (transaction.leases_at, limit))]
-    rows = load_rows(transaction, ids)
-    for job_id in ids:
-        done[_rescue(transaction, rows[job_id])] += 1
-    ids = [row[0] for row in connection.execute(_sql["expired"], (now, limit))]
-    rows = load_rows(transaction, ids)
-    for job_id in ids:
-        finish_cancelled(transaction, rows[job_id], expired(rows[job_id].run_at), None)
+    found = connection.execute(_sql["ended_leases"], (transaction.leases_at, limit)).fetchall()
+    rows = load_rows(transaction, [job_id for job_id, _ in found])
+    for job_id, correlation_id in found:
+        row = rows[job_id]
+        became = _rescue(transaction, row)
+        code = CANCELLED_ON_REQUEST.code if became == "cancelled" else worker_lost(row.attempt).code
+        transaction.rescued.append(_told(job_id, correlation_id, row, _BECAME[became], code))
+        done[became] += 1
+    found = connection.execute(_sql["expired"], (now, limit)).fetchall()
+    rows = load_rows(transaction, [job_id for job_id, _ in found])
+    for job_id, correlation_id in found:
+        row = rows[job_id]
+        error = expired(row.run_at)
+        finish_cancelled(transaction, row, error, None)
+        transaction.rescued.append(_told(job_id, correlation_id, row, State.CANCELLED, error.code))
         done["expired"] += 1
     return Rescued(**done)
+
+
+def _told(job_id: bytes, correlation_id: str | None, row: Row, state: State, code: str) -> RescuedJob:
+    lane = row.topic, row.task, row.tenant
+    return RescuedJob(UUID(bytes=job_id), *lane, correlation_id, row.attempt, row.worker, state, code)
 
 
 def _rescue(transaction: Transaction, row: Row) -> str:

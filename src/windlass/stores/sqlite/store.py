@@ -29,6 +29,7 @@ from windlass.model import (
     Page,
     Report,
     Rescued,
+    RescuedJob,
     Settlement,
     State,
     Stats,
@@ -40,9 +41,9 @@ from windlass.model import (
 )
 from windlass.outcome import Released
 from windlass.stores.documents import check_documents, could_be
-from windlass.stores.endings import check_batch
+from windlass.stores.endings import check_batch, tell_rescued
 from windlass.stores.joining import Untold
-from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, MAX_GROUPS, StoreLimits, Wakeups
+from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, MAX_GROUPS, OnRescued, StoreLimits, Wakeups
 from windlass.stores.sqlite import (
     ailing,
     answering,
@@ -89,6 +90,7 @@ class SqliteStore:
         self._hub = WakeupHub()
         self._doorbell = Doorbell(self._hub, self._refresh_registration)
         self._open: tuple[Writer, Reader, Gathering] | None = None
+        self.on_rescued: OnRescued | None = None
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -98,7 +100,7 @@ class SqliteStore:
         await asyncio.to_thread(check_location, self._location)
         loop = asyncio.get_running_loop()
         writer = await asyncio.to_thread(
-            Writer, self._location, self._clock, self._limits, self._doorbell, loop
+            Writer, self._location, self._clock, self._limits, self._doorbell, loop, self._tell_rescued
         )
         reader = Reader(self._location, writer.presence)
         self._open = (writer, reader, Gathering(reader))
@@ -118,8 +120,13 @@ class SqliteStore:
         await asyncio.to_thread(reader.close)
         await asyncio.to_thread(writer.close)
 
+    def _tell_rescued(self, jobs: Sequence[RescuedJob]) -> None:
+        tell_rescued(self.on_rescued, jobs)
+
     def sibling(self) -> SqliteStore:
-        return SqliteStore(self.url, clock=self._clock, limits=self._limits)
+        other = SqliteStore(self.url, clock=self._clock, limits=self._limits)
+        other.on_rescued = self.on_rescued
+        return other
 
     async def migrate(self, *, rls: bool = False) -> list[str]:
         if rls:

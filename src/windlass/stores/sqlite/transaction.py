@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from windlass.clock import MICROSECONDS
-from windlass.model import Claimed, Lease
+from windlass.model import Claimed, Lease, RescuedJob
 from windlass.stores.histogram import fill
 from windlass.stores.protocol import StoreLimits
 from windlass.stores.queries import Queries
@@ -177,6 +177,7 @@ class Transaction:
     tally: Tally = field(default_factory=Tally)
     ready_topics: set[str] = field(default_factory=set)
     finished: bool = False
+    rescued: list[RescuedJob] = field(default_factory=list)
 
     @property
     def leases_at(self) -> int:
@@ -194,6 +195,7 @@ class Transaction:
         self.tally.add(part.tally)
         self.ready_topics |= part.ready_topics
         self.finished |= part.finished
+        self.rescued += part.rescued
 
     def take_numbers(self, name: str, n: int) -> int:
         """Reserve ``n`` values of a store-wide sequence; the first of them."""

@@ -26,6 +26,7 @@ from typing import Any, TypeVar, cast
 
 from windlass.clock import Clock
 from windlass.errors import StoreError, WindlassError
+from windlass.model import RescuedJob
 from windlass.stores.protocol import StoreLimits
 from windlass.stores.sqlite.checkpoint import Checkpointer
 from windlass.stores.sqlite.committing import commit
@@ -74,6 +75,7 @@ class Writer:
         limits: StoreLimits,
         doorbell: Doorbell,
         loop: asyncio.AbstractEventLoop,
+        rescued: Callable[[Sequence[RescuedJob]], None],
     ) -> None:
         self._location = location
         self._clock = clock
@@ -83,6 +85,7 @@ class Writer:
         self._calls: queue.SimpleQueue[list[_Call] | LentTransaction | None] = queue.SimpleQueue()
         self._next: LentTransaction | None = None  # its turn is after the calls just gathered
         self._loop = loop
+        self._rescued = rescued
         self._gathered: list[_Call] | None = None  # while the turn is not over in which callers are told
         self._home = Home()
         self._closed = False
@@ -303,6 +306,8 @@ class Writer:
         commit(transaction.connection, self._location, self._make_heard)
         # After the commit: whoever waits for results only reads, and would find none yet.
         self._give_hint(set(), finished=transaction.finished)
+        if transaction.rescued:
+            self._rescued(transaction.rescued)
 
     def _lend(self, lent: LentTransaction) -> bool:
         """Begin a handler's own transaction, and serve nobody else until it is over; whether it committed."""

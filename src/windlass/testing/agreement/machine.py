@@ -30,6 +30,7 @@ from windlass.model import (
     Page,
     Progress,
     Report,
+    RescuedJob,
     Settlement,
     WorkerRecord,
 )
@@ -90,20 +91,25 @@ class StoresAgree(RuleBasedStateMachine):
     def same(self, verb: Verb) -> Any:
         """The answer all stores give, in common words; an error is an answer, too."""
         answers = {}
+        told = {}  # of jobs that were rescued on the way
         for name, store in self.stores.items():
             translator = self.translators[name]
+            rescued: list[RescuedJob] = []
+            store.on_rescued = rescued.extend
             try:
                 answer = self.runner.run(_run(verb, store, translator))
             except WindlassError as error:
                 answers[name] = type(error)
             else:
                 answers[name] = translator.answer(answer)
+            told[name] = sorted(rescued)
         reference, *others = answers
         for other in others:
             if answers[other] != answers[reference]:
                 raise AssertionError(
                     f"{other} and {reference} {difference(answers[other], answers[reference])}"
                 )
+            assert told[other] == told[reference], f"{other} and {reference} tell of other rescued jobs"
         return answers[reference]
 
     # -- choosing -----------------------------------------------------------------------------------------

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from uuid import UUID
+
 import pytest
 
 from windlass.clock import MICROSECONDS
-from windlass.model import Rescued, State, Verdict
+from windlass.model import Rescued, RescuedJob, State, Verdict
 from windlass.outcome import Completed, Released, Retried
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
 from windlass.testing.conformance.building import (
     BOOM,
     LEASE_SECONDS,
+    TOPIC,
     claim,
     claim_one,
     end,
@@ -70,6 +74,79 @@ async def test_a_rescued_job_keeps_its_due_time_and_place(store: Store, clock: F
     await store.rescue()
     assert (await look(store, job_id)).run_at == due
     assert ids(await claim(store))[0] == job_id
+
+
+def listen(store: Store) -> list[RescuedJob]:
+    """What the store tells from now on."""
+    told: list[RescuedJob] = []
+    store.on_rescued = told.extend
+    return told
+
+
+@pytest.mark.parametrize("started", [False, True], ids=["unstarted", "started"])
+async def test_a_rescued_job_is_told_of(store: Store, clock: FrozenClock, started: bool) -> None:
+    """Which attempt of which worker was lost, counted or not; once, when it happens."""
+    told = listen(store)
+    job_id = await put(store, correlation_id="c-1")
+    await put(store)  # a claim of one would count
+    jobs = await claim(store, limit=2)
+    if started:
+        await store.start([job.lease for job in jobs])
+    clock.advance(LEASE_SECONDS)
+    assert told == []
+    await store.rescue()
+    assert len(told) == 2
+    [mine] = [one for one in told if one.job_id == job_id]
+    assert mine == RescuedJob(job_id, TOPIC, "", "root", "c-1", 1, "worker-1", State.PENDING, "worker_lost")
+    await store.rescue()
+    await claim(store, limit=2)
+    assert len(told) == 2
+
+
+async def test_a_claim_and_a_grant_tell_what_they_rescue(store: Store, clock: FrozenClock) -> None:
+    """Also of another topic; and a sibling tells the same listener."""
+    told = listen(store)
+    job_id = await put(store)
+    for rescuing in (
+        lambda: claim(store, "elsewhere"),
+        lambda: store.grant(UUID(int=1), worker="w", lease_seconds=60.0),
+    ):
+        await claim_one(store)
+        clock.advance(LEASE_SECONDS)
+        await rescuing()
+    assert [(one.job_id, one.attempt) for one in told] == [(job_id, 1), (job_id, 2)]
+    assert store.sibling().on_rescued == store.on_rescued
+
+
+async def test_jobs_that_a_rescue_ends_are_told_of(store: Store, clock: FrozenClock) -> None:
+    """Failed at the last attempt, cancelled on request, expired."""
+    told = listen(store)
+    failed = await put(store, max_attempts=1)
+    await claim_one(store)
+    cancelled = await put(store)
+    await claim_one(store)
+    await store.cancel([cancelled])
+    late = await put(store, expires_in=LEASE_SECONDS)
+    clock.advance(LEASE_SECONDS)
+    await store.rescue()
+    assert {one.job_id: (one.attempt, one.worker, one.state, one.code) for one in told} == {
+        failed: (1, "worker-1", State.FAILED, "worker_lost"),
+        cancelled: (1, "worker-1", State.CANCELLED, "job_canceled"),
+        late: (0, None, State.CANCELLED, "expired"),
+    }
+
+
+async def test_a_listener_that_raises_spoils_no_claim(store: Store, clock: FrozenClock) -> None:
+    """What was rescued is written, whatever becomes of who is told."""
+
+    def raise_(jobs: Sequence[RescuedJob]) -> None:
+        raise RuntimeError(len(jobs))
+
+    store.on_rescued = raise_
+    job_id = await put(store)
+    await claim_one(store)
+    clock.advance(LEASE_SECONDS)
+    assert (await claim_one(store)).lease.job_id == job_id
 
 
 async def test_an_extended_lease_is_not_rescued(store: Store, clock: FrozenClock) -> None:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.model import JobError, JobFilter, Progress, Report, State, Verdict
+from windlass.model import JobError, JobFilter, Progress, Report, Rescued, State, Verdict
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, SUMMARY_LENGTH, Store
 from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import BOOM, claim, claim_one, end, ids, look, put, put_many
+from windlass.testing.conformance.building import (
+    BOOM,
+    LEASE_SECONDS,
+    claim,
+    claim_one,
+    end,
+    ids,
+    look,
+    put,
+    put_many,
+)
 
 
 async def test_a_completed_job_shows_result_and_times(store: Store, clock: FrozenClock) -> None:
@@ -207,6 +217,39 @@ async def test_a_job_to_be_cancelled_does_not_come_back(store: Store, clock: Fro
         assert (record.cancel_requested, record.priority) == (False, 0)
     clock.advance(5)
     assert await claim(store) == []
+
+
+async def test_a_failed_job_is_nobodys_until_it_is_requeued(store: Store, clock: FrozenClock) -> None:
+    """However long one waits: that is for an operator to decide."""
+    job_id = await put(store, retention_failed=None)
+    await end(store, (await claim_one(store)).lease, Failed(BOOM))
+    clock.advance(10 * 365 * 86_400)
+    assert await store.rescue() == Rescued()
+    assert await store.prune() == {}
+    assert await claim(store) == []
+    assert (await look(store, job_id)).error_summary == "boom: it broke"
+    await store.requeue([job_id])
+    assert (await claim_one(store)).attempt == 1
+
+
+async def test_a_job_keeps_its_moment_of_creation_and_shows_the_last_claim(
+    store: Store, clock: FrozenClock
+) -> None:
+    """Through retries, releases, rescues, a requeue and its end."""
+    job_id = await put(store)
+    created = clock.now()
+    for outcome in (Retried(0, BOOM), Released(), None, Failed(BOOM), Completed()):
+        clock.advance(LEASE_SECONDS)
+        claimed = await claim_one(store)
+        assert (await look(store, job_id)).claimed_at == clock.now()
+        if outcome is not None:  # else its worker is lost
+            clock.advance(1)
+            await end(store, claimed.lease, outcome)
+        if isinstance(outcome, Failed):
+            await store.requeue([job_id])
+        record = await look(store, job_id)
+        assert record.created_at == created
+        assert record.finished_at == (clock.now() if isinstance(outcome, Completed) else None)
 
 
 async def test_of_many_errors_the_first_and_the_last_are_kept(store: Store) -> None:

@@ -148,7 +148,7 @@ class Child:
             case Answer():
                 job.answer(message)
             case Stop():
-                job.stop()
+                job.stop(requested=message.requested)
             case ShuttingDown():
                 job.shutting_down = True
 

@@ -68,6 +68,8 @@ class Answer(msgspec.Struct, tag=True, frozen=True):
 class Stop(msgspec.Struct, tag=True, frozen=True):
     """The handler must end: cancelled, or out of time."""
 
+    requested: bool = False  # by somebody who cancelled the job
+
 
 class ShuttingDown(msgspec.Struct, tag=True, frozen=True):
     """The worker has been told to stop."""

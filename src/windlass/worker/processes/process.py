@@ -165,7 +165,7 @@ class Process(asyncio.Protocol):
             return
         if not self.told_to_stop:
             self.told_to_stop = True
-            self.send(messages.Stop())
+            self.send(messages.Stop(requested=why is Stop.CANCEL))
         obey, clean_up = PATIENCE[why]
         self._timers.append(self._loop.call_later(obey, self._terminate))
         self._timers.append(self._loop.call_later(obey + clean_up, self.kill))

@@ -89,6 +89,7 @@ class JobRun:
         self._out_of_memory = False
         self._on_threads = 0  # plain functions of steps that have not ended
         self.cancelled = False
+        self.cancel_requested = False
         self.shutting_down = message.shutting_down
         self.worker = message.worker
 
@@ -170,8 +171,9 @@ class JobRun:
 
     # -- for the thread that receives ---------------------------------------------------------------------
 
-    def stop(self) -> None:
+    def stop(self, *, requested: bool) -> None:
         """The worker wants the handler to end."""
+        self.cancel_requested = requested
         self.cancelled = True
         task = self._awaiting
         if task is not None:

@@ -3,9 +3,11 @@
 -- Deal with up to p_limit ended leases, and as many jobs past expires_at. p_words: how to say it, from
 -- stores/endings.py: the message of a lost worker (worker, attempt), that of an expired job (since when), and the
 -- summary of one cancelled on request. p_from: what ended before this has been dealt with, as far as the caller knows.
+-- told: each of these jobs, as JSON in the order of model.RescuedJob.
 CREATE FUNCTION rescue(
     p_now bigint, p_limit integer, p_from bigint, p_words text[],
-    OUT returned integer, OUT failed integer, OUT cancelled integer, OUT expired integer, OUT topics text[]
+    OUT returned integer, OUT failed integer, OUT cancelled integer, OUT expired integer, OUT topics text[],
+    OUT told text[]
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -14,13 +16,14 @@ DECLARE
     v_counted boolean;
     v_attempt integer;
     v_message text;
+    v_state text;
 BEGIN
     PERFORM unpack_ended(v_now, p_limit, p_from);
-    returned := 0; failed := 0; cancelled := 0; expired := 0; topics := '{}';
+    returned := 0; failed := 0; cancelled := 0; expired := 0; topics := '{}'; told := '{}';
     FOR v_job IN
         -- '<=': at its end a lease no longer holds, and its holder is refused from the same instant.
-        SELECT id, state, topic, task, tenant, attempt, max_attempts, worker, started_at, granted_alone,
-               cancel_requested
+        SELECT id, state, topic, task, tenant, correlation_id, attempt, max_attempts, worker, started_at,
+               granted_alone, cancel_requested
         FROM jobs
         WHERE state = 2 AND leased_until <= v_now AND leased_until >= coalesce(p_from, 0)
         ORDER BY leased_until, number LIMIT p_limit
@@ -29,6 +32,15 @@ BEGIN
         v_counted := v_job.started_at IS NOT NULL OR v_job.granted_alone;
         v_attempt := v_job.attempt - (NOT v_counted)::integer;
         v_message := format(p_words[1], v_job.attempt);
+        v_state := CASE
+            WHEN v_job.cancel_requested THEN 'cancelled'
+            WHEN v_counted AND v_attempt >= v_job.max_attempts THEN 'failed'
+            ELSE 'pending'
+        END;
+        told := told || json_build_array(
+            v_job.id, v_job.topic, v_job.task, v_job.tenant, v_job.correlation_id, v_job.attempt, v_job.worker, v_state,
+            CASE WHEN v_job.cancel_requested THEN 'job_canceled' ELSE 'worker_lost' END
+        )::text;
         IF v_job.cancel_requested THEN
             PERFORM finish(v_job.id, 5, v_now, v_attempt, NULL, p_words[3], false, p_timeouts => 1);
             cancelled := cancelled + 1;
@@ -39,7 +51,7 @@ BEGIN
                 v_job.id, v_job.tenant, v_attempt, v_job.worker, v_job.started_at, v_now,
                 json_build_object('code', 'worker_lost', 'message', v_message)::text
             );
-            IF v_attempt >= v_job.max_attempts THEN
+            IF v_state = 'failed' THEN
                 PERFORM finish(v_job.id, 4, v_now, v_attempt, NULL, left('worker_lost: ' || v_message, 200), false,
                                p_timeouts => 1);
                 failed := failed + 1;
@@ -59,7 +71,7 @@ BEGIN
         topics := topics || v_job.topic;
     END LOOP;
     FOR v_job IN
-        SELECT id, run_at, attempt FROM jobs
+        SELECT id, topic, task, tenant, correlation_id, run_at, attempt FROM jobs
         WHERE state < 2 AND attempt = 0 AND expires_at IS NOT NULL AND expires_at <= v_now
             AND expires_at >= coalesce(p_from, 0)
         ORDER BY expires_at, number LIMIT p_limit
@@ -70,6 +82,10 @@ BEGIN
             to_char(to_timestamp(v_job.run_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"')
         );
         PERFORM finish(v_job.id, 5, v_now, v_job.attempt, NULL, left(v_message, 200), false);
+        told := told || json_build_array(
+            v_job.id, v_job.topic, v_job.task, v_job.tenant, v_job.correlation_id, v_job.attempt, NULL, 'cancelled',
+            'expired'
+        )::text;
         expired := expired + 1;
     END LOOP;
 END
@@ -282,6 +298,7 @@ DECLARE
     v_pause bigint;
     v_began timestamptz;
     v_cost bigint;
+    v_told text[]; -- of jobs rescued on the way
 BEGIN
     LOOP
         IF v_numbers IS NULL THEN
@@ -293,7 +310,7 @@ BEGIN
             FROM heads(p_from, v_now) AS h;
             IF least(v_leased, v_expires, v_waiting) <= v_now THEN
                 IF least(v_leased, v_expires) <= v_now THEN
-                    PERFORM rescue(p_now, 1000, p_from, p_words);
+                    SELECT v_told || r.told INTO v_told FROM rescue(p_now, 1000, p_from, p_words) AS r;
                 END IF;
                 PERFORM promote(v_now, 10000, p_from);
                 SELECT h.leased_until, h.expires_at, h.run_at INTO v_leased, v_expires, v_waiting
@@ -418,6 +435,7 @@ BEGIN
         FROM unnest(v_tenants, v_lanes) AS g(tenant, lane) GROUP BY g.tenant, g.lane;
     END IF;
     o_id := NULL; o_created_at := v_now; o_run_at := v_due; o_number := v_tended; o_fence := v_cost;
+    o_payload := array_to_json(v_told)::text;
     RETURN NEXT;
 END
 $$

@@ -5,18 +5,18 @@
 CREATE FUNCTION tend(
     p_now bigint, p_from bigint, p_words text[],
     OUT returned integer, OUT failed integer, OUT cancelled integer, OUT expired integer, OUT topics text[],
-    OUT promoted boolean
+    OUT told text[], OUT promoted boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := now_us(p_now);
     v_head record;
 BEGIN
-    returned := 0; failed := 0; cancelled := 0; expired := 0; topics := '{}'; promoted := false;
+    returned := 0; failed := 0; cancelled := 0; expired := 0; topics := '{}'; told := '{}'; promoted := false;
     SELECT * INTO v_head FROM heads(p_from, v_now);
     IF least(v_head.leased_until, v_head.expires_at) <= v_now THEN
-        SELECT r.returned, r.failed, r.cancelled, r.expired, r.topics
-        INTO returned, failed, cancelled, expired, topics
+        SELECT r.returned, r.failed, r.cancelled, r.expired, r.topics, r.told
+        INTO returned, failed, cancelled, expired, topics, told
         FROM rescue(p_now, 1000, p_from, p_words) AS r;
     END IF;
     IF v_head.run_at <= v_now THEN

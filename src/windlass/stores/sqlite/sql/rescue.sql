@@ -1,6 +1,6 @@
 -- name: ended_leases
 -- '<=': at its end a lease no longer holds, and its holder is refused from the same instant.
-SELECT id FROM windlass_jobs WHERE state = 2 AND leased_until <= ? ORDER BY leased_until LIMIT ?
+SELECT id, correlation_id FROM windlass_jobs WHERE state = 2 AND leased_until <= ? ORDER BY leased_until LIMIT ?
 
 -- name: count_timeout
 -- Of a job that ends with its lease.
@@ -14,7 +14,7 @@ SET state = 1, attempt = :attempt, suspect = :suspect, granted_alone = 0, leased
 WHERE number = :number
 
 -- name: expired
-SELECT id FROM windlass_jobs
+SELECT id, correlation_id FROM windlass_jobs
 WHERE state < 2 AND attempt = 0 AND expires_at IS NOT NULL AND expires_at <= ?
 ORDER BY expires_at LIMIT ?
 
