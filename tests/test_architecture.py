@@ -14,8 +14,8 @@ import windlass
 PACKAGE = Path(windlass.__file__).parent
 
 FOUNDATIONS = {
-    "__about__", "carried", "clock", "conditions", "errors", "findings", "fingerprints", "ids", "model",
-    "names", "narrowing", "outcome", "payload", "retry", "security", "timeline", "urls", "whole", "wording",
+    "__about__", "carried", "clock", "conditions", "errors", "findings", "fingerprints", "headers", "ids",
+    "model", "names", "narrowing", "outcome", "payload", "retry", "security", "timeline", "urls", "whole", "wording",
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.joining", "stores.protocol"}
 HALL = {
@@ -25,7 +25,7 @@ HALL = {
     "lane", "lane_thread", "lifecycle", "making", "managing", "mismatch", "moving", "open_files", "options",
     "orders", "pulling", "questions", "reconciliation", "registry", "remedies", "results", "returns",
     "schema_scripts", "schemas", "settings", "shapes", "signature", "steps", "stuck", "succession", "task",
-    "transaction", "using", "verification", "visibility", "watching",
+    "telemetry", "transaction", "using", "verification", "visibility", "watching",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd", "integrations"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}

@@ -78,6 +78,7 @@ class LaneThread:
             handle_signals=False,
             isolate=False,
             clock=self._clock,
+            telemetry=self._app.telemetry,
         )
 
     def begin(self) -> None:
