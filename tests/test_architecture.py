@@ -15,7 +15,8 @@ PACKAGE = Path(windlass.__file__).parent
 
 FOUNDATIONS = {
     "__about__", "carried", "clock", "conditions", "errors", "findings", "fingerprints", "headers", "ids",
-    "model", "names", "narrowing", "outcome", "payload", "retry", "security", "timeline", "urls", "whole", "wording",
+    "model", "names", "narrowing", "outcome", "payload", "retry", "security", "timeline", "urls", "whole",
+    "wording",
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.joining", "stores.protocol"}
 HALL = {

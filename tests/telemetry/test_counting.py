@@ -24,9 +24,10 @@ def told(app: Windlass) -> dict[tuple[str, ...], float]:
     return scrape(app.telemetry.prometheus())
 
 
-def new_job(topic: str, task: str = "") -> tuple[NewJob, Enqueued]:
-    job = NewJob(id=new_id(), topic=topic, task=task)
-    return job, Enqueued(job.id, 1, 0, 0)
+def new_jobs(*topics: str) -> tuple[list[NewJob], list[Enqueued]]:
+    """Of these topics, and how they were taken."""
+    jobs = [NewJob(id=new_id(), topic=topic) for topic in topics]
+    return jobs, [Enqueued(job.id, 1, 0, 0) for job in jobs]
 
 
 async def test_what_becomes_of_jobs_is_counted_by_task() -> None:
@@ -117,7 +118,7 @@ async def test_pruned_jobs_are_counted_by_state() -> None:
 def test_too_many_names_are_counted_together() -> None:
     """A name per customer must not become a series per customer."""
     metrics = Metrics()
-    metrics.submitted(*zip(*(new_job(f"t{index}") for index in range(MOST_PAIRS + 50)), strict=True))
+    metrics.submitted(*new_jobs(*(f"t{index}" for index in range(MOST_PAIRS + 50))))
     rescued = [
         RescuedJob(new_id(), "t", f"t{index}", "root", None, 1, "ada", State.FAILED, "worker_lost")
         for index in range(MOST_TASKS + 50)
@@ -135,7 +136,7 @@ def test_too_many_names_are_counted_together() -> None:
 def test_threads_lose_no_count() -> None:
     """Enqueued from eight threads at once."""
     metrics = Metrics()
-    jobs, answers = zip(new_job("t"), strict=True)
+    jobs, answers = new_jobs("t")
 
     def enqueue() -> None:
         for _ in range(2000):
@@ -154,7 +155,7 @@ def test_threads_lose_no_count() -> None:
 def test_a_forked_child_begins_with_nothing() -> None:
     """Its parent tells what the parent has counted, also when a lock was held at the fork."""
     metrics = Metrics()
-    metrics.submitted(*zip(new_job("t"), strict=True))
+    metrics.submitted(*new_jobs("t"))
     with metrics._lock:
         child = os.fork()
         if child == 0:

@@ -9,6 +9,8 @@ the program has set up. Nothing of a payload, a result or an error's message get
 from __future__ import annotations
 
 import logging
+import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Token
@@ -20,7 +22,17 @@ from opentelemetry import context as otel_context
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    TracerProvider,
+)
 from opentelemetry.util.types import Attributes
 
 from windlass import headers
@@ -28,12 +40,22 @@ from windlass.__about__ import __version__
 from windlass.app import Windlass
 from windlass.errors import ConfigurationError, LimitExceeded
 from windlass.model import Claimed, Enqueued, NewJob
+from windlass.options import check_integer
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
+from windlass.settings import MAX_COUNT
 from windlass.telemetry.catalogue import BUCKETS, CATALOGUE, DURATION, WAIT, WORKERS, Metric
 from windlass.telemetry.telemetry import Telemetry
 
+SPANS_PER_SECOND: Final = 200
+"""Attempts that a process records in a second, unless told otherwise. The SDK takes as long for a span as a
+worker for two or three jobs without one, and drops what comes in too fast."""
 CONTEXTS_KEPT: Final = 1000
 """Parents that were read from headers: jobs that were enqueued together share theirs."""
+_EMPTY: Final = Context()
+_unsampled: Final = re.compile(
+    r'\{"traceparent":"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][02468ace]"(,"tracestate":"[^"\\]*")?\}'
+).fullmatch
+"""Headers that have nothing but the context of a trace whose last bit says that it was not sampled."""
 _SYSTEM: Final = {"messaging.system": "windlass"}
 
 _log = logging.getLogger("windlass.telemetry")
@@ -43,18 +65,24 @@ def instrument(
     app: Windlass,
     *,
     spans: bool = True,
+    spans_per_second: int | None = SPANS_PER_SECOND,
     metrics: bool = True,
     tracer_provider: TracerProvider | None = None,
     meter_provider: MeterProvider | None = None,
 ) -> None:
     """Have an app tell OpenTelemetry what it does. Call it where the app is made, before its workers are.
 
+    ``spans_per_second``: attempts that a process records in a second; of more, those that begin later in it
+    are left out, and what their handlers do belongs to the span that enqueued them. None: all.
     Without providers the global ones are used, also when they are set up later.
     """
     if app.telemetry.tracing is not None:
         raise ConfigurationError("this app is instrumented already; call instrument(app) once")
     if spans:
-        app.telemetry.trace(_Tracing(trace.get_tracer("windlass", __version__, tracer_provider)))
+        if spans_per_second is not None:
+            check_integer("spans_per_second", spans_per_second, 1, MAX_COUNT)
+        tracer = trace.get_tracer("windlass", __version__, tracer_provider)
+        app.telemetry.trace(_Tracing(tracer, spans_per_second))
     if metrics:
         _measure(app.telemetry, meter_provider)
 
@@ -65,8 +93,11 @@ def instrument(
 class _Tracing:
     """``windlass.telemetry.tracing.Tracing`` with a tracer."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, per_second: int | None) -> None:
         self._tracer = tracer
+        self._per_second = per_second
+        self._left = 0  # of this second
+        self._second = float("-inf")  # when it began
 
     @contextmanager
     def enqueueing(self, jobs: Sequence[NewJob]) -> Iterator[_EnqueueSpan]:
@@ -91,9 +122,17 @@ class _Tracing:
         finally:
             _end(span)
 
-    def executing(self, job: Claimed, task: str, worker: str) -> _ExecuteSpan:
-        """The first attempt goes on with the trace of its enqueueing, later ones begin one and link to it."""
-        parent = _parent(job.headers)
+    def executing(self, job: Claimed, task: str, worker: str) -> _ExecuteSpan | _Unrecorded:
+        """The first attempt goes on with the trace of its enqueueing, later ones begin one and link to it.
+
+        A trace that was not sampled when the job was enqueued is not recorded here either.
+        """
+        text = job.headers
+        if self._exhausted() or (text is not None and _unsampled(text) is not None):
+            around = trace.set_span_in_context(_Read(text), _EMPTY) if text is not None else _EMPTY
+            return _Unrecorded(otel_context.attach(around))
+        self._left -= 1
+        parent = _parent(text)
         links: tuple[Link, ...] = ()
         if job.attempt > 1:
             enqueued = trace.get_current_span(parent).get_span_context()
@@ -117,6 +156,16 @@ class _Tracing:
             links,
         )
         return _ExecuteSpan(span, otel_context.attach(trace.set_span_in_context(span, parent)))
+
+    def _exhausted(self) -> bool:
+        """Whether this second has had all its spans. Those of several threads may be a few more."""
+        if self._left > 0 or self._per_second is None:
+            return False
+        now = time.monotonic()
+        if now - self._second < 1.0:
+            return True
+        self._second, self._left = now, self._per_second
+        return False
 
     def _start(
         self,
@@ -192,6 +241,29 @@ class _ExecuteSpan:
         _end(span)
 
 
+class _Unrecorded:
+    """The same for a trace that nobody keeps."""
+
+    __slots__ = ("_token",)
+
+    def __init__(self, token: Token[Context]) -> None:
+        self._token = token
+
+    def end(self, outcome: Outcome | None) -> None:
+        del outcome
+        otel_context.detach(self._token)
+
+
+class _Read(NonRecordingSpan):
+    """The span that headers name, read when somebody wants to know: that costs more than all the rest."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def get_span_context(self) -> SpanContext:
+        return trace.get_current_span(_parent(self._text)).get_span_context()
+
+
 def _end(span: Span) -> None:
     try:
         span.end()
@@ -208,7 +280,7 @@ def _fail(span: Span, code: str) -> None:
 @lru_cache(maxsize=CONTEXTS_KEPT)
 def _parent(text: str | None) -> Context:
     """The context that a job carries; nothing of whoever happens to be at work here."""
-    return propagate.extract(headers.read(text), context=Context())
+    return propagate.extract(headers.read(text), context=_EMPTY)
 
 
 def _carried(text: str | None, around: Context | None) -> str | None:

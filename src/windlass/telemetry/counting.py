@@ -74,21 +74,26 @@ class Metrics:
         """
         runs: list[tuple[str, float, float]] | None = [] if self.run_listeners else None
         with self._lock:
+            last = of = None
             for (held, settlement), accepted in zip(batch, answers, strict=True):
                 if accepted:
-                    name = held.task.name
-                    of = self._tasks.get(name) or self._of(name)
-                    of.count(settlement.outcome)
+                    task = held.task
+                    if task is not last or of is None:
+                        last, of = task, self._of(task.name)
+                    if type(settlement.outcome) is Completed:
+                        of.completed += 1
+                    else:
+                        of.count(settlement.outcome)
                     seconds = settlement.run_seconds
                     if seconds is not None and held.started is not None:
                         wait = held.started + ahead - held.job.run_at / MICROSECONDS
-                        wait = max(wait, 0.0)
+                        wait = max(wait, 0.0)  # the store's clock may be ahead of ours
                         of.ran[bisect_left(BUCKETS, seconds)] += 1
                         of.ran_seconds += seconds
                         of.waited[bisect_left(BUCKETS, wait)] += 1
                         of.waited_seconds += wait
                         if runs is not None:
-                            runs.append((name, seconds, wait))
+                            runs.append((task.name, seconds, wait))
         if runs:
             for tell in self.run_listeners:
                 for name, seconds, wait in runs:
@@ -151,9 +156,7 @@ class _OfTask:
         self.waited_seconds = 0.0
 
     def count(self, outcome: object) -> None:
-        if type(outcome) is Completed:
-            self.completed += 1
-        elif isinstance(outcome, Retried):
+        if isinstance(outcome, Retried):
             self.retried += 1
         elif isinstance(outcome, Failed):
             self.failed += 1
