@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,14 +16,14 @@ from opentelemetry import baggage, trace
 from opentelemetry import context as otel_context
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider, sampling
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.worker.conftest import URLS
 from windlass import Cancel, Context, Fail, Retry, Snooze, Windlass, headers
-from windlass.errors import ConfigurationError
+from windlass.errors import ConfigurationError, InvalidInput
 from windlass.integrations.opentelemetry import instrument
 
 
@@ -363,3 +365,103 @@ async def test_the_same_metrics_are_instruments(spans: Spans) -> None:
     assert (ran.count, waited.count) == (2, 2)
     assert ran.explicit_bounds[0] == 0.001
     provider.shutdown()
+
+
+async def test_a_second_has_so_many_spans(spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more attempts the later ones have none; what their handlers do belongs to the enqueue."""
+    now = 0.0
+    monkeypatch.setattr("windlass.integrations.opentelemetry.time.monotonic", lambda: now)
+    async with Windlass("memory://") as app:
+        instrument(app, tracer_provider=spans.provider, metrics=False, spans_per_second=3)
+
+        @app.task
+        async def work() -> None:
+            with spans.tracer.start_as_current_span("inside"):
+                pass
+
+        await work.enqueue_many([{}] * 5)
+        await app.run_until_idle()
+        assert len(spans.named("job.execute")) == 3
+        (enqueue,) = spans.named("job.enqueue")
+        outside = [one for one in spans.named("inside") if one.parent.span_id == context_of(enqueue).span_id]  # type: ignore[union-attr]
+        assert len(outside) == 2
+        now = 1.0
+        await work.enqueue()
+        await app.run_until_idle()
+        assert len(spans.named("job.execute")) == 4
+
+
+async def test_a_trace_that_nobody_keeps_is_not_recorded_here_either(spans: Spans) -> None:
+    """It was decided when the job was enqueued; what the handler does goes by the same word."""
+    seen: list[trace.SpanContext] = []
+    unsampled = TracerProvider(sampling.ALWAYS_OFF, shutdown_on_exit=False)
+    async with Windlass("memory://") as app:
+        instrument(app, tracer_provider=spans.provider, metrics=False)
+
+        @app.task
+        async def work() -> None:
+            seen.append(trace.get_current_span().get_span_context())
+            with spans.tracer.start_as_current_span("inside"):
+                pass
+
+        with unsampled.get_tracer("tests").start_as_current_span("request") as request:
+            await work.enqueue()
+        await app.run_until_idle()
+    assert spans.named("job.execute") == spans.named("inside") == []
+    (context,) = seen
+    assert context.trace_id == request.get_span_context().trace_id
+
+
+def test_a_limit_of_spans_is_a_number_of_them(spans: Spans) -> None:
+    """Zero would be tracing without spans, which is another switch."""
+    with pytest.raises(InvalidInput, match="spans_per_second is 0"):
+        instrument(Windlass("memory://"), tracer_provider=spans.provider, spans_per_second=0)
+
+
+PROGRAM = """
+import sys
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+from windlass import Windlass
+from windlass.integrations.opentelemetry import instrument
+
+provider = TracerProvider(shutdown_on_exit=False)
+trace.set_tracer_provider(provider)
+app = Windlass("memory://")
+instrument(app, metrics=False)
+
+
+@app.task(isolation="process")
+def work() -> str:
+    return format(trace.get_current_span().get_span_context().span_id, "x")
+
+
+if __name__ == "__main__":
+    executed = []
+
+    class Keep(SimpleSpanProcessor):
+        def on_end(self, span):
+            if span.name == "job.execute":
+                executed.append(format(span.context.span_id, "x"))
+
+    provider.add_span_processor(Keep(ConsoleSpanExporter()))
+
+    async def main():
+        async with app:
+            job = await work.enqueue()
+            await app.run_until_idle()
+            assert [await job.result(timeout=5)] == executed, (await job.result(), executed)
+
+    import asyncio
+    asyncio.run(main())
+    print("the same")
+"""
+
+
+def test_a_handler_in_a_process_of_its_own_is_inside_its_span(tmp_path: Path) -> None:
+    """Its process is told the worker's span, not that of the enqueue."""
+    program = tmp_path / "traced_program.py"
+    program.write_text(PROGRAM)
+    told = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert told.stdout == "the same\n", told.stderr
