@@ -67,7 +67,7 @@ class LaneThread:
 
         settings = self._app.settings
         self._workers += 1
-        return Worker(
+        worker = Worker(
             store,
             _LaneTasks(self._app.registry),
             settings,
@@ -80,6 +80,8 @@ class LaneThread:
             clock=self._clock,
             telemetry=self._app.telemetry,
         )
+        worker.looks = False  # what it sees is the lane, and not the queue
+        return worker
 
     def begin(self) -> None:
         """Start the thread, unless somebody has. Does not wait for it."""

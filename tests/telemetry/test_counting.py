@@ -227,3 +227,25 @@ def test_series_of_several_processes_are_added_up() -> None:
         one(LEASES_LOST, 3),
         Sample(DURATION.name, ("work",), (2.0, 4.0, 1.0)),
     ]
+
+
+async def test_a_worker_is_told_of_while_it_runs_and_the_lane_is_not_the_queue() -> None:
+    """One that has ended is no worker; jobs of the lane are counted, and its depth is nobody's."""
+    async with Windlass("memory://", metrics=True) as app:
+
+        @app.task(durable=False)
+        async def quick() -> None: ...
+
+        @app.task
+        async def work() -> None:
+            assert ("windlass_worker_ready", "ada") in told(app)
+
+        job = await quick.enqueue()
+        await job.result(timeout=10)
+        await work.enqueue()
+        await app.run_until_idle(name="ada")
+        found = told(app)
+    assert found["windlass_jobs_completed_total", "quick", "completed"] == 1
+    assert found["windlass_jobs_completed_total", "work", "completed"] == 1
+    assert ("windlass_worker_ready", "ada") not in found
+    assert not any(key[0] == "windlass_queue_depth" for key in found)

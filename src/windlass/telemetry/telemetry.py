@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,8 @@ class Telemetry:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._workers: weakref.WeakSet[Worker] = weakref.WeakSet()
+        self._workers: tuple[Worker, ...] = ()  # that run; replaced, never changed: others read it meanwhile
+        self._changing = threading.Lock()
         self.metrics: Metrics | None = Metrics() if settings.metrics else None
         self.tracing: Tracing | None = None
         self.off = self.metrics is None  # and no tracing: the only question enqueueing asks
@@ -94,8 +95,14 @@ class Telemetry:
             self.tracing.taken_over(job)
 
     def works(self, worker: Worker) -> None:
-        """A worker that tells how it is doing, for as long as it is there."""
-        self._workers.add(worker)
+        """A worker runs from now on, and tells how it is doing."""
+        with self._changing:
+            self._workers = (*self._workers, worker)
+
+    def rests(self, worker: Worker) -> None:
+        """It has ended."""
+        with self._changing:
+            self._workers = tuple(one for one in self._workers if one is not worker)
 
     # -- what is told -------------------------------------------------------------------------------------
 
@@ -118,7 +125,7 @@ class Telemetry:
 
     def topics(self) -> tuple[TopicFigures, ...]:
         """The busiest, as one of its workers saw them last."""
-        return next((worker.topics for worker in list(self._workers) if worker.topics), ())
+        return next((worker.topics for worker in self._workers if worker.topics), ())
 
     def prometheus(self) -> str:
         """The same as text (``samples.MEDIA_TYPE``), for a program that answers scrapes itself."""

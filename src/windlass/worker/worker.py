@@ -117,8 +117,7 @@ class Worker:
         self._held = HeldJobs()
         self._observers = observers_of(self.name, settings, self._clock, telemetry)
         self._telemetry = telemetry
-        if telemetry is not None:
-            telemetry.works(self)
+        self.looks = telemetry is not None and telemetry.metrics is not None  # at the whole queue
         self._stopping = False
         self._asked = False  # to stop, by whoever runs this worker
         self._stop_now = False
@@ -284,7 +283,9 @@ class Worker:
         keeping.start()
         background = [self._background(settler.run()), self._background(janitor.run())]
         events.settling = background[0]
-        if self._telemetry is not None and self._telemetry.metrics is not None:
+        if self._telemetry is not None:
+            self._telemetry.works(self)
+        if self.looks:
             events.outlook = Outlook(self._store, self._clock, recovery)
             background.append(self._background(events.outlook.run()))
         try:
@@ -306,6 +307,8 @@ class Worker:
                     "held by handlers that were told to stop and go on"
                 )
         finally:
+            if self._telemetry is not None:
+                self._telemetry.rests(self)
             # Before anything is awaited: this may be cancelled again, and a keeper that is left would keep
             # leases for ever.
             keeper.stop()

@@ -6,9 +6,10 @@ Figures are told as they are, not what was added since: a datagram that is lost 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from windlass.telemetry import figures
@@ -16,8 +17,10 @@ from windlass.telemetry.figures import TopicFigures
 from windlass.telemetry.samples import Sample, added_up
 from windlass.telemetry.telemetry import Telemetry
 
-SAMPLES_AT_A_TIME: Final = 100
-"""In one datagram: a histogram has twenty numbers, and names up to 255 characters."""
+T = TypeVar("T")
+
+MOST_BYTES: Final = 7000
+"""Of figures in one datagram: with all around them less than the 8 KiB that every system lets through."""
 WHOLE_EVERY: Final = 30
 """Rounds after which everything is told again, should a datagram have been lost."""
 
@@ -28,7 +31,8 @@ class Counted(Struct, frozen=True, tag=True):
     member: int
     pid: int
     samples: tuple[Sample, ...] = ()
-    topics: tuple[TopicFigures, ...] = ()  # as it saw them last; once in each round
+    topics: tuple[TopicFigures, ...] = ()  # as it saw them last
+    anew: bool = False  # the first of those
 
 
 class Recount:
@@ -47,10 +51,25 @@ class Recount:
         found = telemetry.counted()
         changed = [sample for sample in found if sample not in self._told]
         self._told = set(found)
-        if topics := telemetry.topics():
-            yield Counted(self._member, os.getpid(), topics=topics)
-        for start in range(0, len(changed), SAMPLES_AT_A_TIME):
-            yield Counted(self._member, os.getpid(), tuple(changed[start : start + SAMPLES_AT_A_TIME]))
+        pid = os.getpid()
+        for index, topics in enumerate(_pieces(telemetry.topics())):
+            yield Counted(self._member, pid, topics=topics, anew=index == 0)
+        for samples in _pieces(changed):
+            yield Counted(self._member, pid, samples)
+
+
+def _pieces(items: Iterable[T]) -> Iterator[tuple[T, ...]]:
+    piece: list[T] = []
+    size = 0
+    for item in items:
+        more = len(msgspec.json.encode(item)) + 1
+        if piece and size + more > MOST_BYTES:
+            yield tuple(piece)
+            piece, size = [], 0
+        piece.append(item)
+        size += more
+    if piece:
+        yield tuple(piece)
 
 
 class Counts:
@@ -60,7 +79,7 @@ class Counts:
         self._pids: dict[int, int] = {}
         self._last: dict[int, dict[tuple[str, tuple[str, ...]], Sample]] = {}
         self._ended: list[Sample] = []
-        self._topics: tuple[TopicFigures, ...] = ()
+        self._topics: dict[str, TopicFigures] = {}  # all members see the same, so the last one told counts
 
     def take(self, told: Counted) -> None:
         if self._pids.get(told.member) != told.pid:
@@ -69,10 +88,11 @@ class Counts:
             self._pids[told.member] = told.pid
         last = self._last.setdefault(told.member, {})
         last.update({(sample.name, sample.labels): sample for sample in told.samples})
-        if told.topics:
-            self._topics = told.topics
+        if told.anew:
+            self._topics = {}
+        self._topics.update({topic.topic: topic for topic in told.topics})
 
     def samples(self) -> Iterator[Sample]:
         """Added up, and the queue as one of them saw it last."""
         yield from added_up((*self._ended, *(one for last in self._last.values() for one in last.values())))
-        yield from figures.of_topics(self._topics)
+        yield from figures.of_topics(self._topics.values())

@@ -29,7 +29,7 @@ SILENT_SECONDS: Final = 5.0
 """A process that has told nothing for so long cannot be ready: something holds its interpreter."""
 HUNG_SECONDS: Final = 600.0
 """The same for so long: only a new process helps."""
-_LARGEST: Final = 65_507  # of a datagram
+_LARGEST: Final = 8192
 _BATCH: Final = 100
 """Reports read in one go, before anybody who asks has a turn."""
 _WHERE: Final = "WINDLASS_HEALTH_REPORTS"
