@@ -25,8 +25,8 @@ HALL = {
     "glance", "including", "isolation", "job", "lane", "lane_thread", "lifecycle", "limiting", "making",
     "managing", "middleware", "mismatch", "moving", "open_files", "options", "orders", "pulling", "questions",
     "reconciliation", "registry", "remedies", "results", "returns", "schedules", "schema_scripts", "schemas",
-    "settings", "shapes", "signature", "steps", "stuck", "succession", "task", "transaction", "using",
-    "verification", "visibility", "watching",
+    "settings", "shapes", "signature", "steps", "stuck", "succession", "task", "telemetry",
+    "transaction", "using", "verification", "visibility", "watching",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd", "integrations"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}

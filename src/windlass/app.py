@@ -39,6 +39,7 @@ from windlass.security import system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
 from windlass.stores import Joiner, Store, StoreLimits, create_store
 from windlass.task import Task, encode_each
+from windlass.telemetry.telemetry import Telemetry
 from windlass.transaction import refuse_inside
 from windlass.using import first_of, write_using
 
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from windlass.schedules.schedules import Schedules
     from windlass.stores.joining import Untold
     from windlass.stores.protocol import Wakeups
-    from windlass.succession import Succession
     from windlass.using import AsyncConnection
     from windlass.worker import Worker
 
@@ -78,6 +78,7 @@ class Windlass(Declaring):
             given["url"] = url
         self.settings: Settings = load_settings(given)
         self.clock: Clock = clock or SystemClock()
+        self.telemetry = Telemetry(self.settings)
         self.registry = Registry()
         self.portal = Portal(self)
         self.after_enqueue: Callable[[list[Job[Any]]], Awaitable[None]] | None = None  # for inline mode
@@ -143,6 +144,7 @@ class Windlass(Declaring):
     def _connections_to(self, url: str, clock: Clock) -> Connections:
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
         store = create_store(url, clock=clock, limits=limits)
+        store.on_rescued = self.telemetry.rescued  # its siblings inherit it
         return Connections(store, self.settings, limits, clock)
 
     @property
@@ -495,7 +497,9 @@ class Windlass(Declaring):
         from windlass.worker import Worker
 
         system_only("a worker")
-        return Worker(self.store, self.registry, self.settings, clock=self.clock, **options)
+        return Worker(
+            self.store, self.registry, self.settings, clock=self.clock, telemetry=self.telemetry, **options
+        )
 
     def worker_thread(self, **options: Unpack[WorkerOptions]) -> WorkerThread:
         """A worker for a program that does something else, a web server say: on a thread and an event loop
@@ -510,28 +514,27 @@ class Windlass(Declaring):
         """Run jobs until stopped. When half its slots are stuck, a fresh worker takes over; see
         ``WorkerStuck``.
         """
-        await self._workers(options).run()
+        from windlass.succession import workers_of
+
+        await workers_of(self, options).run()
 
     async def run_until_idle(self, **options: Unpack[WorkerOptions]) -> int:
         """Run jobs until none is due, for tests and scripts; how many attempts that took.
 
         Returns when the lane has nothing to do either; what it ran on its own thread is not counted.
         """
+        from windlass.succession import workers_of
+
         system_only("run_until_idle")
         ran = 0
         while True:
             granted = self.lane.granted
             # Without any task the worker says so; with non-durable ones alone it has nothing to do.
             if not self.registry or any(task.durable for task in self.registry):
-                ran += await self._workers(options).run_until_idle()
+                ran += await workers_of(self, options).run_until_idle()
             ran += await self.lane.run_until_idle()
             if self.lane.granted == granted:
                 return ran
-
-    def _workers(self, options: WorkerOptions) -> Succession:
-        from windlass.succession import workers_of
-
-        return workers_of(self, options)
 
     def _store_of(self, job_id: UUID, verb: str = "") -> Store:
         """Where a job is: in the lane of this process, or where all others are. ``verb``: to change it."""

@@ -28,7 +28,8 @@ async def submit(app: Windlass, job: NewJob) -> Job[Any]:
     if app.registry.around.enqueues:
         (job,) = prepare(app, (job,))
     store = joined(app) or app.store if type(job.payload) is bytes else app.lane.open()
-    answer = (await store.enqueue((job,)))[0]
+    telemetry = app.telemetry
+    (answer,) = await (store.enqueue((job,)) if telemetry.off else telemetry.enqueue(store.enqueue, (job,)))
     if app.settings.log_jobs and joined(app) is None:  # else it is not there yet
         lifecycle.queued(((job, answer),))
     if answer.duplicate:
@@ -51,10 +52,11 @@ async def submit_many(app: Windlass, jobs: Sequence[NewJob]) -> list[Job[Any]]:
         store, size = joined(app) or app.store, MAX_ENQUEUE_BATCH
     else:
         store, size = app.lane.open(), len(jobs)
+    telemetry = app.telemetry
     handles: list[Job[Any]] = []
     for start in range(0, len(jobs), size):
         batch = jobs[start : start + size]
-        answers = await store.enqueue(batch)
+        answers = await (store.enqueue(batch) if telemetry.off else telemetry.enqueue(store.enqueue, batch))
         if app.settings.log_jobs and joined(app) is None:
             lifecycle.queued(zip(batch, answers, strict=True))
         handles.extend([Job(app, Fresh(job, answer)) for job, answer in zip(batch, answers, strict=True)])

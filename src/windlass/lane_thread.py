@@ -69,7 +69,7 @@ class LaneThread:
         # Schedules are in the store where all other jobs are, and workers there look after them.
         settings = replace(self._app.settings, schedules=False)
         self._workers += 1
-        return Worker(
+        worker = Worker(
             store,
             _LaneTasks(self._app.registry),
             settings,
@@ -80,7 +80,10 @@ class LaneThread:
             handle_signals=False,
             isolate=False,
             clock=self._clock,
+            telemetry=self._app.telemetry,
         )
+        worker.looks = False  # what it sees is the lane, and not the queue
+        return worker
 
     def begin(self) -> None:
         """Start the thread, unless somebody has. Does not wait for it."""

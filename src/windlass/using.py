@@ -142,7 +142,9 @@ def _writing(
     handles: list[Job[Any]] = []
     untold: list[Untold] = []
     if jobs:
-        joined = yield from joiner.enqueue(jobs)
+        joined = yield from (
+            joiner.enqueue(jobs) if app.telemetry.off else app.telemetry.join(joiner.enqueue, jobs)
+        )
         untold.extend(joined.untold)
         for job, answer in zip(jobs, joined.answers, strict=True):
             handle = yield from _handle(app, job, answer, joined, untold)

@@ -364,6 +364,7 @@ def blocking() -> None:
     reveal_type(app.sync.get(job.id))  # reveals: BlockingJob[Any]
     reveal_type(app.sync.jobs(state="failed"))  # reveals: JobPage[windlass.blocking_twins.BlockingJob[Any]]
     app.sync.jobs(sate="failed")  # refused: call-arg
+    reveal_type(app.telemetry.prometheus())  # reveals: str
     with app.sync as queue:
         reveal_type(queue.count(topic="t").total)  # reveals: int
 """

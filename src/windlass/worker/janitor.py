@@ -10,6 +10,7 @@ from windlass.clock import Clock
 from windlass.errors import StoreError
 from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.worker.backoff import Backoff
+from windlass.worker.observers import Observers
 from windlass.worker.waiting import Recovery
 
 RESCUE_SECONDS = 0.5
@@ -24,12 +25,20 @@ _log = logging.getLogger("windlass.worker")
 class Janitor:
     """Runs beside the claims; they rescue too, so it only steps in when there are none."""
 
-    def __init__(self, store: Store, poll_interval: float, clock: Clock, recovery: Recovery) -> None:
+    def __init__(
+        self,
+        store: Store,
+        poll_interval: float,
+        clock: Clock,
+        recovery: Recovery,
+        observers: Observers | None = None,
+    ) -> None:
         self._store = store
         self._every = min(RESCUE_SECONDS, poll_interval)
         self._clock = clock
         self._last_claim = float("-inf")  # not yet
         self._backoff = Backoff("rescuing and pruning", recovery)
+        self._observers = observers
 
     @property
     def failing(self) -> bool:
@@ -61,6 +70,8 @@ class Janitor:
     async def _prune(self) -> None:
         for _ in range(PRUNE_BATCHES):
             pruned = await self._store.prune(MAX_BATCH)
+            if self._observers is not None:
+                self._observers.pruned(pruned)
             if sum(pruned.values()) < MAX_BATCH:
                 return
             await asyncio.sleep(0.05)  # let others write in between
