@@ -118,6 +118,7 @@ class Declaring:
         when they start.
         """
         self.registry.around.add(middleware)
+        self.registry.around.app = cast("Windlass", self)
         return middleware
 
     @overload
@@ -138,3 +139,4 @@ class Declaring:
         job's together are at most 4,096 bytes.
         """
         self.registry.around.carry(variables, dump, load)
+        self.registry.around.app = cast("Windlass", self)

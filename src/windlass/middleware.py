@@ -89,6 +89,7 @@ class Around:
         self._enqueues: list[EnqueueMiddleware] = []
         self._runs: list[RunMiddleware] = []
         self._carried: dict[str, _Carried] = {}
+        self.app: Windlass | None = None  # for jobs that a worker makes by itself
         self.enqueues = False  # whether anything is to be done when jobs come in
         self.active = False  # whether anything is to be done when they run
 
@@ -232,6 +233,11 @@ def prepare(app: Windlass, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     """What every way in does to checked jobs before they are written."""
     around = app.registry.around
     return around.prepare(app, jobs) if around.enqueues else jobs
+
+
+def prepare_here(around: Around, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+    """The same in a worker, which holds what is registered and no app."""
+    return around.prepare(around.app, jobs) if around.enqueues and around.app is not None else jobs
 
 
 def _once(run: RunMiddleware, context: Context | BatchContext, inner: CallNext) -> CallNext:

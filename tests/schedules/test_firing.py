@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from tests.worker.helpers import until, working
-from windlass import Context, Cron, Every, StoreUnavailable, Windlass
+from windlass import Context, Cron, Every, InvalidInput, JobDraft, StoreUnavailable, Windlass
 from windlass.answers import FindingKind
 from windlass.clock import to_microseconds
 from windlass.schedules import firing
@@ -423,3 +423,33 @@ async def test_no_schedules_are_one_cheap_look_now_and_then(
     await scheduler._turn()
     assert calls == ["documents", "documents"]
     assert to_microseconds(datetime(2026, 3, 27, 12, 0, 6, tzinfo=UTC)) == clock.now()
+
+
+async def test_middleware_sees_the_jobs_a_schedule_makes(app: Windlass, clock: FrozenClock) -> None:
+    """Whoever makes them, a worker or somebody who runs it now; one that is refused is told as trouble."""
+    seen: list[str] = []
+    _noting(app, schedule=Every(HOUR))
+    refusing = False
+
+    @app.middleware
+    def look(job: JobDraft) -> None:
+        if refusing:
+            raise ValueError("not today")
+        seen.append(job.headers["schedule"])
+
+    await _run(app)
+    clock.advance(HOUR)
+    await _run(app)
+    await app.schedules.run("note")
+    assert seen == ["note", "note"]
+    refusing = True
+    clock.advance(HOUR)
+    await _run(app)
+    assert (await app.schedules.get("note")).trouble == "ValueError: not today"
+
+
+async def test_a_schedule_makes_no_jobs_that_run_after_others(app: Windlass) -> None:
+    """Those end once; a schedule goes on."""
+    job = await app.enqueue("pile")
+    with pytest.raises(InvalidInput, match="those jobs end once"):
+        await app.schedules.create("later", "pile", Every(HOUR), after=job)

@@ -18,6 +18,7 @@ from windlass.schedules.schedule import MAX_SCHEDULES, Schedule
 from windlass.server.enqueueing import (
     Attempts,
     EnqueuedJob,
+    LimitKey,
     RetryBody,
     Text,
     Wait,
@@ -67,6 +68,7 @@ class ScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     timeout: Wait | UnsetType | None = UNSET
     retry: RetryBody | UnsetType | None = UNSET
     expires: Wait | UnsetType | None = UNSET
+    limit_key: LimitKey | UnsetType | None = UNSET
 
 
 class NewScheduleBody(ScheduleBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,7 +79,7 @@ class NewScheduleBody(ScheduleBody, frozen=True, kw_only=True, forbid_unknown_fi
 
 _OPTIONS: Final = (
     *("tenant", "priority", "max_attempts", "key", "until", "on_duplicate", "correlation_id", "timeout"),
-    *("retry", "expires"),
+    *("retry", "expires", "limit_key"),
 )
 
 
@@ -97,6 +99,7 @@ class ScheduleOptions(Struct, frozen=True, kw_only=True):
     correlation_id: str | None
     user_id: str | None
     service_id: str | None
+    limit_key: str | None
 
 
 class ScheduleShape(Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from windlass import lifecycle
 from windlass.clock import MICROSECONDS, Clock
 from windlass.cron import When, due, load
 from windlass.errors import ConfigurationError, InvalidInput, LimitExceeded, StoreError
+from windlass.middleware import prepare_here
 from windlass.model import Document, Enqueued, NewJob
 from windlass.registry import Registry
 from windlass.schedules.declaring import Declared
@@ -181,6 +182,11 @@ class Scheduler:
         if found is None:
             return  # somebody else was first
         body, jobs = fired(self._registry, name, known.body, found, now)
+        try:
+            jobs = list(prepare_here(self._registry.around, jobs))
+        except Exception as error:  # a middleware of the user's may raise anything
+            await self._hold(name, known, f"{type(error).__name__}: {error}", now)
+            return
         document = encode(name, body, known.document.version)
         try:
             answers = await self._store.enqueue_with(document, jobs)
