@@ -39,7 +39,7 @@ TOPIC_NONE = Compare(Field.TOPIC, Comparison.EQUAL, "none")
         ("claim", "what_is_due", "windlass_jobs_expiring"),
         ("rescue", "ended_leases", "windlass_jobs_leased"),
         ("rescue", "expired", "windlass_jobs_expiring"),
-        ("rescue", "prunable", "windlass_jobs_prunable"),
+        ("prune", "prunable", "windlass_jobs_prunable"),
         ("settle", "cancelling", "windlass_jobs_leased"),
         ("stats", "due_but_waiting", "windlass_jobs_waiting"),
         ("stats", "blocked", "windlass_jobs_blocked"),

@@ -337,6 +337,7 @@ class Store(Protocol):
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
         """Remove up to ``limit`` finished jobs whose retention is over; how many of each state.
 
+        The longest overdue first. Fewer where it would keep others from writing; none when none is overdue.
         Forgets workers that were not seen for ``WORKERS_KEPT_SECONDS``, too, and up to ``limit`` documents
         that have expired.
         """

@@ -4,7 +4,7 @@
 
     store ──claim──▶ waiting ──▶ slot: attempt ──outcome──▶ settler ──settle──▶ store
                         keeper (own thread): extends every lease above, stops handlers that lost theirs
-                        janitor: rescues dead workers' jobs, prunes old ones
+                        janitor: rescues dead workers' jobs; pruner: removes old ones
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from windlass.worker.journal import Journal
 from windlass.worker.keeper import Keeper
 from windlass.worker.keeper_thread import Beside, KeeperThread, OnDeath
 from windlass.worker.lag import LoopLag
+from windlass.worker.pruner import Pruner
 from windlass.worker.registrar import Registrar
 from windlass.worker.runner import Runner
 from windlass.worker.settler import Settler, Tally
@@ -258,9 +259,10 @@ class Worker:
         )
         keeping = self._keeper_thread(keeper, self._part_died)
         janitor = events.janitor = Janitor(self._store, self._settings.poll_interval, self._clock, recovery)
+        pruner = events.pruner = Pruner(self._store, self._clock, recovery)
         topics = {lane.topic for lane in self.lanes}
         keeping.start()
-        background = [self._background(settler.run()), self._background(janitor.run())]
+        background = [self._background(part.run()) for part in (settler, janitor, pruner)]
         events.settling = background[0]
         try:
             with stop_signals(self.stop, enabled=self._handle_signals):
@@ -552,6 +554,7 @@ class _Events:
         self.claiming: asyncio.Future[Claim] | None = None
         self.keeper: Keeper | None = None
         self.janitor: Janitor | None = None
+        self.pruner: Pruner | None = None
         self.registrar: Registrar | None = None
         self.claims: Backoff | None = None
         self.claimed_at: float | None = None  # when a claim was last answered, monotonic
@@ -563,7 +566,7 @@ class _Events:
 
         Not the keeper and the settler, who speak when there are jobs: their last try may be long ago.
         """
-        parts = (self.claims, self.janitor, self.registrar)
+        parts = (self.claims, self.janitor, self.pruner, self.registrar)
         return any(part is not None and part.failing for part in parts)
 
     @property

@@ -78,6 +78,10 @@ from windlass.stores.queries import Queries
 from windlass.stores.wakeups import WakeupHub
 from windlass.whole import WholeJob
 
+PRUNE_LOOKED: Final = 20_000
+"""Jobs one transaction of ``prune`` looks at, most of which may have been requeued or deleted before."""
+PRUNE_ROUNDS: Final = 10
+"""Transactions of that kind in a call, as long as none of them found a job to remove."""
 FOLD_AFTER: Final = 5_000
 """Jobs this store has written, each write counted as ``WRITE_COUNTS`` more, after which it adds up what was
 appended to the counters. A job of a lane of its own is a row, and statistics read a few thousand in 10 ms."""
@@ -344,11 +348,17 @@ class PostgresStore:
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
         kept = seconds_to_microseconds(MINUTES_KEPT_SECONDS)
         of_lanes = seconds_to_microseconds(LANE_MINUTES_KEPT_SECONDS)
-        rows = await self._database.fetch(_sql["prune"], self._database.now, limit, kept, of_lanes)
+        for _ in range(PRUNE_ROUNDS):
+            rows = await self._database.fetch(
+                _sql["prune"], self._database.now, limit, PRUNE_LOOKED, kept, of_lanes
+            )
+            pruned = {STATES[state]: n for state, n in rows if state is not None}
+            if pruned or not rows:
+                break  # otherwise all that it looked at had gone before, and there is more
         await registering.forget(self._database)
         await filing.forget(self._database, limit)
         await self._fold()
-        return {STATES[state]: n for state, n in rows}
+        return pruned
 
     async def pause(self, topic: str, until: int | None) -> None:
         if until is None:

@@ -52,6 +52,7 @@ from windlass.stores.sqlite import (
     filing,
     managing,
     moving,
+    pruning,
     pulling,
     reading,
     registering,
@@ -259,7 +260,7 @@ class SqliteStore:
         return await self._writer.run(_rescue, limit)
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
-        return await self._writer.run(_prune, limit)
+        return await self._writer.run(_prune, limit, lasting=False)  # undone by a power cut, it is done again
 
     async def pause(self, topic: str, until: int | None) -> None:
         await self._writer.run(_pause, (topic, until))
@@ -455,7 +456,7 @@ _kick = one_by_one(pulling.kick)
 _kick_jobs = one_by_one(pulling.kick_jobs)
 _tend = one_by_one(pulling.tend)
 _rescue = one_by_one(rescuing.rescue)
-_prune = one_by_one(rescuing.prune)
+_prune = one_by_one(pruning.prune)
 _pause = one_by_one(managing.pause)
 _place = one_by_one(moving.place)
 _beat = one_by_one(registering.beat)
