@@ -19,7 +19,7 @@ from windlass.stores.sqlite.scoping import find
 
 QUERIES = {
     name: Queries("windlass.stores.sqlite.sql", f"{name}.sql")
-    for name in ("claim", "pull", "rescue", "settle", "stats")
+    for name in ("claim", "prune", "pull", "rescue", "settle", "stats")
 }
 
 TOPIC_FEW = Compare(Field.TOPIC, Comparison.EQUAL, "few")

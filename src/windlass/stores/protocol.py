@@ -203,9 +203,9 @@ class Store(Protocol):
         """Names and versions for people: what runs underneath."""
 
     async def ailments(self) -> list[Ailment]:
-        """What is wrong with what this stands on: settings, disk, log, other sessions. No job is looked at.
+        """What is wrong with what this stands on: settings, disk, log, other sessions.
 
-        Costs a few milliseconds, and a second or two where a database does not answer. What could not be
+        Of jobs only the one is looked at that should have been pruned first. Costs a few milliseconds, and a second or two where a database does not answer. What could not be
         looked at is an ailment of its own; nothing is raised for it, not even where nothing can be reached.
         """
 

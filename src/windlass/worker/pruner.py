@@ -1,7 +1,8 @@
 """Removing finished jobs past their keep: a little at a time, and of all workers one at a time.
 
 A batch takes a moment, then the pruner rests several times as long. That moment is measured where it is felt:
-on a busy database or a busy event loop a batch takes longer, becomes smaller, and the rest after it longer.
+on a busy database or a busy event loop a batch takes longer, and so does the rest after it. How long others
+are kept waiting by one batch is the store's to bound.
 """
 
 from __future__ import annotations
@@ -23,10 +24,8 @@ PRUNE_SECONDS = 60.0
 """How often a worker looks whether there is something to remove."""
 SHARE: Final = 0.1
 """Of the time, in which a pruner with a backlog is at work."""
-FEWEST: Final = 50
-BATCH_SECONDS: Final = 0.02
-"""A batch that took longer is followed by a smaller one; one that took half of it, by a larger one."""
-LONGEST_REST: Final = 10.0
+LONGEST_REST: Final = 0.5
+"""However busy everything is: jobs that finish meanwhile have to go some day, too."""
 TURN_SECONDS: Final = 60.0
 """After this a worker that died with the turn has lost it."""
 TURN_KIND: Final = "turn"
@@ -42,7 +41,6 @@ class Pruner:
         self._store = store
         self._clock = clock
         self._backoff = Backoff("pruning", recovery)
-        self._batch = FEWEST
         self._turn = _Turn(store, clock)
         self.pruned: Counter[State] = Counter()
         """how many jobs of each state this one has removed"""
@@ -84,13 +82,9 @@ class Pruner:
     async def _remove(self) -> int:
         """One batch, and the rest after it."""
         began = self._clock.monotonic()
-        pruned = await self._store.prune(self._batch)
+        pruned = await self._store.prune(MAX_BATCH)
         took = self._clock.monotonic() - began
         self.pruned.update(pruned)
-        if took > BATCH_SECONDS:
-            self._batch = max(FEWEST, self._batch // 2)
-        elif took < BATCH_SECONDS / 2:
-            self._batch = min(MAX_BATCH, self._batch * 2)
         removed = sum(pruned.values())
         if removed:
             await asyncio.sleep(min(took * (1 / SHARE - 1), LONGEST_REST))

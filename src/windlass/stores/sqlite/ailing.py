@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from windlass.findings import Ailment, AilmentKind
+from windlass.stores.overdue import of_overdue
 from windlass.stores.sqlite.checkpoint import PATIENT_BYTES
 from windlass.stores.sqlite.location import Location, file_system_of
 
@@ -27,11 +28,16 @@ EMPTY_SHARE: Final = 0.5
 MOST_PROCESSES: Final = 10_000
 MOST_HOLDERS: Final = 10
 
+_FIRST_OVERDUE: Final = (
+    "SELECT min(prune_at) FROM windlass_jobs WHERE prune_at IS NOT NULL AND prune_at <= ?"  # by its index
+)
 
-def ailments(connection: sqlite3.Connection, location: Location) -> list[Ailment]:
+
+def ailments(connection: sqlite3.Connection, location: Location, now: int) -> list[Ailment]:
     """All of them. Blocks, as disks do."""
     found = [*of_library(), *of_ground(location), *_of_log(location), *_of_disk(location)]
-    return [*found, *_of_pages(connection, location)]
+    [overdue_since] = connection.execute(_FIRST_OVERDUE, (now,)).fetchone()
+    return [*found, *_of_pages(connection, location), *of_overdue(overdue_since, now)]
 
 
 def of_library() -> list[Ailment]:

@@ -1,7 +1,7 @@
 """Removing finished jobs past their keep, and what else is kept for a time only.
 
-Nobody else can write meanwhile, so a call ends after ``LOCK_SECONDS``, whatever is left: it works in small parts,
-and looks at the time between them. SQLite has no table to drop in their place: all jobs are in one.
+Nobody else can write meanwhile, so a call ends after ``LOCK_SECONDS``, whatever is left: it works in small
+parts, and looks at the time between them. There is no table to drop in their place: all jobs are in one.
 """
 
 from __future__ import annotations

@@ -148,7 +148,8 @@ class SqliteStore:
         }
 
     async def ailments(self) -> list[Ailment]:
-        return await self._reader.run(lambda connection: ailing.ailments(connection, self._location))
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: ailing.ailments(connection, self._location, now))
 
     @property
     def deaf(self) -> bool:
