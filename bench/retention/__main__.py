@@ -1,7 +1,8 @@
 """``python -m bench.retention``: what it costs others that finished jobs are pruned beside them.
 
-A store full of jobs whose time is over. In turn, without and with somebody who prunes them: drains, by a worker
-that prunes as well; then single enqueues and claims, each of them timed, beside another process that prunes.
+A store full of jobs whose time is over. In turn, without and with somebody who prunes them: drains, by a
+worker that prunes as well; then single enqueues and claims, each of them timed, beside a process that prunes.
+On a machine that others use, too, the processor time of a drain tells more than its rate.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from windlass.worker.waiting import Recovery
 
 BULK: Final = 10_000
 PAUSE_SECONDS: Final = 0.002
-PROBE: Final = Lane("probe", "probe")
+PROBE: Final = "probe"
 
 
 def main() -> None:
@@ -66,6 +67,7 @@ async def measure(ground: str, place: Place, finished: int, options: argparse.Na
         await asyncio.to_thread(place.rest)
         told(ground, f"{finished:,} finished jobs in {time.monotonic() - began:.0f} s", await size(place))
         rates: dict[bool, list[float]] = {False: [], True: []}
+        costs: dict[bool, list[float]] = {False: [], True: []}
         pruned, seconds = 0, 0.0
         for number in range(options.rounds):
             for beside in (False, True) if number % 2 else (True, False):
@@ -73,9 +75,10 @@ async def measure(ground: str, place: Place, finished: int, options: argparse.Na
                     await noop.enqueue_many([{"number": one} for one in range(start, start + BULK)])
                 pruner = Pruner(app.store, app.clock, Recovery())
                 work = asyncio.create_task(pruner.work_off()) if beside else None
-                began = time.monotonic()
+                began, cpu = time.monotonic(), await cpu_seconds(place)
                 await app.worker(concurrency=100).run_until_idle()
                 took = time.monotonic() - began
+                costs[beside].append((await cpu_seconds(place) - cpu) / options.jobs * 1e6)
                 rates[beside].append(options.jobs / took)
                 if work is not None:
                     work.cancel()
@@ -91,6 +94,8 @@ async def measure(ground: str, place: Place, finished: int, options: argparse.Na
             ground,
             f"that is {both / alone:.3f} (by round {ratios}); {pruned / seconds:,.0f} pruned/s meanwhile",
         )
+        alone, both = (statistics.median(costs[beside]) for beside in (False, True))
+        told(ground, f"processor time of both sides: {alone:.1f} µs a job alone, {both:.1f} beside pruning")
         for beside in (False, True):
             with pruning(place.url, wanted=beside) as removed:
                 times = await probe(app, options.seconds)
@@ -99,6 +104,11 @@ async def measure(ground: str, place: Place, finished: int, options: argparse.Na
                 what = f"{len(values):,} single {name}, {'beside pruning' if beside else 'alone'}"
                 told(ground, f"{what}, ms: p50 {p50:.2f}, p99 {p99:.2f}, worst {worst:.2f}")
         told(ground, f"{removed[0] / options.seconds:,.0f} pruned/s meanwhile", await size(place))
+
+
+async def cpu_seconds(place: Place) -> float:
+    """Of this process and of the database's, vacuum included."""
+    return time.process_time() + (await asyncio.to_thread(place.server_cpu_seconds) or 0.0)
 
 
 def told(ground: str, *words: str) -> None:
@@ -114,12 +124,12 @@ async def probe(app: Windlass, seconds: float) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {"enqueues": [], "claims": []}
     store, until = app.store, time.monotonic() + seconds
     while time.monotonic() < until:
-        new = NewJob(id=new_id(), topic=PROBE.topic, task=PROBE.task, payload=b"{}", retention=86_400.0)
+        new = NewJob(id=new_id(), topic=PROBE, task=PROBE, payload=b"{}", retention=86_400.0)
         began = time.perf_counter()
         await store.enqueue([new])
         times["enqueues"].append(time.perf_counter() - began)
         began = time.perf_counter()
-        claim = await store.claim(ClaimRequest("probe", (PROBE,), 1, 60.0))
+        claim = await store.claim(ClaimRequest(PROBE, (Lane(PROBE, PROBE),), 1, 60.0))
         times["claims"].append(time.perf_counter() - began)
         await store.settle([Settlement(job.lease, Completed()) for job in claim.jobs])
         await asyncio.sleep(PAUSE_SECONDS)

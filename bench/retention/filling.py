@@ -68,8 +68,14 @@ def fill(url: str, jobs: int) -> None:
     """So many jobs that completed a month ago. Their numbers are below zero, in nobody's way."""
     since = int(time.time() - 30 * 86_400) * 1_000_000
     for first in range(1, jobs + 1, PART):
-        words = {"since": since, "first": first, "last": min(first + PART - 1, jobs), "together": TOGETHER}
-        words |= {"topics": TOPICS, "body": BODY}
+        words = {
+            "since": since,
+            "first": first,
+            "last": min(first + PART - 1, jobs),
+            "together": TOGETHER,
+            "topics": TOPICS,
+            "body": BODY,
+        }
         if url.startswith("sqlite"):
             with sqlite3.connect(url.removeprefix("sqlite:///").partition("?")[0]) as connection:
                 for statement in _SQLITE:

@@ -205,8 +205,9 @@ class Store(Protocol):
     async def ailments(self) -> list[Ailment]:
         """What is wrong with what this stands on: settings, disk, log, other sessions.
 
-        Of jobs only the one is looked at that should have been pruned first. Costs a few milliseconds, and a second or two where a database does not answer. What could not be
-        looked at is an ailment of its own; nothing is raised for it, not even where nothing can be reached.
+        Of jobs only the one is looked at that should have been pruned first. Costs a few milliseconds, and a
+        second or two where a database does not answer. What could not be looked at is an ailment of its own;
+        nothing is raised for it, not even where nothing can be reached.
         """
 
     @property

@@ -34,6 +34,11 @@ TURN: Final = "prune"
 _log = logging.getLogger("windlass.worker")
 
 
+def rest_after(seconds: float) -> float:
+    """How long to leave the store to others after a batch that took so long."""
+    return min(seconds * (1 / SHARE - 1), LONGEST_REST)
+
+
 class Pruner:
     """Works off what is overdue, once a minute, for as long as it takes."""
 
@@ -87,7 +92,7 @@ class Pruner:
         self.pruned.update(pruned)
         removed = sum(pruned.values())
         if removed:
-            await asyncio.sleep(min(took * (1 / SHARE - 1), LONGEST_REST))
+            await asyncio.sleep(rest_after(took))
         return removed
 
 
