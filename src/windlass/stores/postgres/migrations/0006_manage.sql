@@ -271,14 +271,14 @@ BEGIN
         END LOOP;
         DELETE FROM prunable WHERE ctid = ANY (v_rows);
         -- One that was requeued and finished again is named twice; or it has more time now, and another row says so.
+        -- All ids in one array: they are neighbours in the index, and looking each up by itself costs four times that.
         -- Here is the place for whatever else keeps a job from being removed: such a one is put back below.
         SELECT count(*), array_agg(d.place), array_agg(d.id), array_agg(d.id) FILTER (WHERE d.body_apart),
                array_agg(d.id) FILTER (WHERE d.error_summary IS NOT NULL)
         INTO v_found, v_places, v_ids, v_apart, v_erred
         FROM (
-            SELECT f.ctid AS place, f.id, f.body_apart, f.error_summary
-            FROM (SELECT DISTINCT id FROM unnest(v_due) AS d(id)) AS u JOIN finished f ON f.id = ANY (ARRAY[u.id])
-            WHERE f.prune_at <= v_now
+            SELECT f.ctid AS place, f.id, f.body_apart, f.error_summary FROM finished f
+            WHERE f.id = ANY (v_due) AND f.prune_at <= v_now
             ORDER BY f.prune_at, f.number LIMIT p_limit
             FOR UPDATE OF f SKIP LOCKED
         ) AS d;
@@ -318,10 +318,10 @@ BEGIN
     IF cardinality(v_due) > v_found THEN
         -- What was too much for this time, or is in somebody's hands.
         INSERT INTO prunable (prune_at, number, ids)
-        SELECT f.prune_at, min(f.number), array_agg(f.id)
-        FROM (SELECT id FROM unnest(v_due) AS d(id) EXCEPT SELECT id FROM unnest(v_ids) AS i(id)) AS u
-                JOIN finished f ON f.id = ANY (ARRAY[u.id])
-        WHERE f.prune_at <= v_now
+        SELECT f.prune_at, min(f.number), array_agg(f.id) FROM finished f
+        WHERE f.id = ANY (
+                ARRAY(SELECT d.id FROM unnest(v_due) AS d(id) EXCEPT SELECT i.id FROM unnest(v_ids) AS i(id))
+            ) AND f.prune_at <= v_now
         GROUP BY f.prune_at;
     END IF;
     IF v_more AND v_found < p_limit THEN
