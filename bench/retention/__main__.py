@@ -64,6 +64,7 @@ async def measure(ground: str, place: Place, finished: int, options: argparse.Na
     async with app:
         began = time.monotonic()
         await asyncio.to_thread(fill, place.url, finished)
+        await asyncio.to_thread(place.vacuum)  # what the filling left to do is not what is measured
         await asyncio.to_thread(place.rest)
         told(ground, f"{finished:,} finished jobs in {time.monotonic() - began:.0f} s", await size(place))
         rates: dict[bool, list[float]] = {False: [], True: []}

@@ -11,6 +11,8 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+import asyncpg
+
 from windlass.errors import StoreError
 from windlass.findings import Ailment, AilmentKind
 from windlass.stores.overdue import of_overdue
@@ -195,7 +197,10 @@ async def _sparse(connection: Any, schema: str) -> list[Ailment]:
 async def _overdue(connection: Any, database: Database) -> list[Ailment]:
     if database.scoped:
         return []  # who sees one tenant does not see how the others are kept
-    return of_overdue(*await connection.fetchrow(database.qualify(_sql["overdue"]), database.now))
+    try:
+        return of_overdue(*await connection.fetchrow(database.qualify(_sql["overdue"]), database.now))
+    except asyncpg.InsufficientPrivilegeError:
+        return []  # a role that only enqueues; workers read it, or they could not prune
 
 
 async def _notifications(connection: Any) -> list[Ailment]:
