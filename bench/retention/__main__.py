@@ -109,7 +109,8 @@ async def measure(ground: str, place: Place, finished: int, options: argparse.Na
 
 async def cpu_seconds(place: Place) -> float:
     """Of this process and of the database's, vacuum included."""
-    return time.process_time() + (await asyncio.to_thread(place.server_cpu_seconds) or 0.0)
+    of_server: float | None = await asyncio.to_thread(place.server_cpu_seconds)
+    return time.process_time() + (of_server or 0.0)
 
 
 def told(ground: str, *words: str) -> None:
