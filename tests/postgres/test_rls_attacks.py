@@ -228,7 +228,7 @@ async def test_what_is_for_workers_is_refused_also_for_ones_own_jobs(place: Secu
             "SELECT start(NULL, '{}', '{}')",
             "SELECT rescue(NULL, 1, NULL, '{}')",
             "SELECT promote(0, 1, NULL)",
-            "SELECT prune(NULL, 1, 1, 1)",
+            "SELECT prune(NULL, 1, 1, 1, 1)",
             "SELECT give_back(NULL, 'w', 1, 1, '')",
             "SELECT fold()",
             "SELECT add_attempt(gen_random_uuid(), 'acme', 1, 'w', 1, 1, '{}')",

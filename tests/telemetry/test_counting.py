@@ -18,8 +18,8 @@ from windlass.telemetry.counting import MOST_PAIRS, MOST_TASKS, Metrics
 from windlass.telemetry.samples import Sample, added_up, one, text
 from windlass.telemetry.telemetry import Telemetry
 from windlass.testing.clock import FrozenClock
-from windlass.worker.janitor import Janitor
 from windlass.worker.observers import Observers
+from windlass.worker.pruner import Pruner
 from windlass.worker.waiting import Recovery
 
 
@@ -108,7 +108,7 @@ async def test_leases_that_are_lost_and_jobs_that_end_with_them_are_counted() ->
 
 
 async def test_pruned_jobs_are_counted_by_state() -> None:
-    """As the janitor of a worker removes them."""
+    """As the pruner of a worker removes them."""
     clock, metrics = FrozenClock(), Metrics()
     async with Windlass("memory://", clock=clock, retention=60) as app:
 
@@ -119,8 +119,7 @@ async def test_pruned_jobs_are_counted_by_state() -> None:
         await work.enqueue_many([{"number": number} for number in range(3)])
         await app.run_until_idle()
         clock.advance(61)
-        janitor = Janitor(app.store, 1.0, clock, Recovery(), Observers(None, metrics, clock))
-        await janitor._prune()
+        await Pruner(app.store, clock, Recovery(), Observers(None, metrics, clock)).work_off()
     found = scrape(text(metrics.samples()))
     assert found["windlass_jobs_pruned_total", "completed"] == 2
     assert found["windlass_jobs_pruned_total", "failed"] == 1

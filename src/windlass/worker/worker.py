@@ -4,7 +4,7 @@
 
     store ──claim──▶ waiting ──▶ slot: attempt ──outcome──▶ settler ──settle──▶ store
                         keeper (own thread): extends every lease above, stops handlers that lost theirs
-                        janitor: rescues dead workers' jobs, prunes old ones
+                        janitor: rescues dead workers' jobs; pruner: removes old ones
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from windlass.worker.keeper_thread import Beside, KeeperThread, OnDeath
 from windlass.worker.lag import LoopLag
 from windlass.worker.observers import observers_of
 from windlass.worker.outlook import Outlook
+from windlass.worker.pruner import Pruner
 from windlass.worker.registrar import Registrar
 from windlass.worker.runner import Runner
 from windlass.worker.scheduler import Scheduler
@@ -283,13 +284,12 @@ class Worker:
             recovery=recovery,
         )
         keeping = self._keeper_thread(keeper, self._part_died)
-        janitor = events.janitor = Janitor(
-            self._store, self._settings.poll_interval, self._clock, recovery, self._observers
-        )
+        janitor = events.janitor = Janitor(self._store, self._settings.poll_interval, self._clock, recovery)
+        pruner = events.pruner = Pruner(self._store, self._clock, recovery, self._observers)
         scheduler = Scheduler(self._store, self._registry, self._settings, self._clock, recovery)
         topics = {lane.topic for lane in self.lanes}
         keeping.start()
-        parts = (settler.run(), janitor.run(), *([] if until_idle else [scheduler.run()]))
+        parts = (settler.run(), janitor.run(), pruner.run(), *([] if until_idle else [scheduler.run()]))
         background = [self._background(part) for part in parts]
         events.settling = background[0]
         if self._telemetry is not None:

@@ -162,7 +162,7 @@ SELECT * FROM {schema}.remove($1::bigint, $2::uuid[], $3::text)
 SELECT * FROM {schema}.rescue($1::bigint, $2::integer, $3::bigint, $4::text[])
 
 -- name: prune
-SELECT * FROM {schema}.prune($1::bigint, $2::integer, $3::bigint, $4::bigint)
+SELECT * FROM {schema}.prune($1::bigint, $2::integer, $3::integer, $4::bigint, $5::bigint)
 
 -- name: fold
 SELECT {schema}.fold()
