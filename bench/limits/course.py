@@ -8,12 +8,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from windlass import Rate, TopicLimits, Windlass
+from windlass.blocking_twins import BlockingJob
 
 TOPIC = "limited"
 START_SECONDS = 60.0
@@ -52,14 +54,14 @@ class Crew:
         worker = self._living.pop(random.randrange(len(self._living)))  # noqa: S311 - spreads trouble
         self._killed[worker.pid] = time.time()
         worker.send_signal(signal.SIGKILL)
-        worker.wait()
+        worker.communicate()
         self.hire()
 
     def dismiss(self) -> None:
         for worker in self._living:
             worker.terminate()
         for worker in self._living:
-            worker.wait(30)
+            worker.communicate(timeout=30)
         self._living.clear()
 
     def runs(self) -> list[Run]:
@@ -201,7 +203,7 @@ def _throughput(at_work: Crew, seconds: float) -> float:
     return (at_work.finished() - before) / (time.time() - began)
 
 
-def jobs_of(app: Windlass) -> Iterator[object]:
+def jobs_of(app: Windlass) -> Iterator[BlockingJob[Any]]:
     cursor = None
     while True:
         page = app.sync.jobs(limit=200, cursor=cursor)
@@ -211,9 +213,9 @@ def jobs_of(app: Windlass) -> Iterator[object]:
             return
 
 
-def wait_for(met: object, seconds: float) -> None:
+def wait_for(met: Callable[[], bool], seconds: float) -> None:
     deadline = time.time() + seconds
-    while not met():  # type: ignore[operator]
+    while not met():
         if time.time() > deadline:
             raise TimeoutError(f"not done after {seconds:.0f} s")
         time.sleep(0.05)

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
     from windlass import tasks
     from windlass.app import Windlass
+    from windlass.batch import Batch, BatchContext
     from windlass.context import Context
     from windlass.cron import Cron, Every
+    from windlass.draft import JobDraft
     from windlass.errors import (
         Backpressure,
         Cancel,
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from windlass.job import Attempt, Job, JobPage, Step
     from windlass.lane import LaneStats
     from windlass.limits import LimitsOrigin, Rate, TopicLimits
+    from windlass.middleware import CallNext, Middleware
     from windlass.model import (
         BACKFILL,
         DISCOVERED,
@@ -88,8 +91,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "windlass": ("tasks",),
     "windlass.app": ("Windlass",),
+    "windlass.batch": ("Batch", "BatchContext"),
     "windlass.context": ("Context",),
     "windlass.cron": ("Cron", "Every"),
+    "windlass.draft": ("JobDraft",),
     "windlass.errors": (
         "Backpressure",
         "Cancel",
@@ -135,6 +140,7 @@ _HOMES = {
     "windlass.job": ("Attempt", "Job", "JobPage", "Step"),
     "windlass.lane": ("LaneStats",),
     "windlass.limits": ("LimitsOrigin", "Rate", "TopicLimits"),
+    "windlass.middleware": ("CallNext", "Middleware"),
     "windlass.model": (
         "BACKFILL",
         "DISCOVERED",
@@ -188,7 +194,10 @@ __all__ = [
     "Alias",
     "Attempt",
     "Backpressure",
+    "Batch",
+    "BatchContext",
     "BoundTask",
+    "CallNext",
     "Cancel",
     "ConfigurationError",
     "Context",
@@ -205,6 +214,7 @@ __all__ = [
     "InvalidPayload",
     "Job",
     "JobCancelled",
+    "JobDraft",
     "JobError",
     "JobFailed",
     "JobNotFound",
@@ -214,6 +224,7 @@ __all__ = [
     "LeaseLost",
     "LimitExceeded",
     "LimitsOrigin",
+    "Middleware",
     "NotAuthenticated",
     "NotBuried",
     "NotOpen",

@@ -253,6 +253,7 @@ class FindingKind(StrEnum):
     DEAD_ROWS = "dead_rows"
     SPARSE = "sparse"
     NO_VACUUM = "no_vacuum"
+    UNPRUNED = "unpruned"
     NOTIFY_QUEUE = "notify_queue"
     FEW_CONNECTIONS = "few_connections"
     POOLED = "pooled"

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, overload
 from uuid import UUID
 
 from windlass import isolation, managing, visibility
@@ -15,10 +15,10 @@ from windlass.clock import Clock, SystemClock, to_datetime
 from windlass.conditions import asked, of_counters
 from windlass.connections import Connections
 from windlass.copying import AS_IT_WAS, CopyOptions, copy_of
+from windlass.declaring import Declaring
 from windlass.enqueueing import submit, submit_many
 from windlass.errors import ConfigurationError
 from windlass.filters import JobFilters, check_filter
-from windlass.including import TaskSource, include
 from windlass.job import Job, JobPage
 from windlass.lane import Lane
 from windlass.limiting import Limiting
@@ -27,7 +27,6 @@ from windlass.model import Count, JobFilter, Stats, TopicStats
 from windlass.names import check_wire_topic
 from windlass.options import (
     EnqueueOptions,
-    TaskOptions,
     WorkerOptions,
     check_integer,
     check_seconds,
@@ -36,11 +35,11 @@ from windlass.pulling.queue import Queue
 from windlass.registry import Registry
 from windlass.results import wait_for_result
 from windlass.schedules.declaring import declare
-from windlass.schemas import payload_schemas
 from windlass.security import system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
 from windlass.stores import Joiner, Store, StoreLimits, create_store
-from windlass.task import Task, TaskDecorator, encode_each
+from windlass.task import Task, encode_each
+from windlass.telemetry.telemetry import Telemetry
 from windlass.transaction import refuse_inside
 from windlass.using import first_of, write_using
 
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from windlass.background import WorkerThread
     from windlass.blocking_twins import BlockingJob, BlockingWindlass
     from windlass.bulk import Bulk
-    from windlass.context import Context
     from windlass.cron import When
     from windlass.findings import TaskStats
     from windlass.fleet import WorkerInfo
@@ -57,12 +55,8 @@ if TYPE_CHECKING:
     from windlass.schedules.schedules import Schedules
     from windlass.stores.joining import Untold
     from windlass.stores.protocol import Wakeups
-    from windlass.succession import Succession
     from windlass.using import AsyncConnection
     from windlass.worker import Worker
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 DEFAULT_PAGE: Final = 50
 LARGEST_PAGE: Final = 200
@@ -70,7 +64,7 @@ LARGEST_PAGE: Final = 200
 LARGEST_OFFSET: Final = 2**31 - 1
 
 
-class Windlass:
+class Windlass(Declaring):
     """A durable job queue in the database that ``url`` names.
 
     Every setting can be given as a keyword; see :class:`~windlass.settings.Settings`.
@@ -84,6 +78,7 @@ class Windlass:
             given["url"] = url
         self.settings: Settings = load_settings(given)
         self.clock: Clock = clock or SystemClock()
+        self.telemetry = Telemetry(self.settings)
         self.registry = Registry()
         self.portal = Portal(self)
         self.after_enqueue: Callable[[list[Job[Any]]], Awaitable[None]] | None = None  # for inline mode
@@ -149,6 +144,7 @@ class Windlass:
     def _connections_to(self, url: str, clock: Clock) -> Connections:
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
         store = create_store(url, clock=clock, limits=limits)
+        store.on_rescued = self.telemetry.rescued  # its siblings inherit it
         return Connections(store, self.settings, limits, clock)
 
     @property
@@ -198,51 +194,7 @@ class Windlass:
 
         return BlockingWindlass(self, self.portal)
 
-    # -- tasks ------------------------------------------------------------------------------------------
-
-    @overload
-    def task(self, fn: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...
-    @overload
-    def task(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
-    @overload
-    def task(self, fn: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
-    @overload
-    def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
-    @overload
-    def task(
-        self,
-        fn: None = None,
-        /,
-        *,
-        name: str | None = None,
-        topic: str | None = None,
-        aliases: Iterable[str] = (),
-        **options: Unpack[TaskOptions],
-    ) -> TaskDecorator: ...
-    def task(
-        self,
-        fn: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        topic: str | None = None,
-        aliases: Iterable[str] = (),
-        **options: Any,
-    ) -> Any:
-        """Register a function as a task. Works bare (``@app.task``) and with options (``@app.task(...)``)."""
-
-        def register(function: Callable[..., Any]) -> Task[..., Any]:
-            task: Task[..., Any] = Task(
-                self, function, name=name, topic=topic, aliases=aliases, options=options
-            )
-            self.registry.add(task)
-            if (when := task.defaults.get("schedule")) is not None:
-                self.schedule(task.name, task, when)
-            if not task.durable:
-                self.lane.prepare()
-            return task
-
-        return register if fn is None else register(fn)
+    # -- schedules --------------------------------------------------------------------------------------
 
     def schedule(
         self,
@@ -261,14 +213,6 @@ class Windlass:
         from windlass.schedules.schedules import Schedules
 
         return Schedules(self)
-
-    def include(self, source: TaskSource[P, R], /, *args: P.args, **configuration: P.kwargs) -> R:
-        """Take in tasks written elsewhere, all or none: ``app.include(windlass.tasks, roots=["data"])``."""
-        return cast("R", include(self, source, args, configuration))
-
-    def json_schema(self) -> dict[str, Any]:
-        """JSON Schema of every payload: a union of the durable tasks, told apart by ``task``."""
-        return payload_schemas(self.registry)
 
     # -- enqueueing -------------------------------------------------------------------------------------
 
@@ -553,7 +497,9 @@ class Windlass:
         from windlass.worker import Worker
 
         system_only("a worker")
-        return Worker(self.store, self.registry, self.settings, clock=self.clock, **options)
+        return Worker(
+            self.store, self.registry, self.settings, clock=self.clock, telemetry=self.telemetry, **options
+        )
 
     def worker_thread(self, **options: Unpack[WorkerOptions]) -> WorkerThread:
         """A worker for a program that does something else, a web server say: on a thread and an event loop
@@ -568,28 +514,27 @@ class Windlass:
         """Run jobs until stopped. When half its slots are stuck, a fresh worker takes over; see
         ``WorkerStuck``.
         """
-        await self._workers(options).run()
+        from windlass.succession import workers_of
+
+        await workers_of(self, options).run()
 
     async def run_until_idle(self, **options: Unpack[WorkerOptions]) -> int:
         """Run jobs until none is due, for tests and scripts; how many attempts that took.
 
         Returns when the lane has nothing to do either; what it ran on its own thread is not counted.
         """
+        from windlass.succession import workers_of
+
         system_only("run_until_idle")
         ran = 0
         while True:
             granted = self.lane.granted
             # Without any task the worker says so; with non-durable ones alone it has nothing to do.
             if not self.registry or any(task.durable for task in self.registry):
-                ran += await self._workers(options).run_until_idle()
+                ran += await workers_of(self, options).run_until_idle()
             ran += await self.lane.run_until_idle()
             if self.lane.granted == granted:
                 return ran
-
-    def _workers(self, options: WorkerOptions) -> Succession:
-        from windlass.succession import workers_of
-
-        return workers_of(self, options)
 
     def _store_of(self, job_id: UUID, verb: str = "") -> Store:
         """Where a job is: in the lane of this process, or where all others are. ``verb``: to change it."""

@@ -243,7 +243,7 @@ class Context:
     @property
     def scheduled_for(self) -> datetime | None:
         """The moment this job was scheduled for, in UTC; None for a job that no schedule made."""
-        moment = headers.get(self._job.headers, FIRE_TIME)
+        moment = self.headers.get(FIRE_TIME)
         try:
             return None if moment is None else datetime.fromisoformat(moment)
         except ValueError:
@@ -252,7 +252,12 @@ class Context:
     @property
     def schedule(self) -> str | None:
         """The name of the schedule that made this job."""
-        return headers.get(self._job.headers, SCHEDULE)
+        return self.headers.get(SCHEDULE)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The texts that came along with the job, carried context variables among them; a copy."""
+        return headers.read(self._job.headers)
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

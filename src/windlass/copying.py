@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
+from msgspec.structs import replace
+
 from windlass import payload
 from windlass.errors import HandlerNotFound, InvalidInput, WrongState
 from windlass.making import untyped_body
@@ -48,9 +50,9 @@ class CopyOptions(TypedDict, total=False):
 def copy_of(app: Windlass, record: JobRecord, body: Any, patch: Any, changes: CopyOptions) -> NewJob:
     """The new job, checked as any other: against its task, where this app knows it, and all limits.
 
-    It has the topic, task, tenant, priority, attempts, timeout and retry policy of the one before, and its
-    owner, unless whoever makes it acts for somebody. What happened to that one, its key, delay and expiry are
-    its own.
+    It has the topic, task, tenant, priority, attempts, timeout, retry policy and carried variables of the one
+    before, and its owner, unless whoever makes it acts for somebody. What happened to that one, its key,
+    delay and expiry are its own.
     """
     for name in changes:
         if name not in CopyOptions.__annotations__:
@@ -88,8 +90,10 @@ def copy_of(app: Windlass, record: JobRecord, body: Any, patch: Any, changes: Co
     value = _body_of(record, body, patch)
     limit = app.settings.max_payload_bytes
     if task is None:
-        return template.job(*untyped_body(value, limit))
-    return template.job(task.signature.encode_payload(value, limit), task.signature.format)
+        job = template.job(*untyped_body(value, limit))
+    else:
+        job = template.job(task.signature.encode_payload(value, limit), task.signature.format)
+    return replace(job, headers=record.headers)
 
 
 def payload_of(record: JobRecord) -> Any:

@@ -102,6 +102,7 @@ class Fresh(Struct, frozen=True, gc=False):
             limit_key=job.limit_key,
             format=job.format,
             retry=job.retry,
+            headers=job.headers,
             payload=job.payload,
             after=tuple([Relative(parent, None, waits=True) for parent in job.after]),
             after_any=job.after_any,

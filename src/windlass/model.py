@@ -347,6 +347,7 @@ class JobRecord(Struct, frozen=True, kw_only=True, gc=False):
 
     format: BodyFormat = BodyFormat.JSON
     retry: str | None = None  # a policy of its own, as ``NewJob`` has it
+    headers: str | None = None  # what travels along, likewise
     lease_seconds: float | None = None  # of its own, likewise
     payload: bytes | None = None
     result: bytes | None = None

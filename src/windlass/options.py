@@ -28,7 +28,7 @@ from windlass.model import BodyFormat, KeyLifetime, NewJob, OnDuplicate
 from windlass.names import check_tenant, check_text, check_topic, shorten, suggest
 from windlass.payload import canonical_hash
 from windlass.retry import Retry
-from windlass.security import SecurityContext, other_tenant
+from windlass.security import SecurityContext, context_in_force, other_tenant
 from windlass.settings import LONGEST, MAX_COUNT, Settings
 from windlass.stores.protocol import MAX_PARENTS
 
@@ -41,6 +41,9 @@ JobIdentity: TypeAlias = "Job[Any] | BlockingJob[Any] | UUID | str"
 
 MAX_PRIORITY: Final = 2**32
 """Priorities go from minus to plus this: the beanstalkd wire's 0 to 2^32-1 fits, negated."""
+
+MAX_AFTER: Final = MAX_PARENTS
+"""Most jobs that one may be told to run after."""
 
 MIN_MEMORY: Final = 16 * 2**20
 MAX_MEMORY: Final = 2**40
@@ -200,16 +203,8 @@ class Template:
             return self._limited(self.limited_by, body, body_format)
         if not self.by_payload:
             return replace(self.pattern, id=new_id(), payload=body, format=body_format)
-        if body_format is not BodyFormat.JSON:
-            if isinstance(self.by_payload, ByFields):
-                raise InvalidInput("key is by_fields(…), but the payload is bytes, which have no fields")
-            key = hashlib.sha256(body).hexdigest()
-        else:
-            key = (
-                self.by_payload.key_of(body)
-                if isinstance(self.by_payload, ByFields)
-                else canonical_hash(body)
-            )
+        kind = self.by_payload if isinstance(self.by_payload, ByFields) else BY_PAYLOAD
+        key = key_of(kind, body, body_format)
         return replace(self.pattern, id=new_id(), payload=body, format=body_format, key=key)
 
     def _limited(self, fields: ByFields, body: bytes, body_format: BodyFormat) -> NewJob:
@@ -217,6 +212,15 @@ class Template:
             raise InvalidInput("limit_key is by_fields(…), but the payload is bytes, which have no fields")
         plain = Template(self.pattern, self.by_payload, self.tenant_given)
         return replace(plain.job(body, body_format), limit_key=fields.limit_key_of(body))
+
+
+def key_of(kind: ByPayload | ByFields, body: bytes, body_format: BodyFormat) -> str:
+    """The key of a job with this body, where that decides."""
+    if body_format is not BodyFormat.JSON:
+        if isinstance(kind, ByFields):
+            raise InvalidInput("key is by_fields(…), but the payload is bytes, which have no fields")
+        return hashlib.sha256(body).hexdigest()
+    return kind.key_of(body) if isinstance(kind, ByFields) else canonical_hash(body)
 
 
 def check_task_options(given: Mapping[str, Any], settings: Settings) -> TaskOptions:
@@ -315,6 +319,38 @@ def make_template(
         limited_by=limited_by,
         tenant_given="tenant" in merged,
     )
+
+
+def change_options(job: NewJob, given: Mapping[str, Any], settings: Settings) -> NewJob:
+    """The job with other options, checked like those of a call; the others stay as they are."""
+    _refuse_unknown(given, EnqueueOptions)
+    if given.get("run_at") is not None and given.get("delay") is not None:
+        raise InvalidInput("run_at and delay are both given; a job has one due time, give one of them")
+    fields: dict[str, Any] = {}
+    for name, value in _checked(given, settings, for_task=False).items():
+        match name:
+            case "run_at":
+                fields |= {"run_at": value, "delay": 0.0}
+            case "delay":
+                fields |= {"run_at": None, "delay": value}
+            case "expires":
+                at = value if isinstance(value, int) else None
+                fields |= {"expires_at": at, "expires_in": value if at is None else None}
+            case "key":
+                from_body = value is BY_PAYLOAD or isinstance(value, ByFields)
+                fields[name] = key_of(value, job.payload, job.format) if from_body else value
+            case "until":
+                fields["key_until"] = value
+            case "retry":
+                fields[name] = value.dump()
+            case "tenant":
+                context = context_in_force()
+                if context is not None and value != context.tenant:
+                    raise other_tenant(value, context)
+                fields[name] = value
+            case _:
+                fields[name] = value
+    return replace(job, **fields)
 
 
 def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) -> dict[str, Any]:
@@ -433,9 +469,9 @@ def check_after(value: Any) -> tuple[UUID, ...]:
     """The ids of the jobs to run after, each once, in the order in which they are named."""
     one = isinstance(value, UUID | str) or not isinstance(value, Iterable)
     found = dict.fromkeys(_identity(item) for item in ([value] if one else value))
-    if len(found) > MAX_PARENTS:
+    if len(found) > MAX_AFTER:
         raise LimitExceeded(
-            f"after names {len(found):,} jobs; the limit is {MAX_PARENTS:,}, put a job between that runs "
+            f"after names {len(found):,} jobs; the limit is {MAX_AFTER:,}, put a job between that runs "
             "after some of them"
         )
     return tuple(found)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from windlass.errors import ConfigurationError
+from windlass.middleware import Around
 from windlass.model import Lane
 from windlass.names import check_wire_topic, is_topic
 from windlass.schedules.changes import Changes
@@ -26,6 +27,7 @@ class Registry:
         self._names: dict[str, Task[..., Any]] = {}  # aliases included
         self._by_topic: dict[str, list[Task[..., Any]]] = {}
         self._with_callbacks: list[str] = []
+        self.around = Around()  # middleware and carried variables
         self._schedules: dict[str, Declared] = {}
         self.schedule_changes = Changes()
 
@@ -88,6 +90,16 @@ class Registry:
             self._tasks, self._names, self._with_callbacks, self._schedules = before
             self._by_topic = topics
             raise
+
+    @property
+    def active_around(self) -> Around | None:
+        """What is to be done around runs; None where that is nothing."""
+        return self.around if self.around.active else None
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether any task here runs several jobs in one call."""
+        return any(task.batch is not None for task in self)
 
     @property
     def has_callbacks(self) -> bool:

@@ -202,6 +202,12 @@ class Settings:
     log_jobs: bool = _setting(
         Kind.SWITCH, False, "Log a line for each step in a job's life, as windlass.lifecycle."
     )
+    metrics: bool | None = _setting(
+        Kind.SWITCH,
+        None,
+        "Count what this process does, for Prometheus and OpenTelemetry.",
+        none_means="where somebody can ask: with a health port, and in a server",
+    )
     prefetch: int | None = _setting(
         Kind.NUMBER,
         None,
@@ -386,6 +392,7 @@ class SettingOptions(TypedDict, total=False):
     poll_interval: float | timedelta
     health_listen: str
     log_jobs: bool
+    metrics: bool | None
     prefetch: int | None
     max_waiters: int | None
     max_touches: int | None

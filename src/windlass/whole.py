@@ -22,7 +22,6 @@ class WholeJob(Struct, frozen=True, kw_only=True, gc=False):
     expires_at: int | None = None
     retention: float | None = None
     retention_failed: float | None = None
-    headers: str | None = None
     suspect: bool = False  # to be granted alone
     granted_alone: bool = False
     buried: bool = False  # put away by a verb: never pruned

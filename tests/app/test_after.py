@@ -35,7 +35,8 @@ async def parent(app: Windlass) -> Job[Any]:
 
 async def test_jobs_are_named_as_handles_ids_and_texts(app: Windlass, parent: Job[Any]) -> None:
     """One or several; each counts once."""
-    for named in (parent, parent.id, str(parent.id), [parent, parent.id, str(parent.id)], (parent.sync,)):
+    ways: list[Any] = [parent, parent.id, str(parent.id), [parent, parent.id, str(parent.id)], (parent.sync,)]
+    for named in ways:
         child = await app.enqueue("children", after=named)
         assert child.after == (Relative(parent.id, None, waits=True),)
         await child.refresh()
@@ -122,7 +123,7 @@ async def test_tasks_do_not_say_what_their_jobs_run_after(app: Windlass) -> None
     """That is said of a job."""
     with pytest.raises(Exception, match="'after' is no option"):
 
-        @app.task(after=[uuid4()])  # type: ignore[call-overload]
+        @app.task(after=[uuid4()])  # type: ignore[call-overload, untyped-decorator]
         async def later() -> None: ...
 
 

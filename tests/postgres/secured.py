@@ -116,7 +116,9 @@ class TwoRoles(PostgresStore):
         await super().close()
 
     def sibling(self) -> TwoRoles:
-        return TwoRoles(self.place, self._wakes)
+        other = TwoRoles(self.place, self._wakes)
+        other.on_rescued = self.on_rescued
+        return other
 
     async def _tenant_of(self, job_ids: Sequence[UUID]) -> str | None:
         """The tenant of all of these jobs, or None."""

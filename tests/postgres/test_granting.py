@@ -28,6 +28,7 @@ READABLE = (
     "schema_versions, steps, tally, unpacked_jobs"
 )
 SOME_COLUMNS = {
+    ("SELECT", "topics"): "fair, topic",
     ("INSERT", "tally"): "did_enqueue, minute, ready, task, tenant, topic, waiting",
     ("UPDATE", "finished"): "awaited, prune_at",
     (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 from msgspec import structs
 
 from tests.worker.helpers import until, working
-from windlass import Context, Cron, Every, StoreUnavailable, Windlass
+from windlass import Context, Cron, Every, InvalidInput, JobDraft, StoreUnavailable, Windlass
 from windlass.answers import FindingKind
 from windlass.clock import to_microseconds
+from windlass.schedules import firing
 from windlass.schedules.schedule import KIND, Origin, decode, encode
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
@@ -172,6 +174,10 @@ async def test_what_the_code_declares_is_written_by_its_workers(app: Windlass, c
     seen = _noting(app, schedule=Cron("0 * * * *"))
     await _run(app)
     assert [one.name for one in await app.schedules.all()] == ["note"]
+    await _run(app)
+    document = await app.store.document(KIND, "note")
+    assert document is not None
+    assert document.version == 1  # nothing has changed, and nothing is written
     clock.advance(HOUR)
     await _run(app)
     assert seen == ["03-27T13:00"]
@@ -262,6 +268,49 @@ async def test_a_payload_that_does_not_fit_any_more_is_told_and_the_schedule_goe
     assert (seen, (await app.schedules.get("poll")).trouble) == (["ben"], None)
 
 
+async def test_a_validator_that_raises_ends_no_worker(memory: Windlass, clock: FrozenClock) -> None:
+    """Whatever it raises: it is the trouble of that schedule, and another one fires."""
+    seen = _noting(memory)
+    await memory.schedules.create("bad", "order", Every(60), {"number": 1})
+    await memory.schedules.create("good", "note", Every(60))
+
+    @dataclass
+    class Order:
+        number: int
+
+        def __post_init__(self) -> None:
+            raise ZeroDivisionError("not today")
+
+    async def order(order: Order) -> None: ...
+
+    memory.task(order)
+    clock.advance(60)
+    await _run(memory)
+    assert seen == ["03-27T12:01"]
+    assert "not today" in ((await memory.schedules.get("bad")).trouble or "")
+
+
+async def test_a_bug_in_one_schedule_keeps_no_other_from_firing(
+    memory: Windlass, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged, and the worker lives."""
+    seen = _noting(memory)
+    for name in ("a", "bad", "c"):
+        await memory.schedules.create(name, "note", Every(60))
+    real = firing.fired
+
+    def broken(registry: Any, name: str, *more: Any) -> Any:
+        if name == "bad":
+            raise RuntimeError("a bug")
+        return real(registry, name, *more)
+
+    monkeypatch.setattr(module, "fired", broken)
+    clock.advance(60)
+    await _run(memory)
+    assert seen == ["03-27T12:01"] * 2
+    assert "schedule bad could not fire" in caplog.text
+
+
 async def test_a_full_topic_makes_a_firing_wait(clock: FrozenClock, caplog: pytest.LogCaptureFixture) -> None:
     """It is told, and made when there is room."""
     async with Windlass("memory://", clock=clock, max_jobs_per_topic=1) as app:
@@ -292,6 +341,24 @@ async def test_a_worker_hears_of_a_new_schedule_at_once_and_lets_it_fire(
         clock.advance(60)
         await app.schedules.create("seldom", "note", Cron("0 0 1 1 *"))  # a change like any other
         await until(lambda: len(seen) >= 1)
+    assert seen == ["03-27T12:01"]
+
+
+async def test_the_lane_of_non_durable_tasks_has_no_schedules(memory: Windlass, clock: FrozenClock) -> None:
+    """Its worker leaves them to those of the store, although both know the same code."""
+    seen = _noting(memory, schedule=Every(60))
+
+    async def flash() -> str:
+        return "done"
+
+    flashing = memory.task(durable=False)(flash)
+    job = await flashing.enqueue()
+    assert await job.result(timeout=20) == "done"
+    await _run(memory)
+    clock.advance(60)
+    await (await flashing.enqueue()).result(timeout=20)
+    assert seen == []
+    await _run(memory)
     assert seen == ["03-27T12:01"]
 
 
@@ -356,3 +423,33 @@ async def test_no_schedules_are_one_cheap_look_now_and_then(
     await scheduler._turn()
     assert calls == ["documents", "documents"]
     assert to_microseconds(datetime(2026, 3, 27, 12, 0, 6, tzinfo=UTC)) == clock.now()
+
+
+async def test_middleware_sees_the_jobs_a_schedule_makes(app: Windlass, clock: FrozenClock) -> None:
+    """Whoever makes them, a worker or somebody who runs it now; one that is refused is told as trouble."""
+    seen: list[str] = []
+    _noting(app, schedule=Every(HOUR))
+    refusing = False
+
+    @app.middleware
+    def look(job: JobDraft) -> None:
+        if refusing:
+            raise ValueError("not today")
+        seen.append(job.headers["schedule"])
+
+    await _run(app)
+    clock.advance(HOUR)
+    await _run(app)
+    await app.schedules.run("note")
+    assert seen == ["note", "note"]
+    refusing = True
+    clock.advance(HOUR)
+    await _run(app)
+    assert (await app.schedules.get("note")).trouble == "ValueError: not today"
+
+
+async def test_a_schedule_makes_no_jobs_that_run_after_others(app: Windlass) -> None:
+    """Those end once; a schedule goes on."""
+    job = await app.enqueue("pile")
+    with pytest.raises(InvalidInput, match="those jobs end once"):
+        await app.schedules.create("later", "pile", Every(HOUR), after=job)

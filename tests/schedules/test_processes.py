@@ -73,7 +73,7 @@ async def _made(app: Windlass) -> Counter[tuple[str, str]]:
     """Which schedule made a job for which moment, and how often."""
     found: Counter[tuple[str, str]] = Counter()
     for job in await app.store.whole_jobs(limit=1000):
-        entries = headers.read(job.headers)
+        entries = headers.read(job.record.headers)
         what, _, place = entries[headers.SCHEDULE].partition(":")
         found[f"{what} in {place}".replace("_", " "), entries[headers.FIRE_TIME]] += 1
     return found

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import KNOWN, Asking, asking, make_app
+from windlass import JobDraft, NotPermitted
 
 ENQUEUE = "/api/jobs/enqueue"
 GOOD: dict[str, Any] = {"task": "mail_digest", "payload": {"userId": "1"}}
@@ -186,3 +187,25 @@ async def test_a_public_rule_lets_anybody_in_as_the_root_tenant() -> None:
         assert made.status_code == 201
         assert (await ask.app.get(made.json()["id"])).tenant == "root"
         assert (await ask.client().get("/api/jobs")).status_code == 401
+
+
+async def test_middleware_of_the_app_sees_what_comes_in(ask: Asking, shop: httpx2.AsyncClient) -> None:
+    """It may change a job, for its caller's tenant, or refuse it with a status of its own."""
+
+    @ask.app.middleware
+    def judge(job: JobDraft) -> None:
+        if job.payload == {"userId": "2"}:
+            raise NotPermitted("not for two")
+        if job.payload == {"userId": "3"}:
+            raise KeyError("a bug")
+        job.change(priority=7, headers={"by": job.tenant})
+
+    answer = await shop.post(ENQUEUE, json=GOOD)
+    job = await ask.app.get(answer.json()["id"])
+    assert (job.priority, job.record.headers) == (7, '{"by":"shop"}')
+    refused = await shop.post(ENQUEUE, json={**GOOD, "payload": {"userId": "2"}})
+    assert (refused.status_code, refused.json()["detail"]) == (403, "not for two")
+    broken = await shop.post(ENQUEUE, json={**GOOD, "payload": {"userId": "3"}})
+    assert broken.status_code == 500
+    assert "a bug" not in broken.text
+    assert (await ask.app.count()).total == 1

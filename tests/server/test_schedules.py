@@ -15,7 +15,7 @@ ROOT = "/api/jobs/schedules"
 async def test_a_schedule_is_made_seen_paused_run_replaced_and_deleted(
     ask: Asking, root: httpx2.AsyncClient
 ) -> None:
-    """With everything a page needs: next runs, the last one and its job, the pause, the origin, the counts."""
+    """With everything a page needs: next runs, the last one and its job, pause, origin, counts."""
     body = {"name": "nightly", "cron": "30 2 * * *", "zone": "Europe/Berlin", "topic": "later"}
     made = await root.post(ROOT, json={**body, "payload": {"password": "hunter2", "n": 1}, "priority": 3})
     assert (made.status_code, made.headers["location"]) == (201, f"{ROOT}/nightly")
@@ -38,12 +38,15 @@ async def test_a_schedule_is_made_seen_paused_run_replaced_and_deleted(
     assert (job["topic"], job["priority"]) == ("later", 3)
     resumed = (await root.post(f"{ROOT}/nightly/resume")).json()
     assert (resumed["paused"], resumed["last_job_id"], resumed["fired_count"]) == (False, job["id"], 1)
+    edited = {**told["payload"], "n": 2}  # as a page would send it back, with the mark of what is hidden
+    await root.put(f"{ROOT}/nightly", json={"every": 60, "topic": "later", "payload": edited})
+    assert (await ask.app.schedules.get("nightly")).payload == {"password": "hunter2", "n": 2}
     replaced = await root.put(f"{ROOT}/nightly", json={"every": 60, "task": "refuse", "missed": "skip"})
     assert (replaced.status_code, replaced.json()["every"], replaced.json()["task"]) == (200, 60.0, "refuse")
     assert (await root.delete(f"{ROOT}/nightly")).json() == {"schedule": "nightly", "action": "delete"}
     lines = (await root.get("/api/jobs/audit")).json()["items"]
     actions = [line["action"] for line in lines if line["action"].startswith("schedule.")]
-    words = ("create", "pause", "run", "resume", "replace", "delete")
+    words = ("create", "pause", "run", "resume", "replace", "replace", "delete")
     assert actions[::-1] == [f"schedule.{word}" for word in words]
     assert await ask.app.schedules.all() == []
 

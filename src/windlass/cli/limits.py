@@ -11,13 +11,14 @@ from windlass.app import Windlass
 from windlass.cli.completing import topic_names
 from windlass.cli.target import Target, target_options
 from windlass.cli.terminal import Cell, Column, examples, json_option, print_json, print_table
-from windlass.cli.words import DURATION, UNITS
+from windlass.cli.words import ParamType
+from windlass.filtering.times import DURATION, UNITS
 from windlass.limits import Rate, TopicLimits
 
 _RATE = re.compile(r"(\d{1,9})/(\S+?)(?:\+(\d{1,9}))?")
 
 
-class RateType(click.ParamType):
+class RateType(ParamType):
     """``50/s``, ``1000/h``, ``5/30s``; ``50/s+10`` with bursts of ten."""
 
     name = "rate"
@@ -38,7 +39,7 @@ class RateType(click.ParamType):
         return Rate(int(count), seconds, None if burst is None else int(burst))
 
 
-class WeightType(click.ParamType):
+class WeightType(ParamType):
     """``acme=3``."""
 
     name = "weight"
@@ -149,7 +150,7 @@ def _list(target: Target, *, as_json: bool) -> None:
 
 def _shape(topic: str, of_topic: TopicLimits) -> dict[str, Any]:
     def rate(given: Rate | None) -> dict[str, Any] | None:
-        return given and {"count": given.count, "per": given.per, "burst": given.burst}
+        return None if given is None else {"count": given.count, "per": given.per, "burst": given.burst}
 
     return {
         "topic": topic,

@@ -21,13 +21,12 @@ from windlass.cli.terminal import (
     json_option,
     print_json,
     print_table,
-    printable,
 )
 from windlass.clock import to_datetime, to_microseconds
 from windlass.cron import Cron, Every, When
 from windlass.options import EnqueueOptions
 from windlass.schedules.schedule import Schedule
-from windlass.wording import duration
+from windlass.wording import duration, printable
 
 
 @click.group(invoke_without_command=True)

@@ -149,6 +149,7 @@ class _Copy:
                 await self._look(mark, total)
             paused = await self._pause()
             written = await self._write(mark, total)
+            await self._limit()
             copied = await self._verify(mark, total, written, paused)
             copied = replace(copied, schedules=await self._copy_schedules())
         except BaseException:
@@ -217,6 +218,11 @@ class _Copy:
             if there is None or there.body != new.body:
                 raise WrongState(f"schedule {new.id} is not in {self._to} as in {self._from}; copy again")
         return tuple(sorted(document.id for document in found))
+
+    async def _limit(self) -> None:
+        """Limits last: what runs at the target by then counts."""
+        for topic, limits in (await self._source.limits()).items():
+            await self._target.set_limits(topic, limits)
 
     async def _write(self, mark: Mark, total: int) -> int:
         written = seen = 0

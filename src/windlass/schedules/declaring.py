@@ -69,6 +69,11 @@ def job_of(
             raise InvalidInput(
                 f"{name} is {shorten(options[name])}, but the schedule says when; leave it out"
             )
+    if options.get("after") is not None:
+        raise InvalidInput(
+            f"after is {shorten(options['after'])}, but those jobs end once, and a schedule goes on; "
+            "leave it out"
+        )
     if isinstance(options.get("expires"), datetime):
         raise InvalidInput(
             f"expires is {options['expires']}, which would be over for later firings; give seconds"

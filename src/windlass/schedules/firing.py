@@ -61,9 +61,12 @@ def fired(registry: Registry, name: str, body: Body, due: Due, now: int) -> tupl
         return after, []
     try:
         check_payload(registry, body)
-    except InvalidInput as error:
+    except Exception as error:  # also of a validator of the user's, which must not end the worker
         after.missed += len(firings)
-        return troubled(after, getattr(error, "kept", None) or str(error), now), []
+        # Without the value, where the message has one: more people see schedules than may see payloads.
+        words = getattr(error, "kept", None) or str(error)
+        said = words if isinstance(error, InvalidInput) else f"{type(error).__name__}: {words}"
+        return troubled(after, said, now), []
     jobs = [job_at(name, body, at) for at in firings]
     return ran(after, jobs, firings[-1], now), jobs
 

@@ -189,6 +189,7 @@ _OPTIONS: Final = {
     "correlation_id": "correlation_id",
     "user_id": "user_id",
     "service_id": "service_id",
+    "limit_key": "limit_key",
 }
 """Fields of a job, and the options that set them."""
 

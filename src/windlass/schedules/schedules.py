@@ -11,6 +11,7 @@ from windlass import lifecycle, managing
 from windlass.cron import When, check_when
 from windlass.errors import LimitExceeded, ScheduleNotFound, StoreUnavailable, WrongState
 from windlass.job import Fresh, Job
+from windlass.middleware import prepare
 from windlass.model import Document
 from windlass.names import shorten, suggest
 from windlass.options import EnqueueOptions
@@ -117,7 +118,7 @@ class Schedules:
             body = decode(document)
             check_payload(self._app.registry, body)
             now = await store.now()
-            job = job_at(name, body, now)
+            [job] = prepare(self._app, [job_at(name, body, now)])
             new = encode(name, ran(body, [job], now, now), document.version)
             answers = await store.enqueue_with(new, [job])
             if answers is None:

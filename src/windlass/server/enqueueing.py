@@ -15,7 +15,7 @@ from windlass.clock import to_datetime
 from windlass.errors import HandlerNotFound, InvalidInput, InvalidPayload
 from windlass.job import Job
 from windlass.names import shorten, suggest
-from windlass.options import MAX_LIMIT_KEY_LENGTH, MAX_PRIORITY, EnqueueOptions
+from windlass.options import MAX_AFTER, MAX_LIMIT_KEY_LENGTH, MAX_PRIORITY, EnqueueOptions
 from windlass.retry import Retry
 from windlass.server.names import StateName, TopicName
 from windlass.server.problems import (
@@ -28,7 +28,6 @@ from windlass.server.problems import (
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 from windlass.settings import LONGEST, MAX_COUNT
-from windlass.stores.protocol import MAX_PARENTS
 
 MAX_TOGETHER: Final = 1000
 """Most jobs of one request."""
@@ -100,7 +99,7 @@ class EnqueueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     timeout: Wait | UnsetType | None = UNSET
     retry: RetryBody | UnsetType | None = UNSET
     expires: Wait | UnsetType | None = UNSET
-    after: Annotated[list[UUID], Meta(max_length=MAX_PARENTS)] | UnsetType | None = UNSET
+    after: Annotated[list[UUID], Meta(max_length=MAX_AFTER)] | UnsetType | None = UNSET
     after_any: bool | UnsetType = UNSET
     limit_key: LimitKey | UnsetType | None = UNSET
     camel_run_at: Moment | UnsetType | None = field(default=UNSET, name="runAt")

@@ -12,13 +12,14 @@ from uuid import UUID
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from windlass.cron import MAX_EXPRESSION, MAX_MOST, MAX_SECONDS, MIN_SECONDS, Cron, Every, When, zone_of
-from windlass.errors import HandlerNotFound, InvalidInput
+from windlass.errors import HandlerNotFound, InvalidInput, ScheduleNotFound
 from windlass.names import shorten, suggest
 from windlass.options import MAX_PRIORITY, EnqueueOptions
 from windlass.schedules.schedule import MAX_SCHEDULES, Schedule
 from windlass.server.enqueueing import (
     Attempts,
     EnqueuedJob,
+    LimitKey,
     RetryBody,
     Text,
     Wait,
@@ -35,6 +36,7 @@ from windlass.server.problems import (
     located,
     refused,
 )
+from windlass.server.redaction import CannotRestore
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 
@@ -68,6 +70,7 @@ class ScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     timeout: Wait | UnsetType | None = UNSET
     retry: RetryBody | UnsetType | None = UNSET
     expires: Wait | UnsetType | None = UNSET
+    limit_key: LimitKey | UnsetType | None = UNSET
 
 
 class NewScheduleBody(ScheduleBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,7 +81,7 @@ class NewScheduleBody(ScheduleBody, frozen=True, kw_only=True, forbid_unknown_fi
 
 _OPTIONS: Final = (
     *("tenant", "priority", "max_attempts", "key", "until", "on_duplicate", "correlation_id", "timeout"),
-    *("retry", "expires"),
+    *("retry", "expires", "limit_key"),
 )
 
 
@@ -98,6 +101,7 @@ class ScheduleOptions(Struct, frozen=True, kw_only=True):
     correlation_id: str | None
     user_id: str | None
     service_id: str | None
+    limit_key: str | None
 
 
 class ScheduleShape(Struct, frozen=True, kw_only=True):
@@ -175,11 +179,14 @@ async def _create(request: Request[Any, Any], name: str, *, replace: bool) -> Sc
     if options.get("retry") is not None:
         options["retry"] = retry_of(options["retry"])
     target = _target(request, body, options)
+    payload = payload_of(body.payload, body.format, "#")
+    if replace:
+        payload = await _restored(request, name, payload)
     made = await request.app.schedules.create(
         name,
         target,
         when,
-        payload_of(body.payload, body.format, "#"),
+        payload,
         replace=replace,
         **cast("EnqueueOptions", options),  # the app checks every value
     )
@@ -190,6 +197,25 @@ async def _create(request: Request[Any, Any], name: str, *, replace: bool) -> Sc
         details={"when": str(when), "for": target},
     )
     return _shape(request, made)
+
+
+async def _restored(request: Request[Any, Any], name: str, payload: Any) -> Any:
+    """The payload with the values that ``redact`` hides where it still has the marks for them.
+
+    Who edits what a page has shown would overwrite secrets with their marks otherwise.
+    """
+    try:
+        before = (await request.app.schedules.get(name)).payload
+    except ScheduleNotFound:
+        return payload
+    try:
+        return request.api.redaction.restore(payload, before)
+    except CannotRestore as error:
+        place = ".".join(map(str, error.path))
+        raise refused(
+            f"{place} has the mark of a hidden value, but {error.why}; give the value itself",
+            pointer="#/payload",
+        ) from None
 
 
 def _when(body: ScheduleBody) -> When:

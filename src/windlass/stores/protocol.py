@@ -232,10 +232,11 @@ class Store(Protocol):
         """Names and versions for people: what runs underneath."""
 
     async def ailments(self) -> list[Ailment]:
-        """What is wrong with what this stands on: settings, disk, log, other sessions. No job is looked at.
+        """What is wrong with what this stands on: settings, disk, log, other sessions.
 
-        Costs a few milliseconds, and a second or two where a database does not answer. What could not be
-        looked at is an ailment of its own; nothing is raised for it, not even where nothing can be reached.
+        Of jobs only the one is looked at that should have been pruned first. Costs a few milliseconds, and a
+        second or two where a database does not answer. What could not be looked at is an ailment of its own;
+        nothing is raised for it, not even where nothing can be reached.
         """
 
     @property
@@ -386,6 +387,7 @@ class Store(Protocol):
         """Remove up to ``limit`` finished jobs whose retention is over; how many of each state.
 
         A job that others were to run after stays until they are gone, whatever its retention.
+        The longest overdue first. Fewer where it would keep others from writing; none when none is overdue.
         Forgets workers that were not seen for ``WORKERS_KEPT_SECONDS``, too, and up to ``limit`` documents
         that have expired and as many meters of rates that are back at zero.
         """

@@ -141,9 +141,10 @@ class Rooms:
     def _start(self, candidate: Candidate) -> None:
         self._total += 1
         self._tenants[candidate.tenant] += 1
-        for line, meter in meters_after(self._limits, candidate.line, self._meter, self._now):
-            self._meters[line] = meter
-        if (line := candidate.line) is not None:
+        line = candidate.line
+        for moved, meter in meters_after(self._limits, line, self._meter, self._now):
+            self._meters[moved] = meter
+        if line is not None:
             self._running[line] += 1
 
 
@@ -190,13 +191,14 @@ def merge(request: ClaimRequest, plain: Iterable[tuple[int, int]], offers: Seque
     and number of jobs of topics without limits. There is an offer of each topic that has due jobs.
     """
     placed: list[tuple[int, int, int, int, bool]] = []
-    choices = [(plain, False), *[(offer.taken, offer.limits.strict) for offer in offers]]
+    choices = [(list(plain), False)]
+    choices += [([one[:2] for one in offer.taken], offer.limits.strict) for offer in offers]
     for choice, strict in choices:
         place = (-(2**63), 0)
-        for position, (urgency, number, *_) in enumerate(choice):
+        for position, best in enumerate(choice):
             # A job is taken no earlier than those of its choice that come before it.
-            place = max(place, (urgency, number))
-            placed.append((*place, position, number, strict))
+            place = max(place, best)
+            placed.append((*place, position, best[1], strict))
     free = left = request.limit if request.free is None else request.free
     numbers: list[int] = []
     for *_, number, strict in sorted(placed):

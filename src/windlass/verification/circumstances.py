@@ -52,6 +52,7 @@ _OF_THE_GROUND: Final = frozenset(
         FindingKind.DEAD_ROWS,
         FindingKind.SPARSE,
         FindingKind.NO_VACUUM,
+        FindingKind.UNPRUNED,
         FindingKind.NOTIFY_QUEUE,
         FindingKind.FEW_CONNECTIONS,
     }

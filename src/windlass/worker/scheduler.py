@@ -21,6 +21,7 @@ from windlass import lifecycle
 from windlass.clock import MICROSECONDS, Clock
 from windlass.cron import When, due, load
 from windlass.errors import ConfigurationError, InvalidInput, LimitExceeded, StoreError
+from windlass.middleware import prepare_here
 from windlass.model import Document, Enqueued, NewJob
 from windlass.registry import Registry
 from windlass.schedules.declaring import Declared
@@ -113,7 +114,14 @@ class Scheduler:
         late = [known.document.id for known in coming if known.next_at is not None and known.next_at <= now]
         random.shuffle(late)  # several workers share many that are due at midnight
         for name in late:
-            await self._fire(name)
+            try:
+                await self._fire(name)
+            except StoreError:
+                raise
+            except Exception:
+                # One schedule must not end a worker, nor keep the others from firing. It is tried again.
+                _log.exception("schedule %s could not fire, which is a bug", name)
+                self._known.pop(name, None)
         moments = [known.next_at - now for known in self._known.values() if known.next_at is not None]
         return min(self._look_at - self._clock.monotonic(), min(moments, default=FAR) / MICROSECONDS + 0.001)
 
@@ -146,12 +154,12 @@ class Scheduler:
             if not fires_here(self._registry, document.id, body):
                 return None
             when = load(body.when)
-        except InvalidInput as error:
+            next_at = None if body.paused else when.next_after(body.fired_until)
+        except (InvalidInput, ArithmeticError) as error:  # a moment that no calendar has
             if document.id not in self._unreadable:
                 self._unreadable.add(document.id)
                 _log.error("schedule %s does not fire: %s", document.id, error)
             return None
-        next_at = None if body.paused else when.next_after(body.fired_until)
         known = self._known[document.id] = _Known(document, body, when, next_at)
         return known
 
@@ -174,6 +182,11 @@ class Scheduler:
         if found is None:
             return  # somebody else was first
         body, jobs = fired(self._registry, name, known.body, found, now)
+        try:
+            jobs = list(prepare_here(self._registry.around, jobs))
+        except Exception as error:  # a middleware of the user's may raise anything
+            await self._hold(name, known, f"{type(error).__name__}: {error}", now)
+            return
         document = encode(name, body, known.document.version)
         try:
             answers = await self._store.enqueue_with(document, jobs)

@@ -19,6 +19,7 @@ from windlass.server.bulk import BulkBody
 from windlass.server.copying import CopyBody
 from windlass.server.enqueueing import EnqueueBody, EnqueueManyBody
 from windlass.server.keys import KeyBody
+from windlass.server.limits import LimitsBody
 from windlass.server.route import Route
 from windlass.server.routes import EVERYTHING
 from windlass.server.schedules import NewScheduleBody, ScheduleBody
@@ -33,6 +34,7 @@ BODIES: Final[Mapping[type[msgspec.Struct], Any]] = {
     CopyBody: {"payload": {"to": "ben"}, "priority": 5},
     BulkBody: {"action": "cancel", "filter": {"key": "of no job"}},
     PauseBody: {"seconds": 60},
+    LimitsBody: {"concurrency": 3, "key_rate": {"count": 5, "per": 60}},
     KickBody: {"count": 1},
     ScheduleBody: {"cron": "0 3 * * *", "topic": "mail"},
     NewScheduleBody: {"name": "another", "every": 60, "task": "mail", "payload": {"to": "ann"}},

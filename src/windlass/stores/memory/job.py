@@ -199,6 +199,7 @@ class Job:
             self.listed(),
             format=self.format,
             retry=self.retry,
+            headers=self.headers,
             lease_seconds=self.lease_seconds,
             payload=self.payload,
             result=self.result,

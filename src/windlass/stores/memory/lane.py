@@ -26,6 +26,7 @@ from windlass.model import (
     JobError,
     Lane,
     Lease,
+    NewDocument,
     NewJob,
     Settlement,
     State,
@@ -126,6 +127,10 @@ class LaneStore(MemoryStore):
                 if isinstance(job.payload, Carried) and (answer.replaced or not answer.duplicate):
                     book.put(book.arguments, answer.job_id, job.payload.take())
             return answers
+
+    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> NoReturn:  # noqa: ARG002
+        """Refused: jobs that are made from a document have bodies, and the lane's have none."""
+        raise WrongState(f"{len(jobs):,} jobs of a document are durable; they are in no lane")
 
     async def claim(self, request: ClaimRequest) -> Claim:
         """Of any lane: whatever is in here was enqueued by this app, for tasks it has."""

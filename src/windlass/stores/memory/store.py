@@ -57,6 +57,7 @@ from windlass.stores.memory import (
     writing,
 )
 from windlass.stores.memory.book import Book
+from windlass.stores.overdue import of_overdue
 from windlass.stores.protocol import (
     COUNT_LIMIT,
     MAX_BATCH,
@@ -133,7 +134,10 @@ class MemoryStore:
         return {"store": "memory", "python": platform.python_version()}
 
     async def ailments(self) -> list[Ailment]:
-        return []  # what it stands on is this process
+        with self._verb() as book:  # what it stands on is this process, but for what nobody removes
+            now = self._clock.now()
+            job = book.finished.first_until(now)
+            return of_overdue(job.prune_at if job is not None else None, now)
 
     @property
     def deaf(self) -> bool:

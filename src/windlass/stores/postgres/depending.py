@@ -40,11 +40,11 @@ class Freed:
         return [row for row in rows if row[0] > 0]
 
 
-def edges(jobs: Sequence[NewJob]) -> tuple[list[UUID] | None, list[UUID] | None, list[bool] | None]:
-    """Who runs after whom, as the last parameters of ``enqueue``."""
+def edges(jobs: Sequence[NewJob]) -> tuple[list[int] | None, list[UUID] | None, list[bool] | None]:
+    """Who runs after whom, as the last parameters of ``enqueue``: children by position, counted from 1."""
     if not check_parents(jobs):
         return NO_PARENTS
-    found = [(job.id, parent, job.after_any) for job in jobs for parent in job.after]
+    found = [(place, parent, job.after_any) for place, job in enumerate(jobs, 1) for parent in job.after]
     children, parents, anys = zip(*found, strict=True)
     return list(children), list(parents), list(anys)
 

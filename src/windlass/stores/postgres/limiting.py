@@ -1,4 +1,4 @@
-"""Limits of topics. What has room is chosen by the claim itself, in the database (``0010_limits.sql``)."""
+"""Limits of topics. What has room is chosen by the claim itself, in the database (``0011_limits.sql``)."""
 
 from __future__ import annotations
 

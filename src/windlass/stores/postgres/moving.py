@@ -32,7 +32,7 @@ _whole = (
     .replace("{packed}", _sql["packed"])
 )
 
-_UNSHOWN: Final = 8
+_UNSHOWN: Final = 7
 """Columns of ``whole`` after those of ``get``."""
 _LAST_NUMBER: Final = 2**63 - 1
 _LIFETIMES: Final[Mapping[int | None, KeyLifetime | None]] = {None: None} | {
@@ -63,7 +63,7 @@ async def whole_jobs(database: Database, limit: int, before: int | None) -> list
 
 def _told(row: Record) -> WholeJob:
     shown, unshown = row[:-_UNSHOWN], row[-_UNSHOWN:]
-    key_until, expires_at, retention_us, retention_failed_us, headers, *flags = unshown
+    key_until, expires_at, retention_us, retention_failed_us, *flags = unshown
     suspect, granted_alone, buried = flags
     return whole(
         full_record(shown),
@@ -72,7 +72,6 @@ def _told(row: Record) -> WholeJob:
         expires_at=expires_at,
         retention=None if retention_us is None else retention_us / MICROSECONDS,
         retention_failed=None if retention_failed_us is None else retention_failed_us / MICROSECONDS,
-        headers=headers,
         suspect=suspect,
         granted_alone=granted_alone,
         buried=buried,
@@ -238,7 +237,7 @@ def _job_row(job: WholeJob, code: int) -> tuple[dict[str, Any], dict[str, Any] |
         "retention_us": _microseconds(job.retention),
         "retention_failed_us": _microseconds(job.retention_failed),
         "key_until": None if job.key_until is None else KEY_UNTIL[job.key_until],
-        "headers": job.headers,
+        "headers": job.record.headers,
         "awaited": False,
         **(dict.fromkeys(payload) if apart else payload),
     }

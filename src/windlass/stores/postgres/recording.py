@@ -76,15 +76,16 @@ def record(row: Record, **bodies: Any) -> JobRecord:
 
 def full_record(row: Record) -> JobRecord:
     """With bodies, attempts and steps."""
-    format_, payload, raw, result, checkpoint, retry, lease_us, *counts, attempts, steps, after = row[
+    format_, payload, raw, result, checkpoint, retry, headers, *others, attempts, steps, after = row[
         COLUMN_COUNT:
     ]
-    reserves, timeouts, releases, buries, kicks, touches = counts
+    lease_us, reserves, timeouts, releases, buries, kicks, touches = others
     parents, any_end = _relatives(after) if after else ((), False)
     return record(
         row,
         format=FORMATS[format_],
         retry=retry,
+        headers=headers,
         lease_seconds=None if lease_us is None else lease_us / MICROSECONDS,
         reserves=reserves,
         timeouts=timeouts,

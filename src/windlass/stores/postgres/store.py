@@ -88,6 +88,12 @@ from windlass.stores.queries import Queries
 from windlass.stores.wakeups import WakeupHub
 from windlass.whole import WholeJob
 
+PRUNE_LOOKED: Final = 20_000
+"""Jobs one transaction of ``prune`` looks at, most of which may have been requeued or deleted before."""
+PRUNE_ROUNDS: Final = 10
+"""Transactions of that kind in a call, as long as none of them found a job to remove."""
+PRUNES_TOGETHER: Final = 20
+"""While every call finds as many jobs as it may remove, other things are tidied up once in so many calls."""
 FOLD_AFTER: Final = 5_000
 """Jobs this store has written, each write counted as ``WRITE_COUNTS`` more, after which it adds up what was
 appended to the counters. A job of a lane of its own is a row, and statistics read a few thousand in 10 ms."""
@@ -120,6 +126,7 @@ class PostgresStore:
         self._unsure: dict[Lease, None] = {}  # settled without an answer: the next one must be looked up
         self._herald = Herald(self._database, self._ready)
         self._unfolded = 0
+        self._prunes = 0
         self._folding: asyncio.Task[None] | None = None
         self.on_rescued: OnRescued | None = None
         self._releasing: asyncio.Task[None] | None = None
@@ -394,13 +401,21 @@ class PostgresStore:
         if self._releasing is not None:
             await asyncio.wait([self._releasing])
         await self._release(1)  # what need not be kept for others any longer
-        rows = await self._database.fetch(_sql["prune"], self._database.now, limit, kept, of_lanes)
+        for _ in range(PRUNE_ROUNDS):
+            rows = await self._database.fetch(
+                _sql["prune"], self._database.now, limit, PRUNE_LOOKED, kept, of_lanes
+            )
+            pruned = {STATES[state]: n for state, n in rows if state is not None}
+            if pruned or not rows:
+                break  # otherwise all that it looked at had gone before, and there is more
         await self._release(1)
-        await registering.forget(self._database)
-        await filing.forget(self._database, limit)
-        await limiting.forget_meters(self._database, limit)
-        await self._fold()
-        return {STATES[state]: n for state, n in rows}
+        self._prunes += 1
+        if sum(pruned.values()) < limit or self._prunes % PRUNES_TOGETHER == 0:
+            await registering.forget(self._database)
+            await filing.forget(self._database, limit)
+            await limiting.forget_meters(self._database, limit)
+            await self._fold()
+        return pruned
 
     async def pause(self, topic: str, until: int | None) -> None:
         if until is None:

@@ -21,6 +21,9 @@ _sql = Queries("windlass.stores.sqlite.sql", "limit.sql")
 FIRST_WALK = 32
 """Due jobs of a lane that are looked at first. Mostly the wish is filled by then."""
 
+_LAST_KEY = "\U0010ffff"
+"""After every limit key."""
+
 Lane = tuple[str, str]
 """Topic and task."""
 
@@ -213,9 +216,8 @@ class _Topic:
         of_tenant = 0
         for _ in range(MAX_LINES):
             if self._limits.fair and of_tenant == LINES_OF_TENANT:
-                found = self._execute(_sql["next_tenant"], (self._topic, task, line[0])).fetchone()
-            else:
-                found = self._execute(_sql["next_line"], (self._topic, task, *line)).fetchone()
+                line = (line[0], _LAST_KEY)  # on to the next tenant
+            found = self._execute(_sql["next_line"], (self._topic, task, *line)).fetchone()
             if found is None:
                 return
             of_tenant = of_tenant + 1 if found[0] == line[0] else 1

@@ -28,7 +28,7 @@ _sql = Queries("windlass.stores.sqlite.sql", "move.sql")
 _read_sql = Queries("windlass.stores.sqlite.sql", "read.sql")
 _whole_sql = _sql["whole"].format(columns=_read_sql["columns"])
 
-_UNSHOWN: Final = 8
+_UNSHOWN: Final = 7
 """Columns of ``whole`` after those of ``get``."""
 _LAST_NUMBER: Final = 2**63 - 1
 _LIFETIMES: Final[dict[int | None, KeyLifetime | None]] = {None: None} | {
@@ -51,7 +51,7 @@ def whole_jobs(connection: sqlite3.Connection, limit: int, before: int | None) -
 
 def _whole(connection: sqlite3.Connection, row: tuple[Any, ...]) -> WholeJob:
     shown, unshown = row[:-_UNSHOWN], row[-_UNSHOWN:]
-    key_until, expires_at, retention_us, retention_failed_us, headers, *flags = unshown
+    key_until, expires_at, retention_us, retention_failed_us, *flags = unshown
     suspect, granted_alone, buried = flags
     return whole(
         told(connection, shown),
@@ -60,7 +60,6 @@ def _whole(connection: sqlite3.Connection, row: tuple[Any, ...]) -> WholeJob:
         expires_at=expires_at,
         retention=None if retention_us is None else retention_us / MICROSECONDS,
         retention_failed=None if retention_failed_us is None else retention_failed_us / MICROSECONDS,
-        headers=headers,
         suspect=bool(suspect),
         granted_alone=bool(granted_alone),
         buried=bool(buried),
@@ -130,7 +129,7 @@ def _write(transaction: Transaction, jobs: list[WholeJob]) -> None:
             "retention_failed_us": microseconds(of_jobs(lambda job: job.retention_failed)),
             "expires_at": of_jobs(lambda job: job.expires_at),
             "key_until": of_jobs(lambda job: None if job.key_until is None else KEY_UNTIL[job.key_until]),
-            "headers": of_jobs(lambda job: job.headers),
+            "headers": of_jobs(lambda job: job.record.headers),
         },
     )
     bodies = [(record.number, FORMAT_CODES[record.format], blob(record.payload or b"")) for record in records]

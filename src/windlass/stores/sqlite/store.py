@@ -65,6 +65,7 @@ from windlass.stores.sqlite import (
     limiting,
     managing,
     moving,
+    pruning,
     pulling,
     reading,
     registering,
@@ -173,7 +174,8 @@ class SqliteStore:
         }
 
     async def ailments(self) -> list[Ailment]:
-        return await self._reader.run(lambda connection: ailing.ailments(connection, self._location))
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: ailing.ailments(connection, self._location, now))
 
     @property
     def deaf(self) -> bool:
@@ -285,7 +287,7 @@ class SqliteStore:
         return await self._writer.run(_rescue, limit)
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
-        return await self._writer.run(_prune, limit)
+        return await self._writer.run(_prune, limit, lasting=False)  # undone by a power cut, it is done again
 
     async def pause(self, topic: str, until: int | None) -> None:
         await self._writer.run(_pause, (topic, until))
@@ -500,7 +502,7 @@ _kick_jobs = one_by_one(pulling.kick_jobs)
 _tend = one_by_one(pulling.tend)
 _release = one_by_one(depending.release)
 _rescue = one_by_one(rescuing.rescue)
-_prune = one_by_one(rescuing.prune)
+_prune = one_by_one(pruning.prune)
 _pause = one_by_one(managing.pause)
 _set_limits = one_by_one(limiting.set_limits)
 _place = one_by_one(moving.place)

@@ -46,6 +46,7 @@ async def test_a_claim_carries_what_the_handler_needs(store: Store) -> None:
     assert (claimed.created_at, claimed.run_at) == (record.created_at, record.run_at)
     assert (claimed.correlation_id, claimed.user_id, claimed.service_id) == ("c", "u", "s")
     assert (claimed.headers, claimed.alone) == ("{}", False)
+    assert record.headers == "{}"
 
 
 async def test_a_claim_brings_bodies_of_every_kind_and_size(store: Store) -> None:

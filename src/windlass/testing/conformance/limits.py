@@ -108,7 +108,7 @@ def test_limits_that_make_no_sense_are_refused() -> None:
         {"ordered": True, "key_concurrency": 2},
     ):
         with pytest.raises(InvalidInput):
-            TopicLimits(**arguments)  # type: ignore[arg-type]
+            TopicLimits(**arguments)
     for rate in (
         (0,),
         (1, 0.0),
@@ -450,7 +450,7 @@ async def test_strict_order_finds_the_first_of_each_key_behind_a_crowd(store: St
 
 
 async def _tenants(store: Store, **options: object) -> Counter[str]:
-    return Counter(one.tenant for one in await claim(store, **options))  # type: ignore[arg-type]
+    return Counter(one.tenant for one in await claim(store, **options))
 
 
 async def test_tenants_share_what_runs(store: Store) -> None:

@@ -2,7 +2,8 @@
 -- stands for an array of NULLs.
 --
 -- p_again: an earlier try of the same jobs ended without an answer; what it wrote is not written twice.
--- p_children, p_parents, p_anys: which of them run after which jobs, and whether however those end; see attach.
+-- p_children, p_parents, p_anys: which of them, by position, run after which jobs, and whether however those end; see
+-- attach.
 -- One row comes back for each job: its own id, the id of the holder if its key was taken, and number and times of
 -- the job that now stands for it. Without keys and p_again the rows come in the order of the jobs.
 CREATE FUNCTION enqueue(
@@ -14,7 +15,7 @@ CREATE FUNCTION enqueue(
     p_replaces boolean[], p_correlation_ids text[], p_user_ids text[], p_service_ids text[], p_limit_keys text[],
     p_headers text[],
     p_formats smallint[], p_payloads text[], p_raws bytea[], p_aparts boolean[],
-    p_children uuid[], p_parents uuid[], p_anys boolean[]
+    p_children integer[], p_parents uuid[], p_anys boolean[]
 ) RETURNS TABLE (
     o_id uuid, o_holder uuid, o_number bigint, o_created_at bigint, o_run_at bigint, o_replaced boolean
 )
@@ -29,7 +30,7 @@ DECLARE
     v_orphan keys;              -- a key without a job
     v_run_at bigint;
     v_replaced boolean;
-    v_written uuid[];           -- those that are, where some run after others
+    v_written boolean[];        -- which were, where some run after others
 BEGIN
     IF current_setting('windlass.caller_lock_timeout', true) <> '' THEN -- called by enqueue_given
         PERFORM set_config('lock_timeout', current_setting('windlass.caller_lock_timeout'), true); -- until its end
@@ -164,9 +165,9 @@ BEGIN
             WHERE u.apart AND (v_write IS NULL OR v_write[u.position]);
         END IF;
         IF p_children IS NOT NULL THEN
-            v_written := v_written || ARRAY(
-                SELECT u.id FROM unnest(p_ids) WITH ORDINALITY AS u(id, position)
-                WHERE v_write IS NULL OR v_write[u.position]
+            v_written := ARRAY(
+                SELECT coalesce(v_written[position], false) OR coalesce(v_write[position], v_write IS NULL)
+                FROM generate_series(1, cardinality(p_ids)) AS position
             );
         END IF;
         EXIT WHEN v_left = '{}';
@@ -251,10 +252,10 @@ BEGIN
         -- What a duplicate was to run after is nobody's business, nor is what an earlier try has written.
         PERFORM attach(v_now, e.children, e.parents, e.anys)
         FROM (
-            SELECT array_agg(u.child ORDER BY u.position) AS children, array_agg(u.parent ORDER BY u.position) AS parents,
-                   array_agg(u.any_end ORDER BY u.position) AS anys
+            SELECT array_agg(p_ids[u.child] ORDER BY u.position) AS children,
+                   array_agg(u.parent ORDER BY u.position) AS parents, array_agg(u.any_end ORDER BY u.position) AS anys
             FROM unnest(p_children, p_parents, p_anys) WITH ORDINALITY AS u(child, parent, any_end, position)
-                JOIN unnest(v_written) AS w(id) ON w.id = u.child
+            WHERE v_written[u.child]
         ) AS e
         WHERE e.children IS NOT NULL;
     END IF;
@@ -292,7 +293,7 @@ BEGIN
         replaces boolean[], correlation_ids text[], user_ids text[], service_ids text[], limit_keys text[],
         headers text[],
         formats smallint[], payloads text[], raws bytea[], aparts boolean[],
-        children uuid[], parents uuid[], anys boolean[]
+        children integer[], parents uuid[], anys boolean[]
     );
     -- Under row-level security a transaction has to say whose rows it means. One that does not gets the jobs' tenant.
     v_unnamed := coalesce(current_setting('app.tenant_id', true), '') = '' AND cardinality(g.tenants) = 1;
@@ -362,7 +363,7 @@ BEGIN
             j.correlation_id, j.user_id, j.service_id, j.blocked, j.cancel_requested, j.error_summary, p.percent,
             p.message, p.stage, p.updated_at, j.limit_key,
             j.format, coalesce(b.payload, j.payload), encode(coalesce(b.raw, j.raw), 'hex'), j.result, p.checkpoint,
-            j.retry, j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
+            j.retry, j.headers, j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
             coalesce(j.kicks, 0), coalesce(j.touches, 0),
             coalesce((SELECT json_agg(json_build_array(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
                                       ORDER BY a.ordinal) FROM attempts a WHERE a.id = j.id), '[]'),

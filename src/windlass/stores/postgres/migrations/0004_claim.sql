@@ -253,14 +253,6 @@ LANGUAGE sql STABLE AS $$
            EXISTS (SELECT FROM topics)
 $$;
 
--- What choose_with_limits (0010) makes of a claim that has to do with limits: which of the jobs of other topics are left,
--- jobs of limited topics, the moment of the choice, when a rate lets the next one start, whether there may be more at
--- once, and whether there may be more for who has more free slots.
-CREATE TYPE limited_choice AS (
-    plain tid[], tids tid[], topics text[], tasks text[], tenants text[], moment bigint, due bigint, more boolean,
-    kept_back boolean
-);
-
 -- Grant up to p_limit due jobs of these lanes. A NULL task means every task of its topic.
 --
 -- p_urgencies, p_numbers, p_befores: the parts of lanes to look at; starting after what was granted before saves a walk
@@ -276,7 +268,7 @@ CREATE TYPE limited_choice AS (
 -- about it), o_fence what it took to look at everything (NULL: that was not done), o_payload which of the topics have
 -- limits (a JSON list, or NULL), o_alone whether more p_free might mean more jobs.
 --
--- Topics with limits go another way (0010_limits.sql): they have no marks and are never packed. p_free: so many jobs of
+-- Topics with limits go another way (0011_limits.sql): they have no marks and are never packed. p_free: so many jobs of
 -- topics with strict limits may be granted (NULL: any number).
 CREATE FUNCTION claim(
     p_now bigint, p_worker text, p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[],
@@ -312,7 +304,13 @@ DECLARE
     v_pause bigint;
     v_limited text[] := '{}';   -- topics with limits, if they are not paused
     v_choice record;
-    v_chosen limited_choice;    -- of those topics
+    v_left tid[];               -- of the other jobs, beside what was chosen of those
+    l_tids tid[];               -- what was chosen of those
+    l_topics text[];
+    l_tasks text[];
+    l_tenants text[];
+    v_moment bigint;            -- when
+    v_room bigint;              -- when a rate of theirs lets the next job start
     v_kept_back boolean := false;
     v_packing boolean;
     v_updated tid[];
@@ -389,33 +387,33 @@ BEGIN
     v_lanes := v_choice.lanes;
     v_packable := v_choice.packable;
     IF v_limited <> '{}' THEN
-        v_chosen := choose_with_limits(
+        SELECT c.plain, c.tids, c.topics, c.tasks, c.tenants, c.moment, c.due, c.more, c.kept_back
+        INTO v_left, l_tids, l_topics, l_tasks, l_tenants, v_moment, v_room, v_more, v_kept_back
+        FROM choose_with_limits(
             p_now, v_limited, p_topics, p_tasks, p_rooms, p_limit, p_free, v_tids, v_choice.urgencies, v_choice.numbers,
             v_choice.suspects
-        );
+        ) AS c;
         -- What is left of the others, which were chosen without a look at these.
         SELECT coalesce(array_agg(t.tid), '{}'), array_agg(t.tenant), array_agg(t.lane) INTO v_tids, v_tenants, v_lanes
-        FROM unnest(v_tids, v_tenants, v_lanes) AS t(tid, tenant, lane) WHERE t.tid = ANY (v_chosen.plain);
-        v_more := v_chosen.more;
-        v_kept_back := v_chosen.kept_back;
+        FROM unnest(v_tids, v_tenants, v_lanes) AS t(tid, tenant, lane) WHERE t.tid = ANY (v_left);
     END IF;
     -- Again: the table may have been locked, and leases are not shortened by that. A rate goes by the moment of the choice.
-    v_now := coalesce(v_chosen.moment, now_us(p_now));
+    v_now := coalesce(v_moment, now_us(p_now));
     IF v_more THEN
         v_due := v_now;
     ELSE
         IF v_pauses THEN
             SELECT min(p.paused_until) INTO v_pause
-            FROM topics p
-            WHERE p.paused_until > v_now AND p.paused_until < 253402300799999999 AND EXISTS (
-                SELECT FROM unnest(p_topics, p_tasks) AS l(topic, task)
-                WHERE l.topic = p.topic AND EXISTS (
-                    SELECT FROM jobs j
-                    WHERE j.state = 1 AND j.topic = l.topic AND j.task = l.task
-                ) OR l.topic = p.topic AND l.task IS NULL AND EXISTS (SELECT FROM tasks_of(l.topic))
-            );
+            FROM topics p JOIN unnest(p_topics, p_tasks) AS l(topic, task) ON l.topic = p.topic,
+                LATERAL (
+                    (SELECT FROM jobs j WHERE j.state = 1 AND j.topic = l.topic AND j.task = l.task
+                     ORDER BY (-j.priority), j.number LIMIT 1)
+                    UNION ALL
+                    (SELECT FROM tasks_of(l.topic) WHERE l.task IS NULL LIMIT 1)
+                ) AS first
+            WHERE p.paused_until > v_now AND p.paused_until < 253402300799999999;
         END IF;
-        v_due := least(v_waiting, v_leased, v_pause, v_chosen.due);
+        v_due := least(v_waiting, v_leased, v_pause, v_room);
     END IF;
     v_packing := v_packable AND cardinality(v_tids) >= p_pack_from;
     IF v_packing THEN
@@ -451,7 +449,7 @@ BEGIN
                    g.suspect
             FROM gone g;
     END IF;
-    v_updated := CASE WHEN v_packing THEN v_chosen.tids ELSE v_tids || v_chosen.tids END;
+    v_updated := CASE WHEN v_packing THEN l_tids ELSE v_tids || l_tids END;
     IF v_updated <> '{}' THEN
         RETURN QUERY
             -- By ctid, not by id IN (SELECT …): that may, with a legal plan, be asked again for every row and claim
@@ -461,10 +459,10 @@ BEGIN
             SET state = 2, attempt = attempt + 1, fence = nextval('fences') * 64,
                 leased_until = v_now + coalesce(lease_us, p_lease_us), worker = p_worker, claimed_at = v_now,
                 claimer = p_claimer, started_at = NULL,
-                granted_alone = cardinality(v_tids) + coalesce(cardinality(v_chosen.tids), 0) = 1,
+                granted_alone = cardinality(v_tids) + coalesce(cardinality(l_tids), 0) = 1,
                 reserves = reserves + 1,
                 -- What runs of a limited topic has a limit key, if only an empty one: it is counted by an index of such.
-                limit_key = CASE WHEN j.ctid = ANY (v_chosen.tids) THEN coalesce(j.limit_key, '') ELSE j.limit_key END
+                limit_key = CASE WHEN j.ctid = ANY (l_tids) THEN coalesce(j.limit_key, '') ELSE j.limit_key END
             WHERE j.ctid = ANY (v_updated)
             RETURNING j.id, j.fence, j.topic, j.task, j.tenant, j.priority, j.attempt, j.max_attempts, j.timeout_us,
                 j.retry, coalesce(j.lease_us, p_lease_us),
@@ -485,10 +483,10 @@ BEGIN
         SELECT minute_of(v_now), g.tenant, v_topics[g.lane], v_tasks[g.lane], -count(*), count(*)
         FROM unnest(v_tenants, v_lanes) AS g(tenant, lane) GROUP BY g.tenant, g.lane;
     END IF;
-    IF v_chosen.tids <> '{}' THEN
+    IF l_tids <> '{}' THEN
         INSERT INTO tally (minute, tenant, topic, task, ready, running)
         SELECT minute_of(v_now), g.tenant, g.topic, g.task, -count(*), count(*)
-        FROM unnest(v_chosen.tenants, v_chosen.topics, v_chosen.tasks) AS g(tenant, topic, task)
+        FROM unnest(l_tenants, l_topics, l_tasks) AS g(tenant, topic, task)
         GROUP BY g.tenant, g.topic, g.task;
     END IF;
     o_id := NULL; o_created_at := v_now; o_run_at := v_due; o_number := v_tended; o_fence := v_cost;

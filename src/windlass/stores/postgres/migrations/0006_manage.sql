@@ -277,8 +277,11 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Remove finished jobs whose time is over, oldest first; how many of each state.
-CREATE FUNCTION prune(p_now bigint, p_limit integer, p_minutes_before bigint, p_lane_minutes_before bigint)
+-- Remove finished jobs whose time is over, oldest first; how many of each state. Whatever is overdue, a call looks at no
+-- more than p_looked jobs or so: where it stopped for that, there is a row without a state.
+CREATE FUNCTION prune(
+    p_now bigint, p_limit integer, p_looked integer, p_minutes_before bigint, p_lane_minutes_before bigint
+)
 RETURNS TABLE (o_state smallint, o_n bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -287,37 +290,50 @@ DECLARE
     v_more boolean;
     v_wanted integer := p_limit;
     v_last bigint;
+    v_rows tid[];
     v_due uuid[] := '{}';
+    v_found integer;
+    v_places tid[];
     v_ids uuid[];
+    v_apart uuid[];  -- those with a body of its own
+    v_erred uuid[];  -- those with attempts that did not complete
 BEGIN
     LOOP
         v_more := false;
+        v_rows := '{}';
         FOR v_together IN
             SELECT ctid AS tid, prune_at, ids FROM prunable WHERE prune_at <= v_now ORDER BY prune_at, number
             FOR UPDATE SKIP LOCKED
         LOOP
-            -- Among those due at the same time the order is by number, which rows do not tell: so all of them.
-            v_more := cardinality(v_due) >= v_wanted AND v_together.prune_at > v_last;
+            -- Among those due at the same time the order is by number, which rows do not tell: so all of them, unless
+            -- these are very many.
+            v_more := cardinality(v_due) >= v_wanted
+                AND (v_together.prune_at > v_last OR cardinality(v_due) >= p_looked);
             EXIT WHEN v_more;
-            DELETE FROM prunable WHERE ctid = v_together.tid;
+            v_rows := array_append(v_rows, v_together.tid);
             v_due := v_due || v_together.ids;
             v_last := v_together.prune_at;
         END LOOP;
-        v_ids := ARRAY(
-            -- One that was requeued and finished again is named twice; or it has more time now, and another row says so.
-            SELECT f.id FROM (SELECT DISTINCT id FROM unnest(v_due) AS d(id)) AS u
-                JOIN finished f ON f.id = ANY (ARRAY[u.id])
-            WHERE f.prune_at <= v_now
+        DELETE FROM prunable WHERE ctid = ANY (v_rows);
+        -- One that was requeued and finished again is named twice; or it has more time now, and another row says so.
+        -- All ids in one array: they are neighbours in the index, and looking each up by itself costs four times that.
+        -- A job that others were to run after has no prune_at as long as they are there.
+        SELECT count(*), array_agg(d.place), array_agg(d.id), array_agg(d.id) FILTER (WHERE d.body_apart),
+               array_agg(d.id) FILTER (WHERE d.error_summary IS NOT NULL)
+        INTO v_found, v_places, v_ids, v_apart, v_erred
+        FROM (
+            SELECT f.ctid AS place, f.id, f.body_apart, f.error_summary FROM finished f
+            WHERE f.id = ANY (v_due) AND f.prune_at <= v_now
             ORDER BY f.prune_at, f.number LIMIT p_limit
             FOR UPDATE OF f SKIP LOCKED
-        );
-        EXIT WHEN NOT v_more OR cardinality(v_ids) >= p_limit;
-        v_wanted := cardinality(v_due) + p_limit - cardinality(v_ids); -- others had been removed, or are in use
+        ) AS d;
+        EXIT WHEN NOT v_more OR v_found >= p_limit OR cardinality(v_due) >= p_looked;
+        v_wanted := cardinality(v_due) + p_limit - v_found; -- others had been removed, or are in use
     END LOOP;
-    IF v_ids <> '{}' THEN
+    IF v_found > 0 THEN
         RETURN QUERY
             WITH gone AS (
-                DELETE FROM finished f USING unnest(v_ids) AS u(id) WHERE f.id = ANY (ARRAY[u.id])
+                DELETE FROM finished f WHERE f.ctid = ANY (v_places) -- they are locked, and stay where they are
                 RETURNING f.id, f.state, f.tenant, f.topic, f.task, f.key
             ), unlocked AS (
                 DELETE FROM keys k USING gone g
@@ -330,15 +346,36 @@ BEGIN
                 FROM gone g GROUP BY g.tenant, g.topic, g.task
             )
             SELECT g.state, count(*) FROM gone g GROUP BY g.state;
-        PERFORM forget(v_ids);
+        -- Most jobs have none of these, and a look for each would cost more than its own row does.
+        IF v_apart IS NOT NULL THEN
+            DELETE FROM bodies WHERE id = ANY (v_apart);
+        END IF;
+        IF v_erred IS NOT NULL THEN
+            DELETE FROM attempts WHERE id = ANY (v_erred);
+        END IF;
+        IF EXISTS (SELECT FROM progress) THEN
+            DELETE FROM progress WHERE id = ANY (v_ids);
+        END IF;
+        IF EXISTS (SELECT FROM steps) THEN
+            DELETE FROM steps WHERE id = ANY (v_ids);
+        END IF;
+        IF EXISTS (SELECT FROM dependencies) THEN
+            PERFORM unrelate(v_ids);
+        END IF;
     END IF;
-    -- What was too much for this time, or is in somebody's hands.
-    INSERT INTO prunable (prune_at, number, ids)
-    SELECT f.prune_at, min(f.number), array_agg(f.id)
-    FROM (SELECT DISTINCT id FROM unnest(v_due) AS d(id)) AS u
-            JOIN finished f ON f.id = ANY (ARRAY[u.id])
-    WHERE f.prune_at <= v_now
-    GROUP BY f.prune_at;
+    IF cardinality(v_due) > v_found THEN
+        -- What was too much for this time, or is in somebody's hands.
+        INSERT INTO prunable (prune_at, number, ids)
+        SELECT f.prune_at, min(f.number), array_agg(f.id) FROM finished f
+        WHERE f.id = ANY (
+                ARRAY(SELECT d.id FROM unnest(v_due) AS d(id) EXCEPT SELECT i.id FROM unnest(v_ids) AS i(id))
+            ) AND f.prune_at <= v_now
+        GROUP BY f.prune_at;
+    END IF;
+    IF v_more AND v_found < p_limit THEN
+        o_n := cardinality(v_due);
+        RETURN NEXT;
+    END IF;
     IF pg_try_advisory_xact_lock('tally'::regclass::oid::bigint) THEN -- not while somebody adds up
         DELETE FROM minutes WHERE minute < v_now - p_minutes_before;
         DELETE FROM lane_minutes WHERE minute < v_now - p_lane_minutes_before;

@@ -62,7 +62,7 @@ WHERE f.prune_at IS NOT NULL AND p.id IS NULL
 -- name: pruned_as_promised
 -- Too early loses a job that is to be kept; too late, or never, keeps what is to go.
 SELECT format('job %s is not to be pruned when its retention ends', number) FROM {schema}.finished
-WHERE prune_at IS DISTINCT FROM CASE WHEN state = 4 AND buried THEN NULL
+WHERE prune_at IS DISTINCT FROM CASE WHEN state = 4 AND buried OR awaited THEN NULL
                                      WHEN state = 4 THEN finished_at + retention_failed_us
                                      ELSE finished_at + retention_us END
 

@@ -32,13 +32,13 @@ LEFT JOIN LATERAL (
 -- As ``get`` reads it (recording.py knows the order), and then what is shown to nobody. From the last number of the page
 -- to the first.
 SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.raw), j.result, p.checkpoint, j.retry,
-       j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
+       j.headers, j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
        coalesce(j.kicks, 0), coalesce(j.touches, 0),
        ARRAY(SELECT ROW(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
              FROM {schema}.attempts a WHERE a.id = j.id ORDER BY a.ordinal),
        ARRAY(SELECT ROW(s.name, s.output, s.attempt, s.worker, s.started_at, s.finished_at)
              FROM {schema}.steps s WHERE s.id = j.id ORDER BY s.ordinal), {after},
-       j.key_until, j.expires_at, j.retention_us, j.retention_failed_us, j.headers, j.suspect, j.granted_alone, j.buried
+       j.key_until, j.expires_at, j.retention_us, j.retention_failed_us, j.suspect, j.granted_alone, j.buried
 FROM (
     SELECT {same}, finished_at, NULL::bigint AS leased_until, NULL::bigint AS expires_at, 0 AS blocked,
            false AS cancel_requested, false AS suspect, false AS granted_alone, buried, result

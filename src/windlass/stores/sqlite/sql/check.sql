@@ -61,7 +61,7 @@ FROM windlass_jobs WHERE attempt > max_attempts
 -- name: pruned_as_promised
 -- Too early loses a job that is to be kept; too late, or never, keeps what is to go.
 SELECT printf('job %d is not to be pruned when its retention ends', number) FROM windlass_jobs
-WHERE prune_at IS NOT CASE WHEN state < 3 OR (state = 4 AND buried) THEN NULL
+WHERE prune_at IS NOT CASE WHEN state < 3 OR awaited OR (state = 4 AND buried) THEN NULL
                            WHEN state = 4 THEN finished_at + retention_failed_us
                            ELSE finished_at + retention_us END
 

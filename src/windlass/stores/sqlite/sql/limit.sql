@@ -51,11 +51,6 @@ SELECT tenant, limit_key FROM windlass_jobs INDEXED BY windlass_jobs_lines
 WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND (tenant, limit_key) > (?, ?)
 ORDER BY tenant, limit_key LIMIT 1
 
--- name: next_tenant
-SELECT tenant, limit_key FROM windlass_jobs INDEXED BY windlass_jobs_lines
-WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND tenant > ?
-ORDER BY tenant, limit_key LIMIT 1
-
 -- name: first_of_line
 SELECT -priority, number, tenant, limit_key FROM windlass_jobs INDEXED BY windlass_jobs_lines
 WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND {line}

@@ -8,7 +8,7 @@ p.message, p.stage, p.updated_at, j.limit_key
 -- name: get
 -- Most jobs have neither attempts that errored nor steps: then nobody needs to look for them.
 SELECT {columns}, b.format, b.payload, r.result, p.checkpoint, j.retry,
-       j.lease_us, j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches,
+       j.headers, j.lease_us, j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches,
        EXISTS (SELECT 1 FROM windlass_attempts a WHERE a.number = j.number),
        EXISTS (SELECT 1 FROM windlass_steps s WHERE s.number = j.number),
        EXISTS (SELECT 1 FROM windlass_dependencies d WHERE d.child = j.number)

@@ -89,7 +89,7 @@ BEGIN
             v_of_tenant := CASE WHEN v_tenant = v_last THEN v_of_tenant + 1 ELSE 1 END;
             IF p_ordered AND v_key <> '' THEN
                 SELECT j.ctid, j.task, j.state, -j.priority AS urgency, j.number, j.suspect INTO v_head FROM jobs j
-                WHERE j.limit_key IS NOT NULL AND (j.state > 0 OR j.reserves > 0)
+                WHERE j.limit_key IS NOT NULL AND (j.state + 0 = 1 OR j.state + 0 = 0 AND j.reserves > 0)
                     AND j.topic = p_topic AND j.tenant = v_tenant AND j.limit_key = v_key
                 ORDER BY j.number LIMIT 1;
                 IF v_head.state = 1 AND v_head.task = v_task THEN
@@ -99,10 +99,11 @@ BEGIN
                 END IF;
             ELSE
                 RETURN QUERY
+                    -- Not '=': the planner must not think that the index of all due jobs has this order, too.
                     SELECT j.ctid, j.tenant, j.task, j.limit_key, -j.priority, j.number, j.suspect FROM jobs j
                     WHERE j.state = 1 AND j.limit_key IS NOT NULL AND j.topic = p_topic AND j.task = v_task
-                        AND j.tenant = v_tenant AND j.limit_key = v_key
-                    ORDER BY (-j.priority), j.number LIMIT p_wish;
+                        AND (j.tenant, j.limit_key) >= (v_tenant, v_key) AND (j.tenant, j.limit_key) <= (v_tenant, v_key)
+                    ORDER BY j.tenant, j.limit_key, (-j.priority), j.number LIMIT p_wish;
             END IF;
         END LOOP;
     END LOOP;
@@ -289,7 +290,7 @@ BEGIN
                     v_number := (v_heads ->> v_line)::bigint;
                     IF v_number IS NULL THEN
                         SELECT j.number, j.state INTO v_number, v_state FROM jobs j
-                        WHERE j.limit_key IS NOT NULL AND (j.state > 0 OR j.reserves > 0)
+                        WHERE j.limit_key IS NOT NULL AND (j.state + 0 = 1 OR j.state + 0 = 0 AND j.reserves > 0)
                             AND j.topic = p_topic AND j.tenant = c_tenants[i] AND j.limit_key = c_keys[i]
                         ORDER BY j.number LIMIT 1;
                         IF v_state <> 1 THEN
@@ -358,13 +359,16 @@ $$;
 
 -- The best of some due jobs of other topics (p_tids …), and of what has room in these, which have limits. p_topics,
 -- p_tasks and p_rooms: the lanes of the claim. What is chosen of limited topics is locked, and their meters know of it.
+-- plain: which of the other jobs are left; moment: that of the choice; due: when a rate lets the next job start; more:
+-- whether there may be more at once; kept_back: whether there may be for who has more free slots.
 CREATE FUNCTION choose_with_limits(
     p_now bigint, p_limited text[], p_topics text[], p_tasks text[], p_rooms integer[], p_limit integer, p_free integer,
-    p_tids tid[], p_urgencies bigint[], p_numbers bigint[], p_suspects boolean[]
-) RETURNS limited_choice
+    p_tids tid[], p_urgencies bigint[], p_numbers bigint[], p_suspects boolean[],
+    OUT plain tid[], OUT tids tid[], OUT topics text[], OUT tasks text[], OUT tenants text[], OUT moment bigint,
+    OUT due bigint, OUT more boolean, OUT kept_back boolean
+)
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_answer limited_choice;
     v_now bigint;
     v_topic text;
     v_limits jsonb;
@@ -403,13 +407,15 @@ BEGIN
             CONTINUE WHEN v_wish <= 0;
         END IF;
         SELECT c.* INTO v_choice FROM choose_limited(v_now, v_topic, v_limits, v_tasks, v_wish) AS c;
-        v_answer.due := least(v_answer.due, v_choice.due);
+        due := least(due, v_choice.due);
         CONTINUE WHEN v_choice.tids = '{}';
         -- What somebody else has got hold of meanwhile is left to them. By its number, too: another row may have moved in.
+        -- OFFSET: with more conditions than its place there would be an index to mistake for a better way.
         v_locked := ARRAY(
-            SELECT j.number FROM jobs j
-            WHERE j.ctid = ANY (v_choice.tids) AND j.number = ANY (v_choice.numbers) AND j.state = 1
-            FOR UPDATE SKIP LOCKED
+            SELECT l.number FROM (
+                SELECT j.number, j.state FROM jobs j WHERE j.ctid = ANY (v_choice.tids) OFFSET 0 FOR UPDATE SKIP LOCKED
+            ) AS l
+            WHERE l.state = 1 AND l.number = ANY (v_choice.numbers)
         );
         SELECT a_tids || array_agg(u.tid ORDER BY u.position), a_tasks || array_agg(u.task ORDER BY u.position),
                a_tenants || array_agg(u.tenant ORDER BY u.position), a_keys || array_agg(u.key ORDER BY u.position),
@@ -454,8 +460,8 @@ BEGIN
            ARRAY(SELECT a_tasks[k.position] FROM kept k WHERE k.limited ORDER BY k.position),
            ARRAY(SELECT a_tenants[k.position] FROM kept k WHERE k.limited ORDER BY k.position),
            ARRAY(SELECT a_keys[k.position] FROM kept k WHERE k.limited ORDER BY k.position)
-    INTO v_answer.more, v_answer.kept_back, v_answer.plain, v_answer.tids, v_answer.topics, v_answer.tasks,
-         v_answer.tenants, a_keys
+    INTO more, kept_back, plain, tids, topics, tasks,
+         tenants, a_keys
     FROM counted c;
 
     -- A meter that n jobs start at one moment is where it was, or at that moment, and n intervals further.
@@ -464,17 +470,16 @@ BEGIN
     FROM (
         SELECT u.topic, '' AS tenant, '' AS limit_key, count(*) AS n,
                (t.limits #>> '{rate,interval_us}')::bigint AS interval_us
-        FROM unnest(v_answer.topics) AS u(topic) JOIN topics t ON t.topic = u.topic AND t.limits ? 'rate'
+        FROM unnest(topics) AS u(topic) JOIN topics t ON t.topic = u.topic AND t.limits ? 'rate'
         GROUP BY u.topic, t.limits
         UNION ALL
         SELECT u.topic, u.tenant, u.key, count(*), (t.limits #>> '{key_rate,interval_us}')::bigint
-        FROM unnest(v_answer.topics, v_answer.tenants, a_keys) AS u(topic, tenant, key)
+        FROM unnest(topics, tenants, a_keys) AS u(topic, tenant, key)
             JOIN topics t ON t.topic = u.topic AND t.limits ? 'key_rate'
         WHERE u.key <> '' GROUP BY u.topic, u.tenant, u.key, t.limits
     ) AS s
     ON CONFLICT (topic, tenant, limit_key)
     DO UPDATE SET tat = excluded.tat + greatest(m.tat - v_now, 0);
-    v_answer.moment := v_now;
-    RETURN v_answer;
+    moment := v_now;
 END
 $$;
