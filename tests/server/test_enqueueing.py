@@ -61,6 +61,7 @@ async def test_a_job_runs_after_others(ask: Asking, shop: httpx2.AsyncClient) ->
         refused = await shop.post(ENQUEUE, json={**GOOD, "after": [missing]})
         assert refused.status_code == 422
         assert f"there is no job {missing} to run after" in refused.json()["detail"]
+        assert [part["pointer"] for part in refused.json()["errors"]] == ["#/after"]
     together = {"jobs": [GOOD, {**GOOD, "after": [parent], "afterAny": True}]}
     assert (await shop.post("/api/jobs/enqueue-many", json=together)).status_code == 201
     assert (await shop.post(ENQUEUE, json={**GOOD, "after": [parent] * 1001})).status_code == 422

@@ -77,6 +77,24 @@ async def test_what_cannot_be_a_schedule_is_a_problem(
     assert [one.name for one in await ask.app.schedules.all()] == ["taken"]
 
 
+@pytest.mark.parametrize(
+    ("given", "pointer"),
+    [
+        ({"cron": "61 3 * * *"}, "#/cron"),
+        ({"cron": "0 3 * *"}, "#/cron"),
+        ({"cron": "0 3 * * *", "zone": "Mars/Olympus"}, "#/zone"),
+        ({"every": 0.5}, "#/every"),
+        ({"every": 60, "missed": "never"}, "#/missed"),
+    ],
+)
+async def test_a_form_is_told_which_field_is_wrong(
+    root: httpx2.AsyncClient, given: dict[str, object], pointer: str
+) -> None:
+    """Also where only the expression as a whole can be judged."""
+    refused = await root.post(ROOT, json={"name": "a", "topic": "later", **given})
+    assert [part["pointer"] for part in refused.json()["errors"]] == [pointer]
+
+
 async def test_who_asks_for_one_that_is_not_there_is_told(root: httpx2.AsyncClient) -> None:
     """With every verb that needs one."""
     for method, path in (

@@ -52,7 +52,7 @@ class LimitsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = {}
 
 
-class LimitsShape(Struct, frozen=True, kw_only=True):
+class TopicLimitsShape(Struct, frozen=True, kw_only=True):
     """The limits of a topic; ``text`` says them in a line, ``origin`` tells who set them."""
 
     topic: str
@@ -70,7 +70,7 @@ class LimitsShape(Struct, frozen=True, kw_only=True):
 class LimitsList(Struct, frozen=True):
     """Topics that have limits, by name."""
 
-    items: tuple[LimitsShape, ...]
+    items: tuple[TopicLimitsShape, ...]
 
 
 class LimitsRemoved(Struct, frozen=True):
@@ -115,8 +115,8 @@ def _rate(body: RateBody | None) -> Rate | None:
     return None if body is None else Rate(body.count, body.per, body.burst)
 
 
-def _shape(topic: str, limits: TopicLimits) -> LimitsShape:
-    return LimitsShape(
+def _shape(topic: str, limits: TopicLimits) -> TopicLimitsShape:
+    return TopicLimitsShape(
         topic=topic,
         origin=limits.origin.value,
         text=str(limits),
@@ -153,7 +153,7 @@ ROUTES: Final = (
         permission=Permission.SUPERUSER,
         handler=set_limits,
         body=LimitsBody,
-        answers={200: LimitsShape},
+        answers={200: TopicLimitsShape},
         tag="topics",
     ),
     Route(

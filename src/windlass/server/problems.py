@@ -276,6 +276,8 @@ def problem_of(error: Exception) -> Problem:
         parts = [InvalidPart(detail=str(error), parameter="where")]
     elif isinstance(error, errors.InvalidPayload):
         parts = _payload_parts(error, "#/payload")
+    elif isinstance(error, errors.ParentNotFound):
+        parts = [InvalidPart(detail=str(error), pointer="#/after")]
     wait = getattr(error, "retry_after", None)
     return Problem(
         kind,

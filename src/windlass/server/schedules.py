@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 from uuid import UUID
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from windlass.cron import MAX_EXPRESSION, MAX_MOST, MAX_SECONDS, MIN_SECONDS, Cron, Every, When
-from windlass.errors import HandlerNotFound, ScheduleNotFound
+from windlass.cron import MAX_EXPRESSION, MAX_MOST, MAX_SECONDS, MIN_SECONDS, Cron, Every, When, zone_of
+from windlass.errors import HandlerNotFound, InvalidInput, ScheduleNotFound
 from windlass.names import shorten, suggest
 from windlass.options import MAX_PRIORITY, EnqueueOptions
 from windlass.schedules.schedule import MAX_SCHEDULES, Schedule
@@ -32,6 +33,7 @@ from windlass.server.problems import (
     LIMIT_EXCEEDED,
     SCHEDULE_NOT_FOUND,
     WRONG_STATE,
+    located,
     refused,
 )
 from windlass.server.redaction import CannotRestore
@@ -220,8 +222,20 @@ def _when(body: ScheduleBody) -> When:
     if (body.cron is None) == (body.every is None):
         raise refused("give cron or every, and not both", pointer="#/cron")
     if body.cron is not None:
-        return Cron(body.cron, zone=body.zone, missed=body.missed, most=body.most)
+        with _located("#/zone"):
+            zone_of(body.zone)
+        with _located("#/cron"):
+            return Cron(body.cron, zone=body.zone, missed=body.missed, most=body.most)
     return Every(body.every or 0.0, missed=body.missed, most=body.most)
+
+
+@contextmanager
+def _located(pointer: str) -> Iterator[None]:
+    """What is refused meanwhile is about this field."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise located(error, pointer) from None
 
 
 def _target(request: Request[Any, Any], body: ScheduleBody, options: dict[str, Any]) -> str:
