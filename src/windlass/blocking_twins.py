@@ -12,7 +12,6 @@ from windlass.answers import Attention, Duplicates, FailedJobs, JobDurations, La
 from windlass.app import DEFAULT_PAGE, Windlass
 from windlass.blocking import AppTwin, Twin
 from windlass.copying import AS_IT_WAS, CopyOptions
-from windlass.cron import When
 from windlass.filters import JobFilters
 from windlass.findings import TaskStats
 from windlass.fleet import WorkerInfo
@@ -32,8 +31,6 @@ from windlass.model import (
 )
 from windlass.options import EnqueueOptions, WorkerOptions
 from windlass.questions import HOUR, Questions
-from windlass.schedules.schedule import Schedule
-from windlass.schedules.schedules import Schedules
 from windlass.stores.protocol import MAX_DEPENDENTS
 from windlass.task import BoundTask, Task
 from windlass.timeline import TimelineEntry
@@ -373,54 +370,6 @@ class BlockingLimiting(Twin[Limiting]):
         return self._portal.run(self._inner.remove, topic)
 
 
-class BlockingSchedules(Twin[Schedules]):
-    """Blocking twin of :class:`~windlass.schedules.schedules.Schedules`."""
-
-    def create(
-        self,
-        name: str,
-        task_or_topic: str | Task[..., Any],
-        when: When,
-        payload: Any = None,
-        *,
-        replace: bool = False,
-        **options: Unpack[EnqueueOptions],
-    ) -> Schedule:
-        """Make a schedule: a job of this task, or for whoever takes jobs of this topic, at these times.
-
-        Checked as an enqueue is, options included. ``WrongState`` when the name is taken; ``replace`` then
-        puts it in the place of the other one, which keeps its counts, and its pause. One that code declares
-        is changed in the code.
-        """
-        return self._portal.run(
-            self._inner.create, name, task_or_topic, when, payload, replace=replace, **options
-        )
-
-    def all(self) -> list[Schedule]:
-        """Every schedule, by name; there are at most 1,000."""
-        return self._portal.run(self._inner.all)
-
-    def get(self, name: str) -> Schedule:
-        """One schedule, or ``ScheduleNotFound``."""
-        return self._portal.run(self._inner.get, name)
-
-    def pause(self, name: str) -> Schedule:
-        """Let it make no jobs until ``resume``, whatever restarts meanwhile."""
-        return self._portal.run(self._inner.pause, name)
-
-    def resume(self, name: str) -> Schedule:
-        """Let it make jobs again, from now on: what passed while it was paused is not made up for."""
-        return self._portal.run(self._inner.resume, name)
-
-    def run(self, name: str) -> BlockingJob[Any]:
-        """Make a job of it now, also while it is paused. Its own times are not changed by it."""
-        return BlockingJob(self._portal.run(self._inner.run, name), self._portal)
-
-    def delete(self, name: str) -> None:
-        """Forget it. Its jobs stay. One that code declares comes back with the next worker that starts."""
-        self._portal.run(self._inner.delete, name)
-
-
 class BlockingWindlass(AppTwin[Windlass]):
     """Blocking twin of :class:`~windlass.app.Windlass`."""
 
@@ -435,11 +384,6 @@ class BlockingWindlass(AppTwin[Windlass]):
         Reads the rules and the settings about tokens at first use; ``ConfigurationError`` if they are wrong.
         """
         return BlockingAccess(self._inner.access, self._portal)
-
-    @property
-    def schedules(self) -> BlockingSchedules:
-        """The schedules of the store: list them, make some, pause them, run them now."""
-        return BlockingSchedules(self._inner.schedules, self._portal)
 
     def enqueue(
         self, task_or_topic: str | Task[..., Any], payload: Any = None, **options: Unpack[EnqueueOptions]
