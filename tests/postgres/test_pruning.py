@@ -9,8 +9,7 @@ import pytest
 from tests.postgres.stores import opened, raw
 from windlass.model import JobFilter, Settlement, State
 from windlass.outcome import Completed
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.postgres import store as store_module
+from windlass.stores.postgres import PostgresStore, pruning
 from windlass.testing.conformance.building import claim, claim_one, ids, put, put_many
 
 
@@ -71,7 +70,7 @@ async def test_jobs_that_are_gone_already_are_passed_over_by_the_thousand(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call looks at so many and no more, but does not say that nothing is left while there is."""
-    monkeypatch.setattr(store_module, "PRUNE_LOOKED", 20)
+    monkeypatch.setattr(pruning, "PRUNE_LOOKED", 20)
     async with opened(postgres_url) as [store]:
         for _ in range(3):
             gone = await _complete(store, 25)

@@ -71,6 +71,11 @@ async def _complete_packed(database: Statements, settlements: list[Settlement]) 
     return completed(settlements, rows)
 
 
+def answers_of(leases: Sequence[Lease], held: set[Lease]) -> list[bool]:
+    """Whether each lease held."""
+    return [lease in held for lease in leases]
+
+
 def told_once(leases: Sequence[Lease], held: set[Lease]) -> list[bool]:
     """Whether each lease held; of equal ones only the first is told so."""
     left = set(held)

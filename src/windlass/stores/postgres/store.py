@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
-from windlass.clock import Clock, SystemClock, seconds_to_microseconds
+from windlass.clock import Clock, SystemClock
 from windlass.errors import LeaseLost, StoreUnavailable, WindlassError
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
 from windlass.limits import TopicLimits
@@ -71,15 +71,15 @@ from windlass.stores.postgres.location import parse_url
 from windlass.stores.postgres.marks import ANYWHERE
 from windlass.stores.postgres.migrating import migrate, missing_steps
 from windlass.stores.postgres.notifying import Hint, Notifier
-from windlass.stores.postgres.recording import STATES
+from windlass.stores.postgres.pruning import PRUNES_TOGETHER, prune
+from windlass.stores.postgres.releasing import RELEASES_A_RESCUE, Releasing
+from windlass.stores.postgres.settling import answers_of
 from windlass.stores.postgres.writer import Writer
 from windlass.stores.protocol import (
-    LANE_MINUTES_KEPT_SECONDS,
     MAX_BATCH,
     MAX_DEPENDENTS,
     MAX_ENQUEUE_BATCH,
     MAX_GROUPS,
-    MINUTES_KEPT_SECONDS,
     OnRescued,
     StoreLimits,
     Wakeups,
@@ -88,19 +88,10 @@ from windlass.stores.queries import Queries
 from windlass.stores.wakeups import WakeupHub
 from windlass.whole import WholeJob
 
-PRUNE_LOOKED: Final = 20_000
-"""Jobs one transaction of ``prune`` looks at, most of which may have been requeued or deleted before."""
-PRUNE_ROUNDS: Final = 10
-"""Transactions of that kind in a call, as long as none of them found a job to remove."""
-PRUNES_TOGETHER: Final = 20
-"""While every call finds as many jobs as it may remove, other things are tidied up once in so many calls."""
 FOLD_AFTER: Final = 5_000
 """Jobs this store has written, each write counted as ``WRITE_COUNTS`` more, after which it adds up what was
 appended to the counters. A job of a lane of its own is a row, and statistics read a few thousand in 10 ms."""
 WRITE_COUNTS: Final = 10
-RELEASES_A_RESCUE: Final = 10
-MOST_RELEASES: Final = 1000
-"""Transactions in which a rescue, or who has ended a job, goes on with those that waited for it."""
 MOST_UNSURE: Final = 20_000
 """Settlements without an answer that are remembered."""
 
@@ -129,7 +120,7 @@ class PostgresStore:
         self._prunes = 0
         self._folding: asyncio.Task[None] | None = None
         self.on_rescued: OnRescued | None = None
-        self._releasing: asyncio.Task[None] | None = None
+        self._releasing = Releasing(self._database, self._ready, self._finished)
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -146,8 +137,7 @@ class PostgresStore:
         await self._notifier.close()
         if self._folding is not None:
             self._folding.cancel()  # whoever writes next adds up all
-        if self._releasing is not None:
-            self._releasing.cancel()  # the next rescue goes on
+        self._releasing.close()
         await self._database.close()
 
     def sibling(self) -> PostgresStore:
@@ -205,13 +195,12 @@ class PostgresStore:
 
     async def start(self, leases: Sequence[Lease]) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
-        return _answers(leases, await settling.start(self._database, leases)) if leases else []
+        return answers_of(leases, await settling.start(self._database, leases)) if leases else []
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
-        if not leases:
-            return []
-        return _answers(leases, await settling.extend(self._database, leases, lease_seconds))
+        held = await settling.extend(self._database, leases, lease_seconds) if leases else set()
+        return answers_of(leases, held)
 
     async def touch(self, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:
         check_batch("leases", len(leases), MAX_BATCH)
@@ -249,9 +238,8 @@ class PostgresStore:
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
         check_batch("reports", len(reports), MAX_BATCH)
-        if not reports:
-            return []
-        return _answers([item.lease for item in reports], await settling.report(self._database, reports))
+        held = await settling.report(self._database, reports) if reports else set()
+        return answers_of([item.lease for item in reports], held)
 
     async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
         return await settling.steps(self._database, lease)
@@ -313,7 +301,7 @@ class PostgresStore:
             self._finished()
             await self._hint_rooms()
         self._wrote(len(rows))
-        self._released(freed)
+        self._releasing.after(freed)
         return verdicts
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
@@ -326,8 +314,8 @@ class PostgresStore:
         verdicts = [Verdict(verdict) for _, verdict in sorted(freed.told(rows))]
         if freed.unfinished:
             # What was kept for those that are gone now need not be kept any longer.
-            freed.unfinished = await self._release(1)
-        self._released(freed)
+            freed.unfinished = await self._releasing.go_on(1)
+        self._releasing.after(freed)
         if Verdict.DONE in verdicts:
             await self._hint_rooms()
         return verdicts
@@ -336,9 +324,9 @@ class PostgresStore:
         self, topic: str, limit: int, *, tenant: str | None = None, failed_only: bool = False
     ) -> int:
         check_batch("jobs", limit, MAX_BATCH)
-        kicked = 0
-        if limit > 0:
-            kicked = await pulling.kick(self._database, topic, limit, tenant, failed_only=failed_only)
+        if limit <= 0:
+            return 0
+        kicked = await pulling.kick(self._database, topic, limit, tenant, failed_only=failed_only)
         if kicked:
             self._ready({topic: ANYWHERE})
             self._wrote(kicked)
@@ -352,24 +340,17 @@ class PostgresStore:
         return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
 
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
-        await self._release(RELEASES_A_RESCUE)
+        await self._releasing.go_on(RELEASES_A_RESCUE)
         row = await self._database.fetchrow(
             _sql["rescue"], self._database.now, limit, self._claimer.tended_to(), WORDS
         )
-        rescued = self._rescued(*row) if row is not None else Rescued()
+        rescued = self._rescued(row) if row is not None else Rescued()
         if rescued.total > rescued.returned:
             await self._hint_rooms()
         return rescued
 
-    def _rescued(
-        self,
-        returned: int,
-        failed: int,
-        cancelled: int,
-        expired: int,
-        topics: Sequence[str],
-        told: Sequence[str],
-    ) -> Rescued:
+    def _rescued(self, row: Sequence[Any]) -> Rescued:
+        returned, failed, cancelled, expired, topics, told = row
         if told:
             self._tell_rescued(told)
         if topics:
@@ -391,24 +372,15 @@ class PostgresStore:
         )
         if row is not None:
             *rescued, promoted = row
-            self._rescued(*rescued)
+            self._rescued(rescued)
             if promoted:
                 self._claimer.ready(None)
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
-        kept = seconds_to_microseconds(MINUTES_KEPT_SECONDS)
-        of_lanes = seconds_to_microseconds(LANE_MINUTES_KEPT_SECONDS)
-        if self._releasing is not None:
-            await asyncio.wait([self._releasing])
-        await self._release(1)  # what need not be kept for others any longer
-        for _ in range(PRUNE_ROUNDS):
-            rows = await self._database.fetch(
-                _sql["prune"], self._database.now, limit, PRUNE_LOOKED, kept, of_lanes
-            )
-            pruned = {STATES[state]: n for state, n in rows if state is not None}
-            if pruned or not rows:
-                break  # otherwise all that it looked at had gone before, and there is more
-        await self._release(1)
+        await self._releasing.done()
+        await self._releasing.go_on(1)  # what need not be kept for others any longer
+        pruned = await prune(self._database, limit)
+        await self._releasing.go_on(1)
         self._prunes += 1
         if sum(pruned.values()) < limit or self._prunes % PRUNES_TOGETHER == 0:
             await registering.forget(self._database)
@@ -436,9 +408,8 @@ class PostgresStore:
 
     async def _hint_rooms(self) -> None:
         """Jobs ended, it is not known of which topics: whoever waits for a limit is to look again."""
-        if (
-            not self._database.scoped
-        ):  # who sees one tenant sees no limits; whoever waits looks again by itself
+        # Who sees one tenant sees no limits; whoever waits looks again by itself, a second later at most.
+        if not self._database.scoped:
             self._ready(dict.fromkeys(await limiting.limited_topics(self._database), ANYWHERE))
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
@@ -587,33 +558,7 @@ class PostgresStore:
         if self._claimer.limited_grants:
             self._ready(dict.fromkeys(self._claimer.rooms_after(settlements), ANYWHERE))
         self._wrote(len(settlements))
-        self._released(freed)
-
-    def _released(self, freed: Freed) -> None:
-        """Of jobs that waited for those that ended. Nobody waits for what is left to do about them."""
-        self._ready(dict.fromkeys(freed.topics, ANYWHERE))
-        if freed.unfinished and self._releasing is None and not self._database.scoped:
-            self._releasing = asyncio.create_task(self._release_quietly())
-
-    async def _release_quietly(self) -> None:
-        try:
-            await self._release(MOST_RELEASES)
-        except WindlassError as error:
-            _log.debug("jobs that wait for others were left to the next rescue: %s", error)
-        finally:
-            self._releasing = None
-
-    async def _release(self, most: int) -> bool:
-        """Go on with jobs whose parents have ended, in so many transactions; whether there are more."""
-        if self._database.scoped:
-            return False  # who sees one tenant leaves it to those who see all
-        for _ in range(most):
-            freed = await depending.go_on(self._database)
-            self._ready(dict.fromkeys(freed.topics, ANYWHERE))
-            if not freed.unfinished:
-                return False
-            self._finished()
-        return True
+        self._releasing.after(freed)
 
     def _ready(self, places: Mapping[str, int]) -> None:
         """Jobs of these topics became ready, none with a number below the one given."""
@@ -653,7 +598,3 @@ class PostgresStore:
 
     async def _fold(self) -> None:
         await self._database.fetch(_sql["fold"])
-
-
-def _answers(leases: Sequence[Lease], held: set[Lease]) -> list[bool]:
-    return [lease in held for lease in leases]

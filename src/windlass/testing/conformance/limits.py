@@ -95,7 +95,7 @@ async def test_topics_without_limits_are_claimed_as_ever(store: Store) -> None:
     assert (await look(store, c)).reserves == 0
 
 
-def test_limits_that_make_no_sense_are_refused() -> None:
+async def test_limits_that_make_no_sense_are_refused() -> None:
     """With the value, the limit and the remedy."""
     for arguments in (
         {},
