@@ -38,6 +38,7 @@ SOURCES = (
     Source("task", "Task", parameters=("P", "R")),
     Source("task", "BoundTask", parameters=("P", "R")),
     Source("questions", "Questions"),
+    Source("limiting", "Limiting"),
     Source("pulling.reserved", "Reserved", fields=True, target="pulling.blocking_twins"),
     Source(
         "pulling.queue",
@@ -47,8 +48,9 @@ SOURCES = (
     ),
     Source("access.audit", "Audit", target="access.blocking_twins"),
     Source("access.access", "Access", base="AccessTwin", target="access.blocking_twins"),
+    Source("schedules.schedules", "Schedules", target="schedules.blocking_twins"),
     # The twin of the app opens and closes the thread behind it instead; AppTwin does that.
-    Source("app", "Windlass", base="AppTwin", skip=frozenset({"open", "close", "queue"})),
+    Source("app", "Windlass", base="AppTwin", skip=frozenset({"open", "close", "queue", "schedules"})),
 )
 TWINS = {source.name: source.twin for source in SOURCES}
 TARGETS = tuple(dict.fromkeys(source.target for source in SOURCES))

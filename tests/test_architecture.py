@@ -13,17 +13,19 @@ import windlass
 PACKAGE = Path(windlass.__file__).parent
 
 FOUNDATIONS = {
-    "__about__", "carried", "clock", "conditions", "errors", "findings", "fingerprints", "ids", "model",
-    "names", "narrowing", "outcome", "payload", "retry", "security", "timeline", "urls", "whole", "wording",
+    "__about__", "carried", "clock", "conditions", "cron", "errors", "findings", "fingerprints", "headers",
+    "ids", "limits", "model", "names", "narrowing", "outcome", "payload", "retry", "security", "timeline",
+    "urls", "whole", "wording",
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.joining", "stores.protocol"}
 HALL = {
-    "access", "annotations", "answers", "app", "attention", "background", "benchmark", "blocking",
-    "blocking_twins", "borrowed", "bulk", "callbacks", "calls", "connections", "context", "copying",
-    "enqueueing", "fields", "filtering", "filters", "fleet", "glance", "including", "isolation", "job",
-    "lane", "lane_thread", "lifecycle", "making", "managing", "mismatch", "moving", "open_files", "options",
-    "orders", "pulling", "questions", "reconciliation", "registry", "remedies", "results", "returns",
-    "schema_scripts", "schemas", "settings", "shapes", "signature", "steps", "stuck", "succession", "task",
+    "access", "annotations", "answers", "app", "attention", "background", "batch", "batch_signature",
+    "benchmark", "blocking", "blocking_twins", "borrowed", "bulk", "callbacks", "calls", "connections",
+    "context", "copying", "declaring", "draft", "enqueueing", "fields", "filtering", "filters", "fleet",
+    "glance", "including", "isolation", "job", "lane", "lane_thread", "lifecycle", "limiting", "making",
+    "managing", "middleware", "mismatch", "moving", "open_files", "options", "orders", "pulling", "questions",
+    "reconciliation", "registry", "remedies", "results", "returns", "schedules", "schema_scripts", "schemas",
+    "settings", "shapes", "signature", "steps", "stuck", "succession", "task", "telemetry",
     "transaction", "using", "verification", "visibility", "watching",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd", "integrations"}

@@ -41,7 +41,21 @@ class RawPostgresSystem(RawStoreSystem):
         while True:
             mark = (None, None, None) if number is None else ([urgency], [number], [None])
             rows = await claim.fetch(
-                None, "raw", ["job"], ["job"], None, *mark, BATCH, LEASE_US, None, False, True, WORDS, 1, 1
+                None,
+                "raw",
+                ["job"],
+                ["job"],
+                None,
+                *mark,
+                BATCH,
+                LEASE_US,
+                None,
+                False,
+                True,
+                WORDS,
+                1,
+                1,
+                BATCH,
             )
             jobs = rows[:-1]  # the last row says what comes next
             if not jobs:

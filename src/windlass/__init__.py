@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
     from windlass import tasks
     from windlass.app import Windlass
+    from windlass.batch import Batch, BatchContext
     from windlass.context import Context
+    from windlass.cron import Cron, Every
+    from windlass.draft import JobDraft
     from windlass.errors import (
         Backpressure,
         Cancel,
@@ -33,9 +36,11 @@ if TYPE_CHECKING:
         NotOpen,
         NotPermitted,
         NotReserved,
+        ParentNotFound,
         ReserveTimeout,
         ResultTimeout,
         RetryAfter,
+        ScheduleNotFound,
         SchemaTooNew,
         Snooze,
         StoreError,
@@ -55,13 +60,17 @@ if TYPE_CHECKING:
     from windlass.fleet import WorkerInfo
     from windlass.job import Attempt, Job, JobPage, Step
     from windlass.lane import LaneStats
+    from windlass.limits import LimitsOrigin, Rate, TopicLimits
+    from windlass.middleware import CallNext, Middleware
     from windlass.model import (
         BACKFILL,
         DISCOVERED,
         EXPLICIT,
         Count,
+        Dependents,
         JobError,
         Progress,
+        Relative,
         State,
         Stats,
         TopicStats,
@@ -71,6 +80,8 @@ if TYPE_CHECKING:
     from windlass.pulling.reserved import Reserved
     from windlass.pulling.statistics import JobStats, QueueStats, Recovery, TopicState
     from windlass.retry import Retry
+    from windlass.schedules.schedule import Schedule
+    from windlass.schedules.schedules import Schedules
     from windlass.security import SecurityContext, acting_as
     from windlass.settings import Settings
     from windlass.task import BoundTask, Task
@@ -80,7 +91,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "windlass": ("tasks",),
     "windlass.app": ("Windlass",),
+    "windlass.batch": ("Batch", "BatchContext"),
     "windlass.context": ("Context",),
+    "windlass.cron": ("Cron", "Every"),
+    "windlass.draft": ("JobDraft",),
     "windlass.errors": (
         "Backpressure",
         "Cancel",
@@ -101,9 +115,11 @@ _HOMES = {
         "NotOpen",
         "NotPermitted",
         "NotReserved",
+        "ParentNotFound",
         "ReserveTimeout",
         "ResultTimeout",
         "RetryAfter",
+        "ScheduleNotFound",
         "SchemaTooNew",
         "Snooze",
         "StoreError",
@@ -123,13 +139,17 @@ _HOMES = {
     "windlass.fleet": ("WorkerInfo",),
     "windlass.job": ("Attempt", "Job", "JobPage", "Step"),
     "windlass.lane": ("LaneStats",),
+    "windlass.limits": ("LimitsOrigin", "Rate", "TopicLimits"),
+    "windlass.middleware": ("CallNext", "Middleware"),
     "windlass.model": (
         "BACKFILL",
         "DISCOVERED",
         "EXPLICIT",
         "Count",
+        "Dependents",
         "JobError",
         "Progress",
+        "Relative",
         "State",
         "Stats",
         "TopicStats",
@@ -139,6 +159,8 @@ _HOMES = {
     "windlass.pulling.reserved": ("Reserved",),
     "windlass.pulling.statistics": ("JobStats", "QueueStats", "Recovery", "TopicState"),
     "windlass.retry": ("Retry",),
+    "windlass.schedules.schedule": ("Schedule",),
+    "windlass.schedules.schedules": ("Schedules",),
     "windlass.security": ("SecurityContext", "acting_as"),
     "windlass.settings": ("Settings",),
     "windlass.task": ("BoundTask", "Task"),
@@ -172,12 +194,18 @@ __all__ = [
     "Alias",
     "Attempt",
     "Backpressure",
+    "Batch",
+    "BatchContext",
     "BoundTask",
+    "CallNext",
     "Cancel",
     "ConfigurationError",
     "Context",
     "Count",
+    "Cron",
+    "Dependents",
     "Directive",
+    "Every",
     "Fail",
     "HandlerNotFound",
     "Happening",
@@ -186,6 +214,7 @@ __all__ = [
     "InvalidPayload",
     "Job",
     "JobCancelled",
+    "JobDraft",
     "JobError",
     "JobFailed",
     "JobNotFound",
@@ -194,20 +223,28 @@ __all__ = [
     "LaneStats",
     "LeaseLost",
     "LimitExceeded",
+    "LimitsOrigin",
+    "Middleware",
     "NotAuthenticated",
     "NotBuried",
     "NotOpen",
     "NotPermitted",
     "NotReserved",
+    "ParentNotFound",
     "Progress",
     "Queue",
     "QueueStats",
+    "Rate",
     "Recovery",
+    "Relative",
     "ReserveTimeout",
     "Reserved",
     "ResultTimeout",
     "Retry",
     "RetryAfter",
+    "Schedule",
+    "ScheduleNotFound",
+    "Schedules",
     "SchemaTooNew",
     "SecurityContext",
     "Settings",
@@ -224,6 +261,7 @@ __all__ = [
     "TimelineEntry",
     "TooManyAttempts",
     "TooManyWaiters",
+    "TopicLimits",
     "TopicState",
     "TopicStats",
     "TouchLimitExceeded",

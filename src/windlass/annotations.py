@@ -21,10 +21,15 @@ _OURS = __name__.partition(".")[0]
 
 # Users move this import under TYPE_CHECKING, as linters advise; the name alone then has to do.
 _CONTEXT_NAMES = frozenset({"Context", "windlass.Context", "windlass.context.Context"})
+_BATCH_CONTEXT_NAMES = frozenset({"BatchContext", "windlass.BatchContext", "windlass.batch.BatchContext"})
 
 
 class UnresolvedContext:
     """Stands for a ``Context`` annotation whose import exists only for the type checker."""
+
+
+class UnresolvedBatchContext:
+    """The same for ``BatchContext``."""
 
 
 def parameters_of(fn: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -108,6 +113,8 @@ def _resolve_one_by_one(target: Callable[..., Any], task: str, *, needed: bool) 
             text = _text_of(annotation)
             if text.strip("'\"") in _CONTEXT_NAMES:
                 hints[name] = UnresolvedContext
+            elif text.strip("'\"") in _BATCH_CONTEXT_NAMES:
+                hints[name] = UnresolvedBatchContext
             elif (
                 needed and name != "return"
             ):  # an unknown result type only means that results stay plain JSON

@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, overload
 from uuid import UUID
 
 from windlass import isolation, managing, visibility
 from windlass.blocking import Portal
-from windlass.clock import Clock, SystemClock, seconds_to_microseconds, to_datetime
+from windlass.clock import Clock, SystemClock, to_datetime
 from windlass.conditions import asked, of_counters
 from windlass.connections import Connections
 from windlass.copying import AS_IT_WAS, CopyOptions, copy_of
+from windlass.declaring import Declaring
 from windlass.enqueueing import submit, submit_many
-from windlass.errors import ConfigurationError, ResultTimeout
+from windlass.errors import ConfigurationError
 from windlass.filters import JobFilters, check_filter
-from windlass.including import TaskSource, include
 from windlass.job import Job, JobPage
 from windlass.lane import Lane
+from windlass.limiting import Limiting
 from windlass.making import make_together, maker
-from windlass.model import FOREVER, Count, JobFilter, Stats, TopicStats
+from windlass.model import Count, JobFilter, Stats, TopicStats
 from windlass.names import check_wire_topic
 from windlass.options import (
     EnqueueOptions,
-    TaskOptions,
     WorkerOptions,
     check_integer,
     check_seconds,
 )
 from windlass.pulling.queue import Queue
 from windlass.registry import Registry
-from windlass.results import result_of
-from windlass.schemas import payload_schemas
-from windlass.security import row_filter, system_only, tenant_in_question
+from windlass.results import wait_for_result
+from windlass.schedules.declaring import declare
+from windlass.security import system_only, tenant_in_question
 from windlass.settings import DAY, SettingOptions, Settings, load_settings
 from windlass.stores import Joiner, Store, StoreLimits, create_store
-from windlass.task import Task, TaskDecorator, encode_each
+from windlass.task import Task, encode_each
+from windlass.telemetry.telemetry import Telemetry
 from windlass.transaction import refuse_inside
 from windlass.using import first_of, write_using
 
@@ -48,18 +48,15 @@ if TYPE_CHECKING:
     from windlass.background import WorkerThread
     from windlass.blocking_twins import BlockingJob, BlockingWindlass
     from windlass.bulk import Bulk
-    from windlass.context import Context
+    from windlass.cron import When
     from windlass.findings import TaskStats
     from windlass.fleet import WorkerInfo
     from windlass.questions import Questions
+    from windlass.schedules.schedules import Schedules
     from windlass.stores.joining import Untold
     from windlass.stores.protocol import Wakeups
-    from windlass.succession import Succession
     from windlass.using import AsyncConnection
     from windlass.worker import Worker
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 DEFAULT_PAGE: Final = 50
 LARGEST_PAGE: Final = 200
@@ -67,7 +64,7 @@ LARGEST_PAGE: Final = 200
 LARGEST_OFFSET: Final = 2**31 - 1
 
 
-class Windlass:
+class Windlass(Declaring):
     """A durable job queue in the database that ``url`` names.
 
     Every setting can be given as a keyword; see :class:`~windlass.settings.Settings`.
@@ -81,6 +78,7 @@ class Windlass:
             given["url"] = url
         self.settings: Settings = load_settings(given)
         self.clock: Clock = clock or SystemClock()
+        self.telemetry = Telemetry(self.settings)
         self.registry = Registry()
         self.portal = Portal(self)
         self.after_enqueue: Callable[[list[Job[Any]]], Awaitable[None]] | None = None  # for inline mode
@@ -146,6 +144,7 @@ class Windlass:
     def _connections_to(self, url: str, clock: Clock) -> Connections:
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
         store = create_store(url, clock=clock, limits=limits)
+        store.on_rescued = self.telemetry.rescued  # its siblings inherit it
         return Connections(store, self.settings, limits, clock)
 
     @property
@@ -195,57 +194,25 @@ class Windlass:
 
         return BlockingWindlass(self, self.portal)
 
-    # -- tasks ------------------------------------------------------------------------------------------
+    # -- schedules --------------------------------------------------------------------------------------
 
-    @overload
-    def task(self, fn: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...
-    @overload
-    def task(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
-    @overload
-    def task(self, fn: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
-    @overload
-    def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
-    @overload
-    def task(
+    def schedule(
         self,
-        fn: None = None,
-        /,
-        *,
-        name: str | None = None,
-        topic: str | None = None,
-        aliases: Iterable[str] = (),
-        **options: Unpack[TaskOptions],
-    ) -> TaskDecorator: ...
-    def task(
-        self,
-        fn: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        topic: str | None = None,
-        aliases: Iterable[str] = (),
-        **options: Any,
-    ) -> Any:
-        """Register a function as a task. Works bare (``@app.task``) and with options (``@app.task(...)``)."""
+        name: str,
+        task_or_topic: str | Task[..., Any],
+        when: When,
+        payload: Any = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> None:
+        """Declare a schedule; workers of this app write it when they start. ``schedules`` has the others."""
+        declare(self.registry, self.settings, name, task_or_topic, when, payload, options)
 
-        def register(function: Callable[..., Any]) -> Task[..., Any]:
-            task: Task[..., Any] = Task(
-                self, function, name=name, topic=topic, aliases=aliases, options=options
-            )
-            self.registry.add(task)
-            if not task.durable:
-                self.lane.prepare()
-            return task
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of the store: list them, make some, pause them, run them now."""
+        from windlass.schedules.schedules import Schedules
 
-        return register if fn is None else register(fn)
-
-    def include(self, source: TaskSource[P, R], /, *args: P.args, **configuration: P.kwargs) -> R:
-        """Take in tasks written elsewhere, all or none: ``app.include(windlass.tasks, roots=["data"])``."""
-        return cast("R", include(self, source, args, configuration))
-
-    def json_schema(self) -> dict[str, Any]:
-        """JSON Schema of every payload: a union of the durable tasks, told apart by ``task``."""
-        return payload_schemas(self.registry)
+        return Schedules(self)
 
     # -- enqueueing -------------------------------------------------------------------------------------
 
@@ -391,24 +358,7 @@ class Windlass:
         """Wait for a job to finish and answer what its handler returned. See ``Job.result``."""
         wanted = managing.check_job_id(job_id)
         seconds = None if timeout is None else check_seconds("timeout", timeout, 0)
-        tenant = self._tenant()
-        connection = self._connections.current()
-        lane = self.lane.holder(wanted)
-        store = lane or connection.store
-        if row_filter() is not None:
-            await managing.get(store, wanted, tenant)  # not to wait for what cannot be seen
-        results = connection.waiter(store, self.settings.poll_interval)
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        while True:
-            remaining = None if seconds is None else max(0.0, seconds - (loop.time() - started))
-            # With no time left to wait, one look is all there is.
-            ended = remaining != 0 and await results.wait(wanted, remaining, tenant)
-            record = await managing.get(store, wanted, tenant)
-            if record.state.final:
-                return result_of(self, record, lane)
-            if not ended:  # otherwise it was final and has been requeued since: wait on
-                raise ResultTimeout(f"job {wanted} did not finish within {seconds:g} s; it goes on")
+        return await wait_for_result(self, self._connections.current(), wanted, seconds, self._tenant())
 
     async def stats(self, window: float | timedelta = 3600, *, tenant: str | None = None) -> Stats:
         """Counts as of now; times and throughput over the last ``window`` seconds."""
@@ -502,18 +452,17 @@ class Windlass:
     async def pause(self, topic: str, seconds: float | timedelta | None = None) -> None:
         """Let no worker take jobs of this topic, for some time or until ``resume``."""
         system_only("pause")
-        check_wire_topic(topic)
-        store = self._outside("pause")
-        if seconds is None:
-            await store.pause(topic, FOREVER)
-        else:
-            length = seconds_to_microseconds(check_seconds("seconds", seconds, 0.001))
-            await store.pause(topic, await store.now() + length)
+        await managing.pause(self._outside("pause"), topic, seconds)
 
     async def resume(self, topic: str) -> None:
         """Let workers take jobs of this topic again."""
         system_only("resume")
         await self._outside("resume").pause(check_wire_topic(topic), None)
+
+    @property
+    def limits(self) -> Limiting:
+        """Limits of topics, in the whole cluster: set, get, list and remove them."""
+        return Limiting(self)
 
     async def workers(self) -> list[WorkerInfo]:
         """Who runs jobs here, by name; those that vanished stay listed for a day and are ``missing``."""
@@ -548,7 +497,9 @@ class Windlass:
         from windlass.worker import Worker
 
         system_only("a worker")
-        return Worker(self.store, self.registry, self.settings, clock=self.clock, **options)
+        return Worker(
+            self.store, self.registry, self.settings, clock=self.clock, telemetry=self.telemetry, **options
+        )
 
     def worker_thread(self, **options: Unpack[WorkerOptions]) -> WorkerThread:
         """A worker for a program that does something else, a web server say: on a thread and an event loop
@@ -563,34 +514,27 @@ class Windlass:
         """Run jobs until stopped. When half its slots are stuck, a fresh worker takes over; see
         ``WorkerStuck``.
         """
-        await self._workers(options).run()
+        from windlass.succession import workers_of
+
+        await workers_of(self, options).run()
 
     async def run_until_idle(self, **options: Unpack[WorkerOptions]) -> int:
         """Run jobs until none is due, for tests and scripts; how many attempts that took.
 
         Returns when the lane has nothing to do either; what it ran on its own thread is not counted.
         """
+        from windlass.succession import workers_of
+
         system_only("run_until_idle")
         ran = 0
         while True:
             granted = self.lane.granted
             # Without any task the worker says so; with non-durable ones alone it has nothing to do.
             if not self.registry or any(task.durable for task in self.registry):
-                ran += await self._workers(options).run_until_idle()
+                ran += await workers_of(self, options).run_until_idle()
             ran += await self.lane.run_until_idle()
             if self.lane.granted == granted:
                 return ran
-
-    def _workers(self, options: WorkerOptions) -> Succession:
-        from windlass.succession import Succession
-        from windlass.verification.starting import look_after_start
-
-        inner: WorkerOptions = {**options, "handle_signals": False}
-        return Succession(
-            lambda: self.worker(**inner),
-            handle_signals=options.get("handle_signals", True),
-            beside=lambda: look_after_start(self),
-        )
 
     def _store_of(self, job_id: UUID, verb: str = "") -> Store:
         """Where a job is: in the lane of this process, or where all others are. ``verb``: to change it."""

@@ -59,8 +59,10 @@ FEW_WORKERS: Final = 3
 _RANK: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
 
-def find_attention(look: Look, registry: Registry, ailments: Sequence[Ailment]) -> list[Finding]:
-    """Everything, the worst first."""
+def find_attention(
+    look: Look, registry: Registry, ailments: Sequence[Ailment], others: Sequence[Finding] = ()
+) -> list[Finding]:
+    """Everything, and what was found elsewhere, the worst first."""
     stuck = find_stuck(look, registry)
     found = [
         *_nobody_works(look, stuck),
@@ -71,6 +73,7 @@ def find_attention(look: Look, registry: Registry, ailments: Sequence[Ailment]) 
         *_backlogs(look, stuck),
         *_workers(look),
         *map(of_ailment, ailments),
+        *others,
     ]
     found.sort(key=lambda finding: (_RANK[finding.severity], -finding.jobs, finding.kind))
     return _few_of_each(found)

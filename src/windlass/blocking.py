@@ -22,6 +22,7 @@ from windlass.errors import NotOpen, WindlassError
 if TYPE_CHECKING:
     from windlass.access.blocking_twins import BlockingAccess, BlockingAudit
     from windlass.pulling.blocking_twins import BlockingQueue
+    from windlass.schedules.blocking_twins import BlockingSchedules
 
 logger = logging.getLogger(__name__)
 
@@ -288,6 +289,13 @@ class AppTwin(Twin[T]):
         from windlass.pulling.blocking_twins import BlockingQueue
 
         return BlockingQueue(self._inner.queue, self._portal)  # type: ignore[attr-defined]
+
+    @property
+    def schedules(self) -> BlockingSchedules:
+        """The schedules of the store."""
+        from windlass.schedules.blocking_twins import BlockingSchedules
+
+        return BlockingSchedules(self._inner.schedules, self._portal)  # type: ignore[attr-defined]
 
     def open(self) -> Self:
         """Start the thread behind the blocking calls and open the store there."""

@@ -16,9 +16,22 @@ from windlass.filters import JobFilters
 from windlass.findings import TaskStats
 from windlass.fleet import WorkerInfo
 from windlass.job import Attempt, Job, JobPage, Step
-from windlass.model import Count, JobError, JobRecord, Progress, State, Stats, TopicStats
+from windlass.limiting import Limiting
+from windlass.limits import TopicLimits
+from windlass.model import (
+    Count,
+    Dependents,
+    JobError,
+    JobRecord,
+    Progress,
+    Relative,
+    State,
+    Stats,
+    TopicStats,
+)
 from windlass.options import EnqueueOptions, WorkerOptions
 from windlass.questions import HOUR, Questions
+from windlass.stores.protocol import MAX_DEPENDENTS
 from windlass.task import BoundTask, Task
 from windlass.timeline import TimelineEntry
 
@@ -83,6 +96,11 @@ class BlockingJob(Twin[Job[R]], Generic[R]):
     def correlation_id(self) -> str | None:
         """What it belongs together with, in the caller's words."""
         return self._inner.correlation_id
+
+    @property
+    def limit_key(self) -> str | None:
+        """Which jobs of its topic and tenant it is limited together with, where the topic has such limits."""
+        return self._inner.limit_key
 
     @property
     def user_id(self) -> str | None:
@@ -165,6 +183,16 @@ class BlockingJob(Twin[Job[R]], Generic[R]):
         return self._inner.steps
 
     @property
+    def after(self) -> tuple[Relative, ...]:
+        """The jobs it runs after. A job just enqueued knows how those are after :meth:`refresh`."""
+        return self._inner.after
+
+    @property
+    def after_any(self) -> bool:
+        """Whether it runs however those end."""
+        return self._inner.after_any
+
+    @property
     def timeline(self) -> tuple[TimelineEntry, ...]:
         """What is known to have happened to it, in order, derived from all of the above."""
         return self._inner.timeline
@@ -210,6 +238,10 @@ class BlockingJob(Twin[Job[R]], Generic[R]):
     def refresh(self) -> BlockingJob[R]:
         """Look again, bodies included. ``JobNotFound`` when the job is gone."""
         return BlockingJob(self._portal.run(self._inner.refresh), self._portal)
+
+    def dependents(self, limit: int = MAX_DEPENDENTS) -> Dependents:
+        """The jobs that run after it, lowest number first and at most 200, and how many there are."""
+        return self._portal.run(self._inner.dependents, limit)
 
     def cancel(self) -> bool:
         """Cancel it: True when it ended at once, False when its worker has been asked to stop."""
@@ -313,6 +345,29 @@ class BlockingQuestions(Twin[Questions]):
         Of a tenant no minutes are kept: its jobs that were enqueued in the last hour are counted.
         """
         return self._portal.run(self._inner.last_hour, tenant=tenant)
+
+
+class BlockingLimiting(Twin[Limiting]):
+    """Blocking twin of :class:`~windlass.limiting.Limiting`."""
+
+    def set(self, topic: str, limits: TopicLimits) -> None:
+        """Limit this topic from now on, in place of the limits it has."""
+        self._portal.run(self._inner.set, topic, limits)
+
+    def get(self, topic: str) -> TopicLimits | None:
+        """The limits of a topic; None when it has none."""
+        return self._portal.run(self._inner.get, topic)
+
+    def list(self) -> dict[str, TopicLimits]:
+        """Every topic that has limits, by name."""
+        return self._portal.run(self._inner.list)
+
+    def remove(self, topic: str) -> bool:
+        """Let workers take any number of jobs of this topic again; whether it had limits.
+
+        What tasks declare about it comes back when a worker with such a task starts.
+        """
+        return self._portal.run(self._inner.remove, topic)
 
 
 class BlockingWindlass(AppTwin[Windlass]):
@@ -455,6 +510,11 @@ class BlockingWindlass(AppTwin[Windlass]):
     def resume(self, topic: str) -> None:
         """Let workers take jobs of this topic again."""
         self._portal.run(self._inner.resume, topic)
+
+    @property
+    def limits(self) -> BlockingLimiting:
+        """Limits of topics, in the whole cluster: set, get, list and remove them."""
+        return BlockingLimiting(self._inner.limits, self._portal)
 
     def workers(self) -> list[WorkerInfo]:
         """Who runs jobs here, by name; those that vanished stay listed for a day and are ``missing``."""

@@ -15,7 +15,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from windlass import lifecycle
 from windlass.blocking import Portal
 from windlass.clock import Clock
 from windlass.errors import NotOpen
@@ -56,8 +55,6 @@ class Connections:
     """The opened stores of one app, by event loop."""
 
     def __init__(self, recipe: Store, settings: Settings, limits: StoreLimits, clock: Clock) -> None:
-        if settings.log_jobs:
-            recipe.on_rescued = lifecycle.rescued  # its siblings inherit it
         self._recipe = recipe
         self._settings = settings
         self._limits = limits

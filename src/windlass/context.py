@@ -13,9 +13,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
-from windlass import payload
+from windlass import headers, payload
 from windlass.clock import to_datetime
 from windlass.errors import Directive, InvalidInput, LeaseLost, WrongState
+from windlass.headers import FIRE_TIME, SCHEDULE
 from windlass.model import Claimed, Lease, Progress, Report, StepRecord
 from windlass.steps import Steps
 from windlass.transaction import BlockingTransaction, Transaction
@@ -238,6 +239,25 @@ class Context:
     @property
     def correlation_id(self) -> str | None:
         return self._job.correlation_id
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """The moment this job was scheduled for, in UTC; None for a job that no schedule made."""
+        moment = self.headers.get(FIRE_TIME)
+        try:
+            return None if moment is None else datetime.fromisoformat(moment)
+        except ValueError:
+            return None  # written by somebody else
+
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that made this job."""
+        return self.headers.get(SCHEDULE)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The texts that came along with the job, carried context variables among them; a copy."""
+        return headers.read(self._job.headers)
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

@@ -6,12 +6,14 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
+from msgspec.structs import replace
+
 from windlass import payload
 from windlass.errors import HandlerNotFound, InvalidInput, WrongState
 from windlass.making import untyped_body
 from windlass.model import BodyFormat, JobRecord, NewJob
 from windlass.names import shorten, suggest
-from windlass.options import make_template
+from windlass.options import ByFields, make_template
 from windlass.retry import Retry
 from windlass.security import context_in_force
 
@@ -48,9 +50,9 @@ class CopyOptions(TypedDict, total=False):
 def copy_of(app: Windlass, record: JobRecord, body: Any, patch: Any, changes: CopyOptions) -> NewJob:
     """The new job, checked as any other: against its task, where this app knows it, and all limits.
 
-    It has the topic, task, tenant, priority, attempts, timeout and retry policy of the one before, and its
-    owner, unless whoever makes it acts for somebody. What happened to that one, its key, delay and expiry are
-    its own.
+    It has the topic, task, tenant, priority, attempts, timeout, retry policy and carried variables of the one
+    before, and its owner, unless whoever makes it acts for somebody. What happened to that one, its key,
+    delay and expiry are its own.
     """
     for name in changes:
         if name not in CopyOptions.__annotations__:
@@ -68,6 +70,11 @@ def copy_of(app: Windlass, record: JobRecord, body: Any, patch: Any, changes: Co
     context = context_in_force()
     if context is None:
         given |= {"user_id": record.user_id, "service_id": record.service_id}
+    limited_by = None if task is None else task.defaults.get("limit_key")
+    if record.limit_key is not None and not isinstance(
+        limited_by, ByFields
+    ):  # whose values may be others now
+        given["limit_key"] = record.limit_key
     if record.retry is not None:
         given["retry"] = Retry.load(record.retry)
     defaults = {} if task is None else task.defaults
@@ -83,8 +90,10 @@ def copy_of(app: Windlass, record: JobRecord, body: Any, patch: Any, changes: Co
     value = _body_of(record, body, patch)
     limit = app.settings.max_payload_bytes
     if task is None:
-        return template.job(*untyped_body(value, limit))
-    return template.job(task.signature.encode_payload(value, limit), task.signature.format)
+        job = template.job(*untyped_body(value, limit))
+    else:
+        job = template.job(task.signature.encode_payload(value, limit), task.signature.format)
+    return replace(job, headers=record.headers)
 
 
 def payload_of(record: JobRecord) -> Any:

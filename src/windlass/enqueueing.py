@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from windlass import lifecycle
 from windlass.errors import StoreUnavailable
 from windlass.job import Fresh, Job
+from windlass.middleware import prepare
 from windlass.model import Enqueued, NewJob
 from windlass.stores.protocol import MAX_ENQUEUE_BATCH, Store
 from windlass.transaction import Transaction, joined
@@ -24,8 +25,11 @@ _TRIES: Final = 5
 
 async def submit(app: Windlass, job: NewJob) -> Job[Any]:
     """Write a job that is already checked; its handle."""
+    if app.registry.around.enqueues:
+        (job,) = prepare(app, (job,))
     store = joined(app) or app.store if type(job.payload) is bytes else app.lane.open()
-    answer = (await store.enqueue((job,)))[0]
+    telemetry = app.telemetry
+    (answer,) = await (store.enqueue((job,)) if telemetry.off else telemetry.enqueue(store.enqueue, (job,)))
     if app.settings.log_jobs and joined(app) is None:  # else it is not there yet
         lifecycle.queued(((job, answer),))
     if answer.duplicate:
@@ -42,15 +46,17 @@ async def submit_many(app: Windlass, jobs: Sequence[NewJob]) -> list[Job[Any]]:
 
     One store call for each ``MAX_ENQUEUE_BATCH`` jobs; a single one for the lane, which takes all or none.
     """
+    jobs = prepare(app, jobs)
     store: Store | Transaction
     if not jobs or type(jobs[0].payload) is bytes:
         store, size = joined(app) or app.store, MAX_ENQUEUE_BATCH
     else:
         store, size = app.lane.open(), len(jobs)
+    telemetry = app.telemetry
     handles: list[Job[Any]] = []
     for start in range(0, len(jobs), size):
         batch = jobs[start : start + size]
-        answers = await store.enqueue(batch)
+        answers = await (store.enqueue(batch) if telemetry.off else telemetry.enqueue(store.enqueue, batch))
         if app.settings.log_jobs and joined(app) is None:
             lifecycle.queued(zip(batch, answers, strict=True))
         handles.extend([Job(app, Fresh(job, answer)) for job, answer in zip(batch, answers, strict=True)])

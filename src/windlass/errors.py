@@ -6,12 +6,14 @@
     ├── InvalidInput (ValueError)      bad topic, payload, time or option; nothing was written
     │   ├── InvalidFilter              a filter that cannot be read; it says at which character
     │   ├── InvalidPayload             the payload is not storable JSON or does not fit the task
+    │   ├── ParentNotFound             a job is to run after one that this tenant does not have
     │   └── LimitExceeded              a configured maximum would be passed
     │       └── TouchLimitExceeded     a reservation was touched too often, too soon or for too long
     ├── Backpressure                   the lane of non-durable tasks is full; nothing was enqueued
     │   └── TooManyWaiters             too many callers wait for a job already
     ├── HandlerNotFound                no task of that name, and unknown tasks are refused
     ├── JobNotFound (LookupError)      no such job, or not one this caller may see
+    ├── ScheduleNotFound (LookupError) no schedule of that name
     ├── WrongState                     the job is not in a state that allows this
     │   └── NotBuried                  only a buried or delayed job can be kicked
     ├── NotAuthenticated               no key, token or session, or not a good one
@@ -101,6 +103,12 @@ def _columns(text: str) -> int:
     )
 
 
+class ParentNotFound(InvalidInput):
+    """A new job names a job to run after that does not exist, or not in its tenant. Nothing was written."""
+
+    code = "parent_not_found"
+
+
 class InvalidPayload(InvalidInput):
     """The payload is not storable JSON, or does not fit the task's signature.
 
@@ -150,6 +158,12 @@ class JobNotFound(WindlassError, LookupError):
 
     code = "job_not_found"
     retryable = False
+
+
+class ScheduleNotFound(WindlassError, LookupError):
+    """There is no schedule of that name."""
+
+    code = "schedule_not_found"
 
 
 class WrongState(WindlassError):

@@ -150,6 +150,8 @@ class AilmentKind(StrEnum):
     """a table, or a whole file, that is mostly empty pages: ``table``, ``bytes``, ``used`` (0 to 1)"""
     NO_VACUUM = "no_vacuum"
     """a server that does not vacuum by itself: ``setting``"""
+    UNPRUNED = "unpruned"
+    """finished jobs that should have been removed: ``seconds`` ago, the first of them"""
     NOTIFY_QUEUE = "notify_queue"
     """hints that are not taken out of the server's queue: ``usage``, 0 to 1"""
     FEW_CONNECTIONS = "few_connections"

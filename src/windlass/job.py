@@ -11,10 +11,21 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from windlass import payload
+from windlass import payload, visibility
 from windlass.clock import to_datetime
-from windlass.model import BodyFormat, Enqueued, JobError, JobRecord, NewJob, Progress, State
+from windlass.model import (
+    BodyFormat,
+    Dependents,
+    Enqueued,
+    JobError,
+    JobRecord,
+    NewJob,
+    Progress,
+    Relative,
+    State,
+)
 from windlass.security import SecurityContext, acting_as, context_in_force
+from windlass.stores.protocol import MAX_DEPENDENTS
 from windlass.timeline import TimelineEntry, timeline
 
 if TYPE_CHECKING:
@@ -88,9 +99,13 @@ class Fresh(Struct, frozen=True, gc=False):
             correlation_id=job.correlation_id,
             user_id=job.user_id,
             service_id=job.service_id,
+            limit_key=job.limit_key,
             format=job.format,
             retry=job.retry,
+            headers=job.headers,
             payload=job.payload,
+            after=tuple([Relative(parent, None, waits=True) for parent in job.after]),
+            after_any=job.after_any,
         )
 
 
@@ -173,6 +188,11 @@ class Job(Generic[R]):
     def correlation_id(self) -> str | None:
         """What it belongs together with, in the caller's words."""
         return self.record.correlation_id
+
+    @property
+    def limit_key(self) -> str | None:
+        """Which jobs of its topic and tenant it is limited together with, where the topic has such limits."""
+        return self.record.limit_key
 
     @property
     def user_id(self) -> str | None:
@@ -280,6 +300,16 @@ class Job(Generic[R]):
         )
 
     @property
+    def after(self) -> tuple[Relative, ...]:
+        """The jobs it runs after. A job just enqueued knows how those are after :meth:`refresh`."""
+        return self.record.after
+
+    @property
+    def after_any(self) -> bool:
+        """Whether it runs however those end."""
+        return self.record.after_any
+
+    @property
     def timeline(self) -> tuple[TimelineEntry, ...]:
         """What is known to have happened to it, in order, derived from all of the above."""
         return timeline(self.record)
@@ -330,6 +360,11 @@ class Job(Generic[R]):
         with self._for_its_owner():
             self._seen = (await self._app.get(self.id)).record
         return self
+
+    async def dependents(self, limit: int = MAX_DEPENDENTS) -> Dependents:
+        """The jobs that run after it, lowest number first and at most 200, and how many there are."""
+        with self._for_its_owner():
+            return await visibility.dependents(self._app.store, self.id, limit, self.tenant)
 
     async def cancel(self) -> bool:
         """Cancel it: True when it ended at once, False when its worker has been asked to stop."""

@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from windlass.connections import Connections
@@ -65,9 +66,10 @@ class LaneThread:
         """A worker for the lane's jobs, on the running event loop."""
         from windlass.worker import Worker
 
-        settings = self._app.settings
+        # Schedules are in the store where all other jobs are, and workers there look after them.
+        settings = replace(self._app.settings, schedules=False)
         self._workers += 1
-        return Worker(
+        worker = Worker(
             store,
             _LaneTasks(self._app.registry),
             settings,
@@ -78,7 +80,10 @@ class LaneThread:
             handle_signals=False,
             isolate=False,
             clock=self._clock,
+            telemetry=self._app.telemetry,
         )
+        worker.looks = False  # what it sees is the lane, and not the queue
+        return worker
 
     def begin(self) -> None:
         """Start the thread, unless somebody has. Does not wait for it."""
@@ -190,6 +195,9 @@ class _LaneTasks(Registry):
     def __init__(self, tasks: Registry) -> None:
         self._tasks, self._names, self._by_topic = tasks._tasks, tasks._names, tasks._by_topic
         self._with_callbacks = tasks._with_callbacks
+        self._schedules = {}  # they make durable jobs, which are no affair of the lane's
+        self.schedule_changes = tasks.schedule_changes
+        self.around = tasks.around
 
     def lanes(
         self,

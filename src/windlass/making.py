@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from windlass import payload
@@ -16,18 +16,25 @@ from windlass.task import Task
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
+    from windlass.registry import Registry
+    from windlass.settings import Settings
 
 
 def maker(app: Windlass, target: str | Task[..., Any], options: EnqueueOptions) -> Callable[[Any], NewJob]:
     """How a payload becomes a job of this task or topic; the options are checked."""
-    task = target if isinstance(target, Task) else _task_named(app, target)
-    settings = app.settings
+    task = target if isinstance(target, Task) else task_named(app.registry, app.settings, target)
+    return make_for(app.settings, task, target if task is None else "", options)
+
+
+def make_for(
+    settings: Settings, task: Task[..., Any] | None, topic: Any, options: Mapping[str, Any]
+) -> Callable[[Any], NewJob]:
+    """The same for a task that was looked up, or for a topic."""
     limit = settings.max_payload_bytes
     if task is not None:
         template = task.template(options)
     else:
-        topic = check_topic(target)
-        template = make_template(settings, task="", topic=topic, defaults={}, given=options)
+        template = make_template(settings, task="", topic=check_topic(topic), defaults={}, given=options)
     if (context := context_in_force()) is not None:
         template = template.under(context, uuids=settings.tenant_uuids)
     if task is not None:
@@ -69,16 +76,17 @@ def make_together(
     return jobs
 
 
-def _task_named(app: Windlass, name: Any) -> Task[..., Any] | None:
+def task_named(registry: Registry, settings: Settings, name: Any) -> Task[..., Any] | None:
+    """The task that jobs for this name are of; None where they are for whoever takes them from a topic."""
     if not isinstance(name, str):
         raise InvalidInput(
             f"the task or topic is {shorten(name)} ({type(name).__name__}); give a task or a name"
         )
-    task = app.registry.resolve(name, "")
-    if task is None and app.settings.strict_tasks:
-        known = ", ".join(app.registry.tasks) or "none"
+    task = registry.resolve(name, "")
+    if task is None and settings.strict_tasks:
+        known = ", ".join(registry.tasks) or "none"
         raise HandlerNotFound(
-            f"there is no task {shorten(name)}{suggest(name, app.registry.tasks)}; "
+            f"there is no task {shorten(name)}{suggest(name, registry.tasks)}; "
             f"the tasks are {known} (strict_tasks refuses others)"
         )
     return task

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+from msgspec import structs
+
+from windlass.clock import seconds_to_microseconds
 from windlass.errors import InvalidInput, JobNotFound, WrongState
 from windlass.filters import check_filter
-from windlass.model import JobFilter, JobRecord, Shown, State, Verdict
-from windlass.names import shorten
+from windlass.model import FOREVER, JobFilter, JobRecord, Shown, State, Verdict
+from windlass.names import check_wire_topic, shorten
+from windlass.options import check_seconds
 from windlass.security import row_filter
 from windlass.stores.protocol import MAX_BATCH, Store
-from windlass.visibility import in_view
+from windlass.visibility import in_view, relatives
 
 VERBS: Final = ("requeue", "cancel", "delete")
 
@@ -41,6 +46,8 @@ async def get(store: Store, job_id: UUID, tenant: str | None) -> JobRecord:
     record = await store.get(job_id, tenant=tenant)
     if record is None or not await in_view(store, record):
         raise not_found(job_id)
+    if record.after and row_filter() is not None:
+        return structs.replace(record, after=await relatives(store, record.after, tenant))
     return record
 
 
@@ -146,3 +153,13 @@ def _verb(store: Store, verb: str) -> _Verb:
 
 def _listed(states: Sequence[State]) -> str:
     return f"{', '.join(states[:-1])} or {states[-1]}"
+
+
+async def pause(store: Store, topic: str, seconds: float | timedelta | None) -> None:
+    """Let no worker take jobs of this topic, for some time or without an end."""
+    check_wire_topic(topic)
+    if seconds is None:
+        await store.pause(topic, FOREVER)
+    else:
+        length = seconds_to_microseconds(check_seconds("seconds", seconds, 0.001))
+        await store.pause(topic, await store.now() + length)

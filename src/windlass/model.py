@@ -160,7 +160,10 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     correlation_id: str | None = None
     user_id: str | None = None
     service_id: str | None = None
-    trace: str | None = None
+    limit_key: str | None = None  # jobs of a topic and tenant with the same one may be limited together
+    headers: str | None = None  # a JSON object of texts that travel along: trace context, context variables
+    after: tuple[UUID, ...] = ()  # jobs of the same tenant that must have ended before it begins, each once
+    after_any: bool = False  # however they ended; otherwise it is cancelled unless all completed
 
 
 class Enqueued(Struct, frozen=True, gc=False):
@@ -181,6 +184,9 @@ class ClaimRequest:
     A claim that is not ``lasting`` may be forgotten when the power fails: whoever holds its leases is a
     process that ends with it, and nothing but the claim was promised to anybody. Where all users of a store
     are on one machine, that saves a sync; elsewhere a claim is always lasting.
+
+    ``free``: so many jobs could start at once, None: as many as are asked for. Of topics with strict limits
+    no more are granted, because a job that waits in a worker's hands would use up a limit for nothing.
     """
 
     worker: str
@@ -189,6 +195,7 @@ class ClaimRequest:
     lease_seconds: float
     topic_limits: Mapping[str, int] = field(default_factory=dict)
     lasting: bool = True
+    free: int | None = None
 
 
 class Claimed(Struct, frozen=True, gc=False):
@@ -214,7 +221,7 @@ class Claimed(Struct, frozen=True, gc=False):
     correlation_id: str | None
     user_id: str | None
     service_id: str | None
-    trace: str | None
+    headers: str | None
     alone: bool = False  # granted on its own, because an earlier grant ended with a lost worker
 
     @property
@@ -223,10 +230,14 @@ class Claimed(Struct, frozen=True, gc=False):
 
 
 class Claim(Struct, frozen=True, gc=False):
-    """The answer to a claim: jobs, and when it is worth asking again (None = wait to be woken)."""
+    """The answer to a claim: jobs, and when it is worth asking again (None = wait to be woken).
+
+    ``kept_back``: there may be more for a worker with more ``free``.
+    """
 
     jobs: tuple[Claimed, ...]
     next_due_in: float | None = None
+    kept_back: bool = False
 
 
 class Settlement(Struct, frozen=True, gc=False):
@@ -287,6 +298,22 @@ class AttemptRecord:
     error: JobError
 
 
+class Relative(Struct, frozen=True, gc=False):
+    """A job that another one runs after, or that runs after it, as the other one sees it."""
+
+    job_id: UUID
+    state: State | None  # as it is now; None = it was deleted
+    waits: bool = False  # the later of the two still waits for the earlier one
+
+
+@dataclass(frozen=True, slots=True)
+class Dependents:
+    """Jobs that run after one: the first of them by number, and how many there are."""
+
+    jobs: tuple[Relative, ...]
+    total: Count
+
+
 class JobRecord(Struct, frozen=True, kw_only=True, gc=False):
     """A job as a store shows it. Lists leave the last block empty; ``get`` fills it."""
 
@@ -312,13 +339,15 @@ class JobRecord(Struct, frozen=True, kw_only=True, gc=False):
     correlation_id: str | None = None
     user_id: str | None = None
     service_id: str | None = None
-    blocked: int = 0
+    blocked: int = 0  # how many jobs it waits for
     cancel_requested: bool = False
     error_summary: str | None = None  # "code: message", shortened, of the newest error
     progress: Progress | None = None
+    limit_key: str | None = None
 
     format: BodyFormat = BodyFormat.JSON
     retry: str | None = None  # a policy of its own, as ``NewJob`` has it
+    headers: str | None = None  # what travels along, likewise
     lease_seconds: float | None = None  # of its own, likewise
     payload: bytes | None = None
     result: bytes | None = None
@@ -331,6 +360,8 @@ class JobRecord(Struct, frozen=True, kw_only=True, gc=False):
     buries: int = 0  # how often it was put away by a verb
     kicks: int = 0  # how often somebody brought it back
     touches: int = 0  # how often its lease was made longer by a verb; a worker's extensions do not count
+    after: tuple[Relative, ...] = ()  # the jobs it runs after, in the order in which they were named
+    after_any: bool = False  # however those end
 
     @property
     def newest_error(self) -> JobError | None:

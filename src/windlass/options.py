@@ -8,28 +8,42 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
-from typing import Any, Final, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, TypeVar
+from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
 from windlass.callbacks import Callback, ErrorCallback, SuccessCallback
 from windlass.clock import to_microseconds
-from windlass.errors import InvalidInput
+from windlass.cron import When, check_when
+from windlass.errors import InvalidInput, LimitExceeded
 from windlass.ids import new_id
+from windlass.limits import TopicLimits
 from windlass.model import BodyFormat, KeyLifetime, NewJob, OnDuplicate
 from windlass.names import check_tenant, check_text, check_topic, shorten, suggest
 from windlass.payload import canonical_hash
 from windlass.retry import Retry
-from windlass.security import SecurityContext, other_tenant
+from windlass.security import SecurityContext, context_in_force, other_tenant
 from windlass.settings import LONGEST, MAX_COUNT, Settings
+from windlass.stores.protocol import MAX_PARENTS
+
+if TYPE_CHECKING:
+    from windlass.blocking_twins import BlockingJob
+    from windlass.job import Job
+
+JobIdentity: TypeAlias = "Job[Any] | BlockingJob[Any] | UUID | str"
+"""What names a job to run after: a handle, or an id."""
 
 MAX_PRIORITY: Final = 2**32
 """Priorities go from minus to plus this: the beanstalkd wire's 0 to 2^32-1 fits, negated."""
+
+MAX_AFTER: Final = MAX_PARENTS
+"""Most jobs that one may be told to run after."""
 
 MIN_MEMORY: Final = 16 * 2**20
 MAX_MEMORY: Final = 2**40
@@ -37,6 +51,9 @@ MAX_MEMORY: Final = 2**40
 
 LANE_RETENTION: Final = 3600.0
 """Seconds that finished jobs of non-durable tasks are remembered, unless their task or the app says less."""
+
+MAX_LIMIT_KEY_LENGTH: Final = 200
+"""Longest limit key: together with names it is in an index, whose entries have a largest size."""
 
 _memory = re.compile(r"(\d{1,15}(?:\.\d{1,15})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _FIRST_MOMENT: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -61,16 +78,28 @@ class ByFields:
 
     def key_of(self, body: bytes) -> str:
         """The key of a job with this body; a field that is left out counts as null."""
+        return canonical_hash(self._values("key", body))
+
+    def limit_key_of(self, body: bytes) -> str:
+        """The limit key of a job with this body: the values themselves, for people, where they are short."""
+        values = self._values("limit_key", body)
+        text = values.decode()
+        return text if len(text) <= MAX_LIMIT_KEY_LENGTH and "\\u0000" not in text else canonical_hash(values)
+
+    def _values(self, what: str, body: bytes) -> bytes:
         fields = msgspec.json.decode(body)
         if not isinstance(fields, dict):
             raise InvalidInput(
-                f"key is by_fields({', '.join(self.names)}), but the payload is no object with fields"
+                f"{what} is by_fields({', '.join(self.names)}), but the payload is no object with fields"
             )
-        return canonical_hash(msgspec.json.encode({name: fields.get(name) for name in self.names}))
+        return msgspec.json.encode({name: fields.get(name) for name in self.names}, order="sorted")
 
 
 def by_fields(*names: str) -> ByFields:
-    """``key=by_fields("user_id")``: two jobs of a task with the same value there are the same job."""
+    """``key=by_fields("user_id")``: two jobs of a task with the same value there are the same job.
+
+    ``limit_key=by_fields("user_id")``: they are limited together.
+    """
     if not names or not all(isinstance(name, str) and name for name in names):
         raise InvalidInput(f"by_fields is given {shorten(names)}; give names of fields of the payload")
     return ByFields(names)
@@ -89,12 +118,15 @@ class TaskOptions(TypedDict, total=False):
     until: Literal["pruned", "finished"]
     on_duplicate: Literal["keep", "replace"]
     expires: float | timedelta | None
+    limit_key: str | ByFields | None
+    limits: TopicLimits | None
     isolation: Literal["process"] | None
     memory_limit: int | str | None
     on_success: SuccessCallback | None
     on_failure: ErrorCallback | None
     fallback: ErrorCallback | None
     durable: bool
+    schedule: When | None
 
 
 class PutOptions(TypedDict, total=False):
@@ -116,6 +148,9 @@ class PutOptions(TypedDict, total=False):
     expires: float | timedelta | datetime | None
     retention: float | timedelta | None
     retention_failed: float | timedelta | None
+    after: JobIdentity | Iterable[JobIdentity] | None
+    after_any: bool
+    limit_key: str | ByFields | None
 
 
 class EnqueueOptions(PutOptions, total=False):
@@ -147,6 +182,7 @@ class Template:
     than a job from its fields."""
     by_payload: bool | ByFields  # what of the body is the key, if anything
     tenant_given: bool = False  # by the caller, not by the settings
+    limited_by: ByFields | None = None  # what of the body is the limit key
 
     def under(self, context: SecurityContext, *, uuids: bool) -> Template:
         """The same for code that acts as told, whatever was in force when this was made."""
@@ -159,23 +195,32 @@ class Template:
             if getattr(pattern, name) is None
         }
         owned = replace(pattern, tenant=check_tenant(context.tenant, uuids=uuids), **unsaid)
-        return Template(owned, self.by_payload, tenant_given=True)
+        return Template(owned, self.by_payload, tenant_given=True, limited_by=self.limited_by)
 
     def job(self, body: bytes, body_format: BodyFormat) -> NewJob:
         """A new job with this body."""
+        if self.limited_by is not None:
+            return self._limited(self.limited_by, body, body_format)
         if not self.by_payload:
             return replace(self.pattern, id=new_id(), payload=body, format=body_format)
-        if body_format is not BodyFormat.JSON:
-            if isinstance(self.by_payload, ByFields):
-                raise InvalidInput("key is by_fields(…), but the payload is bytes, which have no fields")
-            key = hashlib.sha256(body).hexdigest()
-        else:
-            key = (
-                self.by_payload.key_of(body)
-                if isinstance(self.by_payload, ByFields)
-                else canonical_hash(body)
-            )
+        kind = self.by_payload if isinstance(self.by_payload, ByFields) else BY_PAYLOAD
+        key = key_of(kind, body, body_format)
         return replace(self.pattern, id=new_id(), payload=body, format=body_format, key=key)
+
+    def _limited(self, fields: ByFields, body: bytes, body_format: BodyFormat) -> NewJob:
+        if body_format is not BodyFormat.JSON:
+            raise InvalidInput("limit_key is by_fields(…), but the payload is bytes, which have no fields")
+        plain = Template(self.pattern, self.by_payload, self.tenant_given)
+        return replace(plain.job(body, body_format), limit_key=fields.limit_key_of(body))
+
+
+def key_of(kind: ByPayload | ByFields, body: bytes, body_format: BodyFormat) -> str:
+    """The key of a job with this body, where that decides."""
+    if body_format is not BodyFormat.JSON:
+        if isinstance(kind, ByFields):
+            raise InvalidInput("key is by_fields(…), but the payload is bytes, which have no fields")
+        return hashlib.sha256(body).hexdigest()
+    return kind.key_of(body) if isinstance(kind, ByFields) else canonical_hash(body)
 
 
 def check_task_options(given: Mapping[str, Any], settings: Settings) -> TaskOptions:
@@ -200,6 +245,11 @@ def _make_non_durable(checked: dict[str, Any], settings: Settings) -> None:
         raise InvalidInput(
             'durable is False together with isolation="process"; objects cannot be handed to another '
             "process as they are. Leave one of them out"
+        )
+    if "limits" in checked or "limit_key" in checked:
+        raise InvalidInput(
+            "durable is False together with limits or a limit_key; jobs of a process are in no store, whose "
+            "limits hold for all. Leave one of them out"
         )
     retention = LANE_RETENTION if settings.retention is None else min(LANE_RETENTION, settings.retention)
     checked.setdefault("retention", retention)
@@ -230,6 +280,14 @@ def make_template(
             f"key is {given_as}, but task {task!r} is not durable: objects have no JSON to compare them by; "
             "give a key as text"
         )
+    after = merged.get("after", ())
+    if after and not merged.get("durable", True):
+        raise InvalidInput(
+            f"after names {len(after):,} jobs, but task {task!r} is not durable: its jobs are in no store, "
+            "where they could wait; make the task durable"
+        )
+    limit_key = merged.get("limit_key")
+    limited_by = limit_key if isinstance(limit_key, ByFields) else None
     retry = given.get("retry")  # a task's own policy is looked up when the job runs, not copied into it
     return Template(
         NewJob(
@@ -253,10 +311,46 @@ def make_template(
             correlation_id=merged.get("correlation_id"),
             user_id=merged.get("user_id"),
             service_id=merged.get("service_id"),
+            after=after,
+            after_any=merged.get("after_any", False),
+            limit_key=None if isinstance(limit_key, ByFields) else limit_key,
         ),
         by_payload=from_body,
+        limited_by=limited_by,
         tenant_given="tenant" in merged,
     )
+
+
+def change_options(job: NewJob, given: Mapping[str, Any], settings: Settings) -> NewJob:
+    """The job with other options, checked like those of a call; the others stay as they are."""
+    _refuse_unknown(given, EnqueueOptions)
+    if given.get("run_at") is not None and given.get("delay") is not None:
+        raise InvalidInput("run_at and delay are both given; a job has one due time, give one of them")
+    fields: dict[str, Any] = {}
+    for name, value in _checked(given, settings, for_task=False).items():
+        match name:
+            case "run_at":
+                fields |= {"run_at": value, "delay": 0.0}
+            case "delay":
+                fields |= {"run_at": None, "delay": value}
+            case "expires":
+                at = value if isinstance(value, int) else None
+                fields |= {"expires_at": at, "expires_in": value if at is None else None}
+            case "key":
+                from_body = value is BY_PAYLOAD or isinstance(value, ByFields)
+                fields[name] = key_of(value, job.payload, job.format) if from_body else value
+            case "until":
+                fields["key_until"] = value
+            case "retry":
+                fields[name] = value.dump()
+            case "tenant":
+                context = context_in_force()
+                if context is not None and value != context.tenant:
+                    raise other_tenant(value, context)
+                fields[name] = value
+            case _:
+                fields[name] = value
+    return replace(job, **fields)
 
 
 def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) -> dict[str, Any]:
@@ -284,6 +378,17 @@ def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) ->
                 if value is not BY_PAYLOAD and not isinstance(value, ByFields):
                     check_text("key", value, settings.max_key_length, "max_key_length")
                 checked[name] = value
+            case "limit_key":
+                if not isinstance(value, ByFields):
+                    check_text("limit_key", value, MAX_LIMIT_KEY_LENGTH)
+                checked[name] = value
+            case "limits":
+                if not isinstance(value, TopicLimits):
+                    raise InvalidInput(
+                        f"limits is {shorten(value)}; give what holds for the task's topic, for example "
+                        "TopicLimits(concurrency=5)"
+                    )
+                checked[name] = value
             case "until":
                 checked[name] = check_choice(name, value, KeyLifetime)
             case "on_duplicate":
@@ -299,6 +404,8 @@ def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) ->
                 if not isinstance(value, bool):
                     raise InvalidInput(f"durable is {shorten(value)}; it must be True or False")
                 checked[name] = value
+            case "schedule":
+                checked[name] = check_when(value)
             case "memory_limit":
                 checked[name] = check_memory(name, value)
             case "on_success" | "on_failure" | "fallback":
@@ -308,6 +415,12 @@ def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) ->
                     raise InvalidInput(
                         f"retry is {shorten(value)}; give a policy, for example Retry.fixed(10)"
                     )
+                checked[name] = value
+            case "after":
+                checked[name] = check_after(value)
+            case "after_any":
+                if not isinstance(value, bool):
+                    raise InvalidInput(f"after_any is {shorten(value)}; it must be True or False")
                 checked[name] = value
             case "tenant":
                 checked[name] = check_tenant(value, uuids=settings.tenant_uuids)
@@ -328,14 +441,18 @@ _NONE_IS_NOT_GIVEN: Final = frozenset(
         "tenant",
         "topic",
         "retry",
+        "schedule",
         "isolation",
         "memory_limit",
         "on_success",
         "on_failure",
         "fallback",
+        "limits",
+        "limit_key",
         "correlation_id",
         "user_id",
         "service_id",
+        "after",
     }
 )
 
@@ -346,6 +463,30 @@ def _refuse_unknown(given: Mapping[str, Any], known: type) -> None:
         if name not in names:
             hint = suggest(name, names)
             raise InvalidInput(f"{name!r} is no option{hint}; the options are {', '.join(sorted(names))}")
+
+
+def check_after(value: Any) -> tuple[UUID, ...]:
+    """The ids of the jobs to run after, each once, in the order in which they are named."""
+    one = isinstance(value, UUID | str) or not isinstance(value, Iterable)
+    found = dict.fromkeys(_identity(item) for item in ([value] if one else value))
+    if len(found) > MAX_AFTER:
+        raise LimitExceeded(
+            f"after names {len(found):,} jobs; the limit is {MAX_AFTER:,}, put a job between that runs "
+            "after some of them"
+        )
+    return tuple(found)
+
+
+def _identity(item: Any) -> UUID:
+    found = getattr(item, "id", item)  # a handle of a job, async or blocking
+    if isinstance(found, str):
+        try:
+            return UUID(found)
+        except ValueError:
+            pass
+    if not isinstance(found, UUID):
+        raise InvalidInput(f"after names {shorten(item)}, which is no job; give jobs, or their ids")
+    return found
 
 
 def check_moment(name: str, value: Any) -> int:

@@ -9,6 +9,7 @@ about the tenant's own jobs, and workers, which are everybody's, are not told of
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -44,6 +45,7 @@ from windlass.fingerprints import literals
 from windlass.model import Count, Distribution, JobFilter, State, TopicStats, WorkerRecord
 from windlass.narrowing import narrowed
 from windlass.options import check_integer, check_seconds
+from windlass.schedules.concerns import find_concerns
 from windlass.security import context_in_force, tenant_in_question
 from windlass.stores.protocol import MAX_GROUPS
 from windlass.stuck import MOST_THINGS, QUIET_SECONDS, Look, could_be_slow, find_stuck, lane_name
@@ -51,6 +53,8 @@ from windlass.wording import duration, plural
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
+
+_log = logging.getLogger("windlass.questions")
 
 ASKED: Final = {
     "outstanding": "What is outstanding?",
@@ -160,8 +164,10 @@ class Questions:
         """
         tenant = self._tenant(tenant)
         look, _ = await self._look(tenant, HOUR)
+        of_all = context_in_force() is None and tenant is None
         ailments = await self._ailments() if context_in_force() is None else []
-        found = find_attention(look, self._app.registry, ailments)
+        others = await self._concerns() if of_all else []
+        found = find_attention(look, self._app.registry, ailments, others)
         by_severity = Counter(finding.severity for finding in found)
         return Attention(
             answer=_attention(found, by_severity),
@@ -182,6 +188,14 @@ class Questions:
         except StoreError as error:
             reason = str(error)
         return [Ailment(AilmentKind.UNSEEN, {"part": "the store", "reason": reason})]
+
+    async def _concerns(self) -> list[Finding]:
+        """What ails schedules, where this program may see them."""
+        try:
+            return list(find_concerns(await self._app.schedules.all()))
+        except StoreError as error:  # a role of the database that is for callers: they have no documents
+            _log.debug("schedules were not looked at: %s", error)
+            return []
 
     async def _look(self, tenant: str | None, window_seconds: float) -> tuple[Look, bool]:
         """What runs, waits and works; False when more jobs run than are looked at."""

@@ -8,10 +8,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from windlass.errors import ConfigurationError
+from windlass.middleware import Around
 from windlass.model import Lane
 from windlass.names import check_wire_topic, is_topic
+from windlass.schedules.changes import Changes
+from windlass.schedules.schedule import MAX_SCHEDULES
 
 if TYPE_CHECKING:
+    from windlass.schedules.declaring import Declared
     from windlass.task import Task
 
 
@@ -23,6 +27,24 @@ class Registry:
         self._names: dict[str, Task[..., Any]] = {}  # aliases included
         self._by_topic: dict[str, list[Task[..., Any]]] = {}
         self._with_callbacks: list[str] = []
+        self.around = Around()  # middleware and carried variables
+        self._schedules: dict[str, Declared] = {}
+        self.schedule_changes = Changes()
+
+    @property
+    def schedules(self) -> Mapping[str, Declared]:
+        """Every schedule that the code declares, by name."""
+        return MappingProxyType(self._schedules)
+
+    def declare(self, schedule: Declared) -> None:
+        """Take in a schedule of the code. A name that is taken is refused."""
+        if schedule.name in self._schedules:
+            raise ConfigurationError(
+                f"the name {schedule.name!r} is given to two schedules; give one of them another name"
+            )
+        if len(self._schedules) >= MAX_SCHEDULES:
+            raise ConfigurationError(f"more than {MAX_SCHEDULES:,} schedules are declared; that is the limit")
+        self._schedules[schedule.name] = schedule
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
@@ -44,6 +66,12 @@ class Registry:
                     f"the name {name!r} is given to two tasks: {holder.location} and {task.location}; "
                     "give one of them another name="
                 )
+        for other in self._by_topic.get(task.topic, ()):
+            if None not in (task.limits, other.limits) and task.limits != other.limits:
+                raise ConfigurationError(
+                    f"topic {task.topic!r} is given two different limits: by {other.location} and by "
+                    f"{task.location}; limits are of a topic with all of its tasks: declare them once"
+                )
         self._tasks[task.name] = task
         for name in (task.name, *task.aliases):
             self._names[name] = task
@@ -54,14 +82,24 @@ class Registry:
     @contextmanager
     def whole_or_nothing(self) -> Iterator[None]:
         """Forget the tasks that are added inside when it ends with an error."""
-        before = dict(self._tasks), dict(self._names), list(self._with_callbacks)
+        before = dict(self._tasks), dict(self._names), list(self._with_callbacks), dict(self._schedules)
         topics = {topic: list(tasks) for topic, tasks in self._by_topic.items()}
         try:
             yield
         except BaseException:
-            self._tasks, self._names, self._with_callbacks = before
+            self._tasks, self._names, self._with_callbacks, self._schedules = before
             self._by_topic = topics
             raise
+
+    @property
+    def active_around(self) -> Around | None:
+        """What is to be done around runs; None where that is nothing."""
+        return self.around if self.around.active else None
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether any task here runs several jobs in one call."""
+        return any(task.batch is not None for task in self)
 
     @property
     def has_callbacks(self) -> bool:

@@ -100,6 +100,15 @@ def said(ailment: Ailment) -> Said:
                 "end what pins vacuum, if anything here says so; otherwise see that autovacuum is on, and "
                 f"run VACUUM {figures['table']}",
             )
+        case AilmentKind.UNPRUNED:
+            return Said(
+                Severity.WARNING,
+                "Pruning does not keep up",
+                f"there are finished jobs {duration(figures['seconds'])} after their retention ended: no "
+                "worker runs to remove them, or more jobs finish than are removed, and tables grow",
+                "run a worker; where more finish than it removes, keep them for a shorter time or not at all "
+                "(retention=0)",
+            )
         case AilmentKind.NOTIFY_QUEUE:
             usage = figures["usage"]
             return Said(

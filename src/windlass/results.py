@@ -13,14 +13,15 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from windlass import payload
-from windlass.errors import JobCancelled, JobFailed, NotOpen, StoreUnavailable
-from windlass.managing import not_found
+from windlass import managing, payload
+from windlass.errors import JobCancelled, JobFailed, NotOpen, ResultTimeout, StoreUnavailable
 from windlass.model import JobRecord, State
+from windlass.security import row_filter
 from windlass.stores.protocol import MAX_BATCH, Store, Wakeups
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
+    from windlass.connections import Connection
     from windlass.stores.memory.lane import LaneStore
 
 logger = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ class ResultWaiter:
         states = await self.store.states(job_ids, tenant=tenant)
         for job_id, state in zip(job_ids, states, strict=True):
             if state is None:
-                self._end((tenant, job_id), not_found(job_id))
+                self._end((tenant, job_id), managing.not_found(job_id))
             elif state.final:
                 self._end((tenant, job_id), None)
 
@@ -121,6 +122,28 @@ class ResultWaiter:
     def _end_all(self, error: Exception) -> None:
         for wanted in list(self._waiting):
             self._end(wanted, error)
+
+
+async def wait_for_result(
+    app: Windlass, connection: Connection, wanted: UUID, seconds: float | None, tenant: str | None
+) -> Any:
+    """What a job's handler returned, once it has finished."""
+    lane = app.lane.holder(wanted)
+    store = lane or connection.store
+    if row_filter() is not None:
+        await managing.get(store, wanted, tenant)  # not to wait for what cannot be seen
+    results = connection.waiter(store, app.settings.poll_interval)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    while True:
+        remaining = None if seconds is None else max(0.0, seconds - (loop.time() - started))
+        # With no time left to wait, one look is all there is.
+        ended = remaining != 0 and await results.wait(wanted, remaining, tenant)
+        record = await managing.get(store, wanted, tenant)
+        if record.state.final:
+            return result_of(app, record, lane)
+        if not ended:  # otherwise it was final and has been requeued since: wait on
+            raise ResultTimeout(f"job {wanted} did not finish within {seconds:g} s; it goes on")
 
 
 def result_of(app: Windlass, record: JobRecord, lane: LaneStore | None) -> Any:

@@ -202,6 +202,12 @@ class Settings:
     log_jobs: bool = _setting(
         Kind.SWITCH, False, "Log a line for each step in a job's life, as windlass.lifecycle."
     )
+    metrics: bool | None = _setting(
+        Kind.SWITCH,
+        None,
+        "Count what this process does, for Prometheus and OpenTelemetry.",
+        none_means="where somebody can ask: with a health port, and in a server",
+    )
     prefetch: int | None = _setting(
         Kind.NUMBER,
         None,
@@ -251,6 +257,7 @@ class Settings:
         DAY,
         none_means="a third of the lease",
     )
+    schedules: bool = _setting(Kind.SWITCH, True, "Let this worker make the jobs of schedules that are due.")
     strict_tasks: bool = _setting(Kind.SWITCH, False, "Refuse to enqueue tasks this app does not know.")
     migrate: bool = _setting(Kind.SWITCH, True, "Bring the schema up to date when the app opens.")
     check_on_start: bool = _setting(
@@ -385,6 +392,7 @@ class SettingOptions(TypedDict, total=False):
     poll_interval: float | timedelta
     health_listen: str
     log_jobs: bool
+    metrics: bool | None
     prefetch: int | None
     max_waiters: int | None
     max_touches: int | None
@@ -393,6 +401,7 @@ class SettingOptions(TypedDict, total=False):
     lane_capacity: int
     lane_concurrency: int
     transaction_seconds: float | timedelta | None
+    schedules: bool
     strict_tasks: bool
     migrate: bool
     check_on_start: bool

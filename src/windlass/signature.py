@@ -32,18 +32,41 @@ from windlass.shapes import (
 class Handler:
     """A task's function, its parameters, and which of them is the context."""
 
+    context_type: type = Context
+    unresolved_context: type = UnresolvedContext
+
     def __init__(self, fn: Callable[..., Any], task: str, *, types_needed: bool = True) -> None:
         self.task = task
         self._fn = fn
         self.is_async = is_async(fn, f"task {task!r}")
         self.hints = hints_of(fn, task, needed=types_needed)
         self.parameters = parameters_of(fn)
-        self.context = _context_of(self.parameters, self.hints, task)
+        self.context = self._find_context()
         self._context_first = bool(
             self.parameters
             and self.parameters[0].name == self.context
             and self.parameters[0].kind is not inspect.Parameter.KEYWORD_ONLY
         )
+
+    def _find_context(self) -> str | None:
+        kind, unresolved = self.context_type, self.unresolved_context
+        found = [
+            parameter
+            for parameter in self.parameters
+            if is_context(self.hints.get(parameter.name), kind, unresolved)
+        ]
+        if not found:
+            return None
+        if len(found) > 1:
+            raise ConfigurationError(
+                f"task {self.task!r} has {len(found)} parameters of type {kind.__name__} "
+                f"({', '.join(parameter.name for parameter in found)}); a handler gets one"
+            )
+        if found[0].kind is inspect.Parameter.POSITIONAL_ONLY and found[0] is not self.parameters[0]:
+            raise ConfigurationError(
+                f"task {self.task!r}: the positional-only context {found[0].name} must be the first parameter"
+            )
+        return found[0].name
 
     @property
     def context_fits_anywhere(self) -> bool:
@@ -70,31 +93,37 @@ class Signature(Handler):
 
     def __init__(self, fn: Callable[..., Any], task: str) -> None:
         super().__init__(fn, task)
-        self._shape = _shape_of(task, self.parameters, self.hints, self.context)
-        self.format = self._shape.format
-        self._returns = ReturnType(self.hints.get("return", Any))
+        self._payload = self._shape()
+        self.format = self._payload.format
+        self._returns = self._return_type()
+
+    def _shape(self) -> Shape:
+        return shape_of(self.task, self.parameters, self.hints, self.context)
+
+    def _return_type(self) -> ReturnType:
+        return ReturnType(self.hints.get("return", Any))
 
     # -- the way in -------------------------------------------------------------------------------------
 
     def encode_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: int) -> bytes:
         """The body of a typed call, or ``InvalidPayload``."""
-        return self._shape.encode(self._shape.from_call(args, kwargs), limit)
+        return self._payload.encode(self._payload.from_call(args, kwargs), limit)
 
     def encode_payload(self, value: Any, limit: int) -> bytes:
         """The body of a payload given whole, by name or in bulk; None is an empty one."""
         if self.format is BodyFormat.BYTES:
-            return self._shape.encode(b"" if value is None else value, limit)
+            return self._payload.encode(b"" if value is None else value, limit)
         if value is None:
             value = {}
         elif isinstance(value, bytes | bytearray | memoryview):
             value = payload.parse(bytes(value))  # a task that takes no bytes reads them as JSON
-        return self._shape.encode(value, limit)
+        return self._payload.encode(value, limit)
 
     # -- the way out ------------------------------------------------------------------------------------
 
     def decode(self, body: bytes, body_format: BodyFormat) -> Arguments:  # noqa: ARG002
         """The handler's arguments, or ``InvalidPayload``. The task decides how a body is read."""
-        return self._shape.decode(body)
+        return self._payload.decode(body)
 
     def decode_result(self, body: bytes | None) -> Any:
         """A stored result as the type the handler is annotated to return."""
@@ -106,7 +135,7 @@ class Signature(Handler):
 
     def json_schema(self, prefix: str = "#/$defs/") -> dict[str, Any]:
         """JSON Schema of the payload, complete in itself; references start with ``prefix``."""
-        schema = {**self._shape.schema(prefix), "title": self.task}
+        schema = {**self._payload.schema(prefix), "title": self.task}
         if doc := inspect.getdoc(self._fn):
             schema.setdefault("description", doc.partition("\n\n")[0].replace("\n", " "))
         return schema
@@ -121,37 +150,20 @@ def is_async(fn: Callable[..., Any], what: str) -> bool:
     return inspect.iscoroutinefunction(target)
 
 
-def _context_of(
-    parameters: list[inspect.Parameter], hints: typing.Mapping[str, Any], task: str
-) -> str | None:
-    found = [parameter for parameter in parameters if is_context(hints.get(parameter.name))]
-    if not found:
-        return None
-    if len(found) > 1:
-        raise ConfigurationError(
-            f"task {task!r} has {len(found)} parameters of type Context "
-            f"({', '.join(parameter.name for parameter in found)}); a handler gets one"
-        )
-    if found[0].kind is inspect.Parameter.POSITIONAL_ONLY and found[0] is not parameters[0]:
-        raise ConfigurationError(
-            f"task {task!r}: the positional-only context {found[0].name} must be the first parameter"
-        )
-    return found[0].name
-
-
-def is_context(hint: Any) -> bool:
+def is_context(hint: Any, kind: type = Context, unresolved: type = UnresolvedContext) -> bool:
     """Whether a parameter of this type wants the context."""
-    if hint is UnresolvedContext:
+    if hint is unresolved:
         return True
     if typing.get_origin(hint) in {typing.Union, types.UnionType}:
-        return any(is_context(choice) for choice in typing.get_args(hint))
+        return any(is_context(choice, kind, unresolved) for choice in typing.get_args(hint))
     hint = typing.get_origin(hint) or hint
-    return isinstance(hint, type) and issubclass(hint, Context)
+    return isinstance(hint, type) and issubclass(hint, kind)
 
 
-def _shape_of(
+def shape_of(
     task: str, parameters: list[inspect.Parameter], hints: typing.Mapping[str, Any], context: str | None
 ) -> Shape:
+    """How a payload looks that fills these parameters."""
     extra: Any = EMPTY
     own: list[inspect.Parameter] = []
     for parameter in parameters:

@@ -15,6 +15,8 @@ from windlass.errors import WorkerStuck
 from windlass.worker.signals import stop_signals
 
 if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.options import WorkerOptions
     from windlass.worker import Worker
 
 MOST_LEFT_BEHIND: Final = 5
@@ -97,3 +99,15 @@ class Succession:
         _log.warning("worker %s takes over from %s: %s", self.worker.name, before.name, error)
         if self._asked:  # meanwhile, from another thread
             self.worker.stop()
+
+
+def workers_of(app: Windlass, options: WorkerOptions) -> Succession:
+    """The workers of an app, one after another, with the look that is taken when the first has started."""
+    from windlass.verification.starting import look_after_start
+
+    inner: WorkerOptions = {**options, "handle_signals": False}
+    return Succession(
+        lambda: app.worker(**inner),
+        handle_signals=options.get("handle_signals", True),
+        beside=lambda: look_after_start(app),
+    )

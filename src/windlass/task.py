@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from windlass import payload
 from windlass.annotations import plain_function
+from windlass.batch import Batch, check_batch
+from windlass.batch_signature import BatchSignature
 from windlass.callbacks import Callbacks
 from windlass.calls import CallSignature
 from windlass.carried import Carried
@@ -16,6 +18,7 @@ from windlass.enqueueing import submit, submit_many
 from windlass.errors import ConfigurationError, InvalidInput, InvalidPayload
 from windlass.isolation import importing_module
 from windlass.job import Job
+from windlass.limits import TopicLimits
 from windlass.model import BodyFormat, NewJob
 from windlass.names import MAX_NAME_LENGTH, check_task_name, check_topic, is_topic
 from windlass.options import ByFields, EnqueueOptions, Template, check_task_options, make_template
@@ -25,12 +28,14 @@ from windlass.signature import Signature
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
+    from windlass.batch import BatchContext
     from windlass.blocking_twins import BlockingBoundTask, BlockingTask
     from windlass.context import Context
     from windlass.using import AsyncConnection, AsyncUsingTask, UsingTask
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Task(Generic[P, R]):
@@ -44,6 +49,7 @@ class Task(Generic[P, R]):
         name: str | None = None,
         topic: str | None = None,
         aliases: Iterable[str] = (),
+        batch: int | Batch | None = None,
         options: Mapping[str, Any],
     ) -> None:
         self.app = app
@@ -55,7 +61,10 @@ class Task(Generic[P, R]):
         try:
             self.aliases = tuple(check_task_name(alias) for alias in _alias_list(aliases))
             self.topic = _topic_of(self.name, topic)
+            self.batch = check_batch(batch)
             checked = check_task_options(options, app.settings)
+            if self.batch is not None:
+                _refuse_for_batches(checked)
         except InvalidInput as error:
             raise ConfigurationError(f"task {self.name!r} ({self.location}): {error}") from None
         self.defaults: Mapping[str, Any] = MappingProxyType(dict(checked))
@@ -63,8 +72,9 @@ class Task(Generic[P, R]):
         self.isolation = checked.get("isolation")
         self.callbacks = Callbacks.among(self.defaults)
         self.memory_limit: int | None = self.defaults.get("memory_limit")
+        self.limits: TopicLimits | None = self.defaults.get("limits")  # of its whole topic
         self.registered_by = importing_module() if self.isolation is not None else None
-        self.signature = Signature(fn, self.name) if self.durable else CallSignature(fn, self.name)
+        self.signature = self._make_signature()
         try:
             self._template = self._make_template({})
         except InvalidInput as error:
@@ -178,13 +188,21 @@ class Task(Generic[P, R]):
             lambda item: template.job(self.signature.encode_payload(item, limit), self.signature.format),
         )
 
+    def _make_signature(self) -> Signature | CallSignature:
+        if self.batch is not None:
+            return BatchSignature(self.fn, self.name)
+        return Signature(self.fn, self.name) if self.durable else CallSignature(self.fn, self.name)
+
     def _make_template(self, options: Mapping[str, Any]) -> Template:
         topic = options.get("topic")
         if isinstance(topic, str) and topic != self.topic:
             self._refuse_foreign_home(topic)
         key = options.get("key") or self.defaults.get("key")
         if isinstance(key, ByFields):
-            self._refuse_unknown_fields(key)
+            self._refuse_unknown_fields("key", key)
+        limit_key = options.get("limit_key") or self.defaults.get("limit_key")
+        if isinstance(limit_key, ByFields):
+            self._refuse_unknown_fields("limit_key", limit_key)
         return make_template(
             self.app.settings, task=self.name, topic=self.topic, defaults=self.defaults, given=options
         )
@@ -199,7 +217,7 @@ class Task(Generic[P, R]):
                 f"there. Register the task with topic={topic!r}, or route it to a topic of its own"
             )
 
-    def _refuse_unknown_fields(self, key: ByFields) -> None:
+    def _refuse_unknown_fields(self, what: str, key: ByFields) -> None:
         # A name that no payload has would give all jobs the same key, and only the first would be let in.
         open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in self.signature.parameters)
         if open_ended or not self.durable:  # which is refused for another reason
@@ -208,7 +226,7 @@ class Task(Generic[P, R]):
         for name in key.names:
             if name not in known:
                 raise InvalidInput(
-                    f"key is by_fields({', '.join(key.names)}), but task {self.name!r} takes no "
+                    f"{what} is by_fields({', '.join(key.names)}), but task {self.name!r} takes no "
                     f"{name!r}; it takes {', '.join(known) or 'none'}"
                 )
 
@@ -274,6 +292,33 @@ class TaskDecorator(Protocol):
     def __call__(self, fn: Callable[P, R], /) -> Task[P, R]: ...
 
 
+class BatchTaskDecorator(Protocol):
+    """What ``@app.task(batch=…)`` is: the task's payload is one item of the list that its function takes."""
+
+    @overload
+    def __call__(self, fn: Callable[[BatchContext, list[T]], Awaitable[None]], /) -> Task[[T], None]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[[BatchContext, list[T]], Awaitable[Sequence[R | BaseException]]], /
+    ) -> Task[[T], R]: ...
+    @overload
+    def __call__(self, fn: Callable[[BatchContext, list[T]], None], /) -> Task[[T], None]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[[BatchContext, list[T]], Sequence[R | BaseException]], /
+    ) -> Task[[T], R]: ...
+    @overload
+    def __call__(self, fn: Callable[[list[T]], Awaitable[None]], /) -> Task[[T], None]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[[list[T]], Awaitable[Sequence[R | BaseException]]], /
+    ) -> Task[[T], R]: ...
+    @overload
+    def __call__(self, fn: Callable[[list[T]], None], /) -> Task[[T], None]: ...
+    @overload
+    def __call__(self, fn: Callable[[list[T]], Sequence[R | BaseException]], /) -> Task[[T], R]: ...
+
+
 def encode_each(payloads: Iterable[Any], make: Callable[[Any], NewJob]) -> list[NewJob]:
     """A job for each payload; an error says which one it is about."""
     if isinstance(payloads, str | bytes | Mapping):
@@ -309,6 +354,19 @@ def _topic_of(name: str, topic: str | None) -> str:
             f"the name {name!r} is no legal topic (1 to {MAX_NAME_LENGTH} of A-Z a-z 0-9 _ -); give topic="
         )
     return name
+
+
+def _refuse_for_batches(options: Mapping[str, Any]) -> None:
+    if not options["durable"]:
+        raise InvalidInput(
+            "batch together with durable=False; objects are handed over one call at a time. Leave one of "
+            "them out"
+        )
+    if options.get("isolation") is not None:
+        raise InvalidInput(
+            'batch together with isolation="process"; a process of its own takes one job at a time. Leave '
+            "one of them out"
+        )
 
 
 def _alias_list(aliases: Iterable[str]) -> tuple[str, ...]:

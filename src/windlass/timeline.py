@@ -29,6 +29,8 @@ class Happening(StrEnum):
     """What an entry tells."""
 
     ENQUEUED = "enqueued"
+    BLOCKED = "blocked"
+    """it waits for other jobs; told as long as it does"""
     DELAYED = "delayed"
     """it is due later, ``until`` says when"""
     CLAIMED = "claimed"
@@ -81,6 +83,15 @@ def _entries(job: JobRecord) -> Iterator[tuple[int | None, TimelineEntry]]:
     """The entries with their times; of equal times in the order in which things happen."""
     yield _entry(Happening.ENQUEUED, job.created_at, "enqueued")
     requeued = _requeued_since_last_error(job)
+    if job.blocked:
+        yield (
+            (None if requeued else job.created_at),
+            TimelineEntry(
+                id=f"blocked-{job.kicks}",
+                what=Happening.BLOCKED,
+                at=None if requeued else to_datetime(job.created_at),
+            ),
+        )
     if not job.attempts and not requeued and _was_delayed(job):
         delayed = f"delayed-{job.run_at}"
         yield _entry(Happening.DELAYED, job.created_at, delayed, until=to_datetime(job.run_at))

@@ -14,6 +14,7 @@ from windlass.borrowed.connection import AsyncBorrowed, Borrowed
 from windlass.borrowed.recognising import borrow
 from windlass.errors import InvalidInput, StoreUnavailable
 from windlass.job import Fresh, Job
+from windlass.middleware import prepare
 from windlass.model import Enqueued, NewJob
 from windlass.stores.joining import Joined, Untold, Work
 
@@ -133,6 +134,7 @@ def _writing(
             f"this connection is to {dialect}, and the app's jobs are in {joiner.dialect}; use a connection "
             "to the database of the app's URL"
         )
+    jobs = prepare(app, jobs)
     if any(type(job.payload) is not bytes for job in jobs):
         raise InvalidInput(
             "a job of a task that is not durable is in no database, so it cannot be part of a transaction"
@@ -140,7 +142,9 @@ def _writing(
     handles: list[Job[Any]] = []
     untold: list[Untold] = []
     if jobs:
-        joined = yield from joiner.enqueue(jobs)
+        joined = yield from (
+            joiner.enqueue(jobs) if app.telemetry.off else app.telemetry.join(joiner.enqueue, jobs)
+        )
         untold.extend(joined.untold)
         for job, answer in zip(jobs, joined.answers, strict=True):
             handle = yield from _handle(app, job, answer, joined, untold)

@@ -9,13 +9,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from uuid import UUID
 
 from windlass.conditions import ALWAYS, InState, any_of, holds, holds_for_topic, leaves, of_topics
 from windlass.findings import TaskStats
-from windlass.model import Distribution, JobFilter, JobRecord, Shown, State, Stats, TopicStats
+from windlass.model import (
+    Count,
+    Dependents,
+    Distribution,
+    JobFilter,
+    JobRecord,
+    Relative,
+    Shown,
+    State,
+    Stats,
+    TopicStats,
+)
 from windlass.narrowing import narrowed
+from windlass.options import check_integer
 from windlass.security import row_filter
-from windlass.stores.protocol import COUNT_LIMIT, Store
+from windlass.stores.protocol import COUNT_LIMIT, MAX_DEPENDENTS, Store
 
 
 async def in_view(store: Store, record: JobRecord) -> bool:
@@ -26,6 +39,30 @@ async def in_view(store: Store, record: JobRecord) -> bool:
     # Some states depend on the time, which is the store's.
     now = await store.now() if any(isinstance(leaf, InState) for leaf in leaves(only)) else 0
     return holds(only, record, now)
+
+
+async def relatives(store: Store, found: tuple[Relative, ...], tenant: str | None) -> tuple[Relative, ...]:
+    """Of jobs that run after another, or before it, those that are there for the code at hand.
+
+    Under a row filter at most ``MAX_DEPENDENTS`` are looked at, and what was deleted is not told.
+    """
+    if row_filter() is None:
+        return found
+    seen = []
+    for one in found[:MAX_DEPENDENTS]:
+        record = await store.get(one.job_id, tenant=tenant)
+        if record is not None and await in_view(store, record):
+            seen.append(one)
+    return tuple(seen)
+
+
+async def dependents(store: Store, job_id: UUID, limit: int, tenant: str | None) -> Dependents:
+    """The jobs that run after one, as far as they are in view; then only those are counted."""
+    told = await store.dependents(job_id, limit=check_integer("limit", limit, 1, 2**31), tenant=tenant)
+    if row_filter() is None:
+        return told
+    seen = await relatives(store, told.jobs, tenant)
+    return Dependents(seen, Count(len(seen), exact=len(told.jobs) == told.total.total))
 
 
 async def topics(store: Store, tenant: str | None) -> list[TopicStats]:

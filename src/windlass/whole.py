@@ -22,7 +22,6 @@ class WholeJob(Struct, frozen=True, kw_only=True, gc=False):
     expires_at: int | None = None
     retention: float | None = None
     retention_failed: float | None = None
-    trace: str | None = None
     suspect: bool = False  # to be granted alone
     granted_alone: bool = False
     buried: bool = False  # put away by a verb: never pruned
@@ -60,6 +59,8 @@ def whole(
         payload=None if record.payload is None else bytes(record.payload),
         cancel_requested=record.cancel_requested and not ended,
         blocked=0 if ended else record.blocked,
+        # What became of the others is theirs to tell.
+        after=tuple([structs.replace(parent, state=None) for parent in record.after]),
         # As a database has it whose texts cannot hold the character.
         error_summary=record.error_summary and record.error_summary.replace("\0", "\\x00")[:200],
     )

@@ -379,10 +379,10 @@ async def test_a_rename_with_an_alias_does_not_strand_waiting_jobs(tmp_path: Pat
 
 
 def test_worker_options_are_the_workers_own() -> None:
-    """The typed keywords and the worker's parameters are one list; where time and threads come from aside."""
+    """The typed keywords and the worker's parameters are one list, but for what the app gives it."""
     parameters = inspect.signature(Worker).parameters.values()
     keywords = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
-    assert set(WorkerOptions.__annotations__) == keywords - {"clock", "keeper_thread"}
+    assert set(WorkerOptions.__annotations__) == keywords - {"clock", "keeper_thread", "telemetry"}
 
 
 async def test_topics_are_listed_paused_and_resumed(app: Windlass, clock: FrozenClock) -> None:

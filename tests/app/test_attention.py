@@ -386,6 +386,7 @@ def test_every_ailment_has_words() -> None:
             Ailment(AilmentKind.LONG_LOG, {"bytes": 1, "limit": 1, "file": "/x", "readers": "7 (backup)"}),
             "process 7 (backup) keeps a read transaction open",
         ),
+        (Ailment(AilmentKind.UNPRUNED, {"seconds": 7200.0}), "2h after their retention ended"),
         (Ailment(AilmentKind.NOTIFY_QUEUE, {"usage": 0.5}), "50% full"),
         (Ailment(AilmentKind.FEW_CONNECTIONS, {"used": 95, "limit": 100}), "95 of at most 100"),
         (Ailment(AilmentKind.POOLED), "pooler"),

@@ -17,7 +17,7 @@ from unittest.mock import patch
 from msgspec import Meta
 
 from tests.browser.site import Site
-from windlass import Context, Job
+from windlass import Context, Every, Job
 from windlass.errors import NotAuthenticated, TaskError
 
 MARKUP = (
@@ -93,6 +93,8 @@ async def planted(site: Site) -> AsyncIterator[Planted]:
         return await marked.enqueue(how=how, free={text("payload name"): text("payload")})
 
     await app.pause(WIRE_TOPIC)
+    planned = {"how": "complete", "free": {"planned": text("schedule payload")}}
+    await app.schedules.create("planted", TOPIC, Every(86_400), planned, key=text("schedule key"))
     await app.access.create_key(text("api key"), tenant=TENANT)
     await app.access.create_superuser(SUPERUSER, "a password of some length")
     with suppress(NotAuthenticated):

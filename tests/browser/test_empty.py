@@ -15,6 +15,8 @@ EMPTY = {
     "failures": "No job has failed",
     "failures?where=topic:mail": "No failed job matches",
     "topics": "No topics yet",
+    "topics?limited=1": "No topics yet",
+    "schedules": "No schedules yet",
     "workers": "windlass worker",
     "access": "No API keys yet",
     "audit?actor=nobody": "Nothing yet",

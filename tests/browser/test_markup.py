@@ -139,6 +139,8 @@ async def test_markup_in_lists_is_text(watched: Page, jobs: Planted) -> None:
     await shows(page, ["task", TOPIC, "description"])
     await page.get_by_role("link", name=text("task"), exact=True).click()
     await shows(page, ["task", TOPIC, "description", "alias", "field", "default", "choice"])
+    await page.goto("schedules?open=planted")
+    await shows(page, ["schedule payload", "schedule key"])
     await page.goto("workers")
     await shows(page, ["worker", "host", "task", "message"])
     await page.goto("access")
@@ -191,6 +193,7 @@ async def test_markup_in_filters_and_addresses_is_text(
         ("jobs", "where"),
         ("failures", "where"),
         ("topics", "q"),
+        ("schedules", "q"),
         ("tasks", "q"),
         ("tasks", "task"),
         ("tasks", "topic"),

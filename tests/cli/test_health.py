@@ -289,7 +289,7 @@ def well(name: str) -> WorkerHealth:
 
 def send(reports: Reports, report: Report, where: str | None = None) -> None:
     place = where or reports.environment["WINDLASS_HEALTH_REPORTS"]
-    reporter = Reporter(report.member, lambda: report.health, place)
+    reporter = Reporter(report.member, lambda: report.health, lambda: None, place)
     reporter.start()
     reporter.stop()
 
@@ -395,7 +395,7 @@ def test_what_makes_a_worker_unready_or_dead(
 def served() -> Iterator[tuple[str, int]]:
     listener = listen("0")
     where: tuple[str, int] = listener.getsockname()
-    port = HealthPort(listener, lambda: starting("ada"))
+    port = HealthPort(listener, lambda: starting("ada"), lambda: "# none\n")
     port.start()
     yield where
     port.stop()

@@ -109,7 +109,7 @@ def test_json_has_every_field_and_no_bodies(jobs: dict[str, str], listed: Run) -
         "id", "number", "tenant", "topic", "task", "state", "shown_state", "priority", "attempt",
         "max_attempts", "timeout", "key", "correlation_id", "user_id", "service_id", "worker",
         "cancel_requested", "created_at", "run_at", "claimed_at", "started_at", "finished_at",
-        "leased_until", "progress", "error_summary",
+        "leased_until", "progress", "error_summary", "limit_key",
     }  # fmt: skip
     assert job["error_summary"] == "no_user: nobody lives here"
 

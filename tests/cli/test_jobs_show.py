@@ -122,3 +122,36 @@ def test_an_id_that_is_none_is_a_usage_error(run: Run) -> None:
     answer = run("jobs", "show", "42", "--app", "jobs:app")
     assert answer.code == 2
     assert "'42' is not a valid UUID" in answer.errors
+
+
+def test_jobs_it_runs_after_and_those_after_it_are_shown(run: Run, project: Project) -> None:
+    """By id and state, in both directions, and as JSON."""
+    first, second = [run("enqueue", "mail", "{}", "--url", project.url).out.strip() for _ in range(2)]
+    options = ("--after", first, "--after", second, "--after-any")
+    child = run("enqueue", "mail", "{}", *options, "--url", project.url).out.strip()
+    answer = run("jobs", "show", child, "--url", project.url)
+    assert answer.lines[0] == f"{child}  blocked"
+    assert "blocked by   2 jobs" in answer.lines
+    place = answer.lines.index("after, however they end")
+    assert [line.split() for line in answer.lines[place + 1 : place + 3]] == [
+        [first, "pending", "waited", "for"],
+        [second, "pending", "waited", "for"],
+    ]
+    assert f"{child}  pending     waited for" in run("jobs", "show", first, "--url", project.url).lines
+    told = run("jobs", "show", child, "--json", "--url", project.url).json
+    assert told["after"][0] == {"id": first, "state": "pending", "waits": True}
+    assert (told["after_any"], told["dependents"]["total"]) == (True, 0)
+    told = run("jobs", "show", first, "--json", "--url", project.url).json
+    assert told["dependents"] == {
+        "items": [{"id": child, "state": "pending", "waits": True}],
+        "total": 1,
+        "total_exact": True,
+    }
+
+
+def test_a_job_cannot_be_enqueued_after_one_that_is_not_there(run: Run, project: Project) -> None:
+    """The error names it; and --after-any alone says nothing."""
+    answer = run("enqueue", "mail", "--after", NOBODY, "--url", project.url)
+    assert answer.code != 0
+    assert f"there is no job {NOBODY} to run after" in answer.errors
+    assert run("enqueue", "mail", "--after-any", "--url", project.url).code == 2

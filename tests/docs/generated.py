@@ -21,6 +21,7 @@ from windlass.server import openapi
 from windlass.server.problems import PROBLEMS
 from windlass.server.routes import ROUTES
 from windlass.settings import SETTINGS, Kind, Setting
+from windlass.telemetry.catalogue import CATALOGUE
 
 COMMON = 3
 """Options that this many commands share are described once."""
@@ -156,6 +157,14 @@ def problem_list() -> str:
     return "\n".join(lines)
 
 
+def metric_table() -> str:
+    lines = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    for metric in CATALOGUE.values():
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+    return "\n".join(lines)
+
+
 OPENAPI = ROOT / "docs/reference/openapi.json"
 
 
@@ -168,6 +177,7 @@ PARTS: dict[str, tuple[Path, Callable[[], str]]] = {
     "settings": (ROOT / "docs/reference/settings.md", settings_table),
     "commands": (ROOT / "docs/reference/cli.md", command_list),
     "routes": (ROOT / "docs/reference/http-api.md", route_list),
+    "metrics": (ROOT / "docs/reference/metrics.md", metric_table),
     "problems": (ROOT / "docs/reference/http-problems.md", problem_list),
 }
 

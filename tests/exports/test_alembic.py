@@ -200,7 +200,7 @@ def test_the_place_in_the_chain_is_said_or_found(run: Run, config: Config, url: 
     written = export(run, config, "postgresql:", "--after", "0a1b")
     assert "down_revision = '0a1b2c3d4e5f'" in written.read_text()
     (versions(config) / "other.py").unlink()
-    unmarked = next(versions(config).glob("*_windlass_9.py"))
+    unmarked = next(versions(config).glob("*_windlass_*.py"))
     marked = unmarked.read_text()
     unmarked.write_text(marked.replace("windlass_exported", "something"))
     again = run(*at, "--url", "postgresql:", "--after", "0a1b2c3d4e5f")

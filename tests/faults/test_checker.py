@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.stories import LEASE, Story
+from tests.faults.stories import LEASE, Story, job
 from windlass.verification.history import Result
 from windlass.verification.rules import RULES, Rule
 
@@ -370,6 +370,49 @@ BAD = {
     ),
     "shown to another tenant": ("whole", lambda: ordinary().listed("acme", 1).stored(1)),
     "counted wrongly": ("whole", lambda: ordinary().stored(1).counted(completed=2)),
+    "granted before its parent had ended": (
+        "order",
+        lambda: (
+            Story()
+            .enqueue(1)
+            .enqueue(2, after=(job(1),))
+            .claim("a", (1, 1))
+            .claim("b", (2, 2))
+            .later(1)
+            .run("a", 1, 1)
+            .settle("a", 1, 1)
+            .stored(1)
+            .run("b", 2, 2)
+            .settle("b", 2, 2)
+            .stored(2, fence=2)
+        ),
+    ),
+    "granted though its parent had failed": (
+        "order",
+        lambda: (
+            Story()
+            .enqueue(1)
+            .enqueue(2, after=(job(1),))
+            .claim("a", (1, 1))
+            .run("a", 1, 1)
+            .settle("a", 1, 1, "fail")
+            .stored(1, "failed")
+            .later(1)
+            .claim("b", (2, 2))
+            .run("b", 2, 2)
+            .settle("b", 2, 2)
+            .stored(2, fence=2)
+        ),
+    ),
+    "cancelled for a parent that completed": (
+        "order",
+        lambda: (
+            ordinary()
+            .stored(1)
+            .enqueue(2, after=(job(1),))
+            .stored(2, "cancelled", 0, attempt=0, error="parent_failed")
+        ),
+    ),
     "told that nothing waits": (
         "recovered",
         lambda: (

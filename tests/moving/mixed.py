@@ -53,7 +53,7 @@ def _new(rng: random.Random, place: int) -> NewJob:
     if place % 3 == 0:
         options |= {"key": f"k{place}", "key_until": rng.choice(list(KeyLifetime))}
     if place % 5 == 0:
-        options |= {"tenant": f"t{place % 7}", "correlation_id": f"c{place % 50}", "trace": "00-t"}
+        options |= {"tenant": f"t{place % 7}", "correlation_id": f"c{place % 50}", "headers": "00-t"}
     if place % 11 == 0:
         options |= {"format": BodyFormat.BYTES, "payload": rng.randbytes(place % 300)}
     else:

@@ -8,13 +8,14 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.moving.mixed import all_jobs, fill
-from windlass import Windlass
+from windlass import Cron, Every, Rate, TopicLimits, Windlass
 from windlass.errors import ConfigurationError, StoreUnavailable, WindlassError, WrongState
 from windlass.model import ClaimRequest, JobFilter, Lane, NewDocument, Settlement, State, WorkerRecord
 from windlass.moving import comparing, copy, marking
@@ -416,3 +417,53 @@ async def test_pauses_are_there_before_the_first_job(apps: Apps) -> None:
     assert [one.topic for one in await target.topics()] == ["later", "mail", "mine"]
     assert (await _copy(apps)).paused == ("later", "mail")
     assert (await target.store.count(JobFilter())).total == 1
+
+
+# -- schedules ----------------------------------------------------------------------------------------------
+
+
+async def test_schedules_come_along_as_far_as_they_have_come() -> None:
+    """The copy makes neither a firing again nor none: it goes on where the source has stopped."""
+    clock = FrozenClock()
+    async with _pair(clock=clock) as (source, target):
+        await source.schedules.create("hourly", "pile", Every(3600, missed="all"), {"n": 1}, priority=2)
+        await source.schedules.create("off", "pile", Cron("0 3 * * *"))
+        await source.schedules.pause("off")
+        source.task(name="other")(_nothing)
+        clock.advance(2 * 3600)
+        await source.run_until_idle(handle_signals=False)
+        for _ in range(2):  # again, as after a kill
+            assert (await _copy((source, target))).schedules == ("hourly", "off")
+        before, after = await source.schedules.all(), await target.schedules.all()
+        for mine, theirs in zip(before, after, strict=True):
+            assert replace(theirs, created_at=mine.created_at, updated_at=mine.updated_at) == mine
+        clock.advance(3600)
+        target.task(name="other")(_nothing)
+        await target.run_until_idle(handle_signals=False)
+        assert (await target.schedules.get("hourly")).fired == 3
+
+
+async def test_schedules_of_a_source_that_goes_on_are_paused_in_the_copy() -> None:
+    """Or both would fire."""
+    async with _pair() as (source, target):
+        await source.schedules.create("hourly", "pile", Every(3600))
+        await _copy((source, target), live=True)
+        assert [one.paused for one in await target.schedules.all()] == [True]
+        assert [one.paused for one in await source.schedules.all()] == [False]
+
+
+async def _nothing() -> None:
+    pass
+
+
+async def test_limits_come_along_and_hold_what_runs(apps: Apps) -> None:
+    """As they were set, with who set them; jobs that came over running count."""
+    source, target = apps
+    await source.limits.set("mail", TopicLimits(concurrency=1, rate=Rate(5, 60)))
+    await source.store.set_limits("code", TopicLimits(fair=True).declared())
+    await source.enqueue_many("mail", [{}] * 2)
+    request = ClaimRequest("w", (Lane("mail"),), 5, 600.0)
+    assert len((await source.store.claim(request)).jobs) == 1
+    await _copy(apps, live=True)
+    assert await target.limits.list() == await source.limits.list()
+    assert (await target.store.claim(request)).jobs == ()

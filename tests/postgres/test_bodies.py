@@ -158,7 +158,7 @@ async def test_odd_words_are_only_words(store: PostgresStore, word: str) -> None
         correlation_id=word,
         user_id=word,
         service_id=word,
-        trace=word,
+        headers=word,
         retry=word,
     )
     [again] = await store.enqueue([job(word, task=word, tenant=word, key=word)])
@@ -173,7 +173,7 @@ async def test_odd_words_are_only_words(store: PostgresStore, word: str) -> None
     await store.pause(word, None)
     [claimed] = await claim(store, Lane(word, word), worker=word)
     assert (claimed.lease.job_id, claimed.tenant, claimed.key, claimed.retry) == (job_id, word, word, word)
-    assert (claimed.correlation_id, claimed.user_id, claimed.service_id, claimed.trace) == (word,) * 4
+    assert (claimed.correlation_id, claimed.user_id, claimed.service_id, claimed.headers) == (word,) * 4
     assert await store.report([Report(claimed.lease, Progress(1.0, word, word))]) == [True]
     assert await end(store, claimed.lease, Failed(JobError(word, word, details={word: word}, traceback=word)))
     record = await look(store, job_id)

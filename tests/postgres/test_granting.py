@@ -15,7 +15,7 @@ from tests.servers.shared import fresh_url
 from windlass import Task, Windlass
 from windlass.errors import ConfigurationError, LimitExceeded, StoreError
 from windlass.model import KeyLifetime, Settlement, State
-from windlass.outcome import Completed
+from windlass.outcome import Completed, Released
 from windlass.schema_scripts import write_grants
 from windlass.stores.postgres import PostgresStore
 from windlass.stores.protocol import StoreLimits
@@ -24,12 +24,18 @@ from windlass.testing.conformance.building import ask, claim_one, job, put
 ROLE = 'own "role"'  # quoted wherever it is named
 LARGE = b'"%s"' % (b"x" * 3000)
 READABLE = (
-    "all_jobs, attempts, bodies, counts, finished, jobs, keys, packed_jobs, packs, progress, "
+    "all_jobs, attempts, bodies, counts, dependencies, finished, jobs, keys, packed_jobs, packs, progress, "
     "schema_versions, steps, tally, unpacked_jobs"
 )
 SOME_COLUMNS = {
+    ("SELECT", "topics"): "fair, topic",
     ("INSERT", "tally"): "did_enqueue, minute, ready, task, tenant, topic, waiting",
-    ("UPDATE", "jobs"): "body_apart, expires_at, format, payload, priority, raw, run_at, state",
+    ("UPDATE", "finished"): "awaited, prune_at",
+    (
+        "UPDATE",
+        "jobs",
+    ): "awaited, blocked, body_apart, expires_at, format, payload, priority, raw, run_at, state",
+    ("UPDATE", "packs"): "held",
 }
 
 
@@ -84,6 +90,31 @@ def shop(url: str, **settings: Any) -> tuple[Windlass, Task[[str], None], Task[[
     return app, mail, print_out
 
 
+async def waits_for_others(working: Windlass, say: Any, completed: Any) -> None:
+    """Jobs that run after others: after one that has ended, is packed, waits, or was cancelled."""
+    assert (await working.get((await say("at once", after=completed)).id)).shown_state == "pending"
+    waiting = await say("waits")
+    [packed] = await ask_alone(working, waiting)
+    child = await say("child", after=waiting)
+    assert (await working.get(child.id)).shown_state == "blocked"
+    await working.store.settle([Settlement(packed.lease, Completed(), 0.001)])
+    assert (await working.get(child.id)).shown_state == "pending"
+    await working.cancel(child.id)
+    late = await say("late", after=child)
+    await working.store.rescue()  # of a role that may not end jobs itself, workers end them
+    assert (await working.get(late.id)).state == "cancelled"
+
+
+async def ask_alone(working: Windlass, wanted: Any) -> list[Any]:
+    """Claim what is due, packed, and give all but one back."""
+    assert isinstance(working.store, PostgresStore)
+    working.store._claimer.least_packed = 1
+    claimed = (await ask(working.store, "mail")).jobs
+    others = [one for one in claimed if one.lease.job_id != wanted.id]
+    await working.store.settle([Settlement(one.lease, Released()) for one in others])
+    return [one for one in claimed if one.lease.job_id == wanted.id]
+
+
 async def enqueues_in_its_transactions(url: str, **options: Any) -> None:
     """With every option; what is rolled back has not been there."""
     _, mail, print_out = shop(of_role(url))
@@ -123,6 +154,7 @@ async def enqueues_in_its_transactions(url: str, **options: Any) -> None:
         assert (await say("too late", **debounced)).duplicate
         assert (await say("never", key="pruned")).id == first.id
         assert not (await say("d", key="finished", until="finished")).duplicate
+        await waits_for_others(working, say, first)
 
 
 async def is_held_to_limits(url: str, **options: Any) -> None:
@@ -204,8 +236,8 @@ async def test_without_row_level_security(role: Any) -> None:
             await opens_without_rights_to_tables(url)
             assert await store.check() == []
         assert await rights(role, schema) == {
-            "DELETE": "bodies",
-            "INSERT": "bodies, jobs, keys",
+            "DELETE": "bodies, packs",
+            "INSERT": "bodies, dependencies, endings, jobs, keys",
             "SELECT": READABLE,
         }
         assert await rights_to_columns(role, schema) == SOME_COLUMNS

@@ -14,7 +14,7 @@ from tests.postgres.stores import complaints, opened, raw, schema_of
 from tests.servers import PgBouncer, PostgresServer
 from tests.servers.shared import shared_server
 from windlass.errors import StoreUnavailable
-from windlass.model import JobFilter, Progress, Report, Settlement, State, Verdict
+from windlass.model import JobFilter, NewDocument, Progress, Report, Settlement, State, Verdict
 from windlass.outcome import Completed, Failed, Released, Retried
 from windlass.stores.postgres import PostgresStore
 from windlass.testing.conformance.building import BOOM, ask, claim, claim_one, end, job, look, put, put_many
@@ -70,6 +70,9 @@ async def test_a_jobs_whole_life_works(stores: list[PostgresStore]) -> None:
     await store.pause("mail", 2**60)
     assert [topic.topic for topic in await store.topics()] == ["mail"]
     await store.pause("mail", None)
+    for written in (True, False):
+        answers = await store.enqueue_with(NewDocument("turn", "t", b"", only_version=0), [job("later")])
+        assert (answers is not None) is written
     await store.rescue()
     await store.prune()
     assert await store.delete([job_id]) == [Verdict.DONE]

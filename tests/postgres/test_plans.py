@@ -21,6 +21,7 @@ from windlass.conditions import (
     Not,
 )
 from windlass.ids import new_id
+from windlass.limits import Rate, TopicLimits
 from windlass.model import Head, JobFilter, Lane, Progress, Report, Settlement, Shown, State
 from windlass.outcome import Completed, Failed, Outcome, Released, Retried
 from windlass.stores.postgres import PostgresStore
@@ -341,3 +342,28 @@ async def test_topics_are_looked_at_through_their_own_indexes(store: PostgresSto
         assert await store.kick("other", 9) > 0, "delayed ones"
         statements = await plans.taken()
     _check(statements)
+
+
+@misled
+async def test_a_limited_claim_reads_the_indexes_made_for_it(store: PostgresStore, mislead: Misled) -> None:
+    """However many jobs wait: a full key hides nothing, and nothing is read from end to end."""
+    await mislead(store)
+    limits = {
+        "keyed": TopicLimits(key_concurrency=1, key_rate=Rate(1000)),
+        "lined-up": TopicLimits(ordered=True),
+        "shared": TopicLimits(fair=True, concurrency=9),
+    }
+    for topic, of_topic in limits.items():
+        await store.set_limits(topic, of_topic)
+        await store.enqueue([job(topic, task="t", limit_key="full", tenant="a") for _ in range(60)])
+        await put(store, topic, task="t", limit_key="other", tenant="b")
+    async with Plans(store).kept() as plans:
+        for topic in limits:
+            assert {one.tenant for one in await claim(store, Lane(topic, "t"), limit=5)} == {"a", "b"}
+        statements = await plans.taken()
+    _check(statements)
+    used = {step.index: step for _, steps in statements for step in steps if step.table == "jobs"}
+    assert used.keys() >= {"jobs_ready", "jobs_lines", "jobs_limited", "jobs_in_order"}
+    for index in ("jobs_ready", "jobs_lines", "jobs_limited", "jobs_in_order"):
+        assert used[index].looked_up, index
+    assert "jobs_number" not in used

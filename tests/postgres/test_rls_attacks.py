@@ -15,6 +15,7 @@ import pytest
 from tests.postgres.secured import API, WORKER, Secured, acting, refused, secured
 from tests.postgres.stores import opened, raw
 from windlass import Windlass
+from windlass.limits import Rate, TopicLimits
 from windlass.model import (
     NewDocument,
     NewStep,
@@ -57,8 +58,13 @@ async def fill(store: PostgresStore, tenant: str) -> dict[str, UUID]:
     store._claimer.least_packed = 1
     await ask(store, f"packed-{tenant}")
     waiting = await put(store, lane, tenant=tenant)
+    await put(store, lane, tenant=tenant, after=(waiting,))
     later = await put(store, lane, tenant=tenant, delay=600, key="later", payload=large)
     await store.pause(lane, 2**60)
+    limited = f"limited-{tenant}"
+    await store.set_limits(limited, TopicLimits(fair=True, weights={tenant: 7}, key_rate=Rate(1, 3600)))
+    await put(store, limited, tenant=tenant, limit_key="secret")
+    await ask(store, limited)
     return {
         "done": done, "bad": bad, "running": running, "packed": packed, "waiting": waiting, "later": later,
     }  # fmt: skip
@@ -78,6 +84,9 @@ async def jobs(place: Secured) -> dict[str, dict[str, UUID]]:
         await store.write_documents([NewDocument("key", "k", b"secret")])
         made = {tenant: await fill(store, tenant) for tenant in ("acme", "zeta")}
         await store._fold()
+        for tenant, of_tenant in made.items():  # as if somebody had ended a job, and nobody had been told
+            ending = "INSERT INTO {schema}.endings (parent, tenant, state) VALUES ($1::uuid, $2::text, 3)"
+            await store._database.fetch(ending, of_tenant["done"], tenant)
         for tenant in made:  # so that there is something in the counters, and beside them
             await put(store, f"mail-{tenant}", tenant=tenant)
         return made
@@ -142,7 +151,10 @@ async def test_a_tenant_sees_exactly_its_rows(place: Secured) -> None:
             assert 0 < mine < everybody, name
             assert await api.fetchval(counted) == mine, name
             assert await api.fetchval(f"{counted} WHERE tenant <> 'acme'") == 0, name
-        assert [row[0] for row in await api.fetch("SELECT topic FROM topics")] == ["mail-acme"]
+        seen = {row[0] for row in await api.fetch("SELECT topic FROM topics")}
+        assert seen == {"mail-acme", "limited-acme"}
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await api.fetch("SELECT limits FROM topics")  # weights name other tenants
         assert await api.fetchval("SELECT count(*) FROM minutes") == 0
 
 
@@ -209,14 +221,14 @@ async def test_what_is_for_workers_is_refused_also_for_ones_own_jobs(place: Secu
     """No claim, no lease, no fence, no settlement, no pause, no adding up, no pruning, no tables."""
     async with acting(place, API, "acme") as api:
         for statement in (
-            "SELECT claim(0, 'w', '{t}', NULL, NULL, NULL, NULL, NULL, 1, 1, NULL, true, true, '{}', 1, 1)",
+            "SELECT claim(0, '', '{t}', NULL, NULL, NULL, NULL, NULL, 1, 1, NULL, true, true, '{}', 1, 1, 0)",
             "SELECT extend(NULL, '{}', '{}', 1)",
             "SELECT settle(NULL, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
             "SELECT complete_packed(NULL, '{}', '{}', '{}', '{}', '{}', '{}')",
             "SELECT start(NULL, '{}', '{}')",
             "SELECT rescue(NULL, 1, NULL, '{}')",
             "SELECT promote(0, 1, NULL)",
-            "SELECT prune(NULL, 1, 1, 1)",
+            "SELECT prune(NULL, 1, 1, 1, 1)",
             "SELECT give_back(NULL, 'w', 1, 1, '')",
             "SELECT fold()",
             "SELECT add_attempt(gen_random_uuid(), 'acme', 1, 'w', 1, 1, '{}')",

@@ -12,6 +12,7 @@ from tests.servers.warm import WarmConnections, warm_connections
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
 from windlass.testing.conformance import *  # noqa: F403
+from windlass.testing.conformance import limits
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -43,3 +44,11 @@ async def store(place: Secured, clock: FrozenClock, warm: WarmConnections) -> As
     yield store
     assert await store.check() == []
     await store.close()
+
+
+@pytest.mark.parametrize(  # type: ignore[no-redef] # in the place of the imported one
+    "ending", ["completed", "failed", "limits", "removed"]
+)
+async def test_room_is_hinted_to_those_who_wait(store: Store, ending: str) -> None:
+    """But not by a caller who cancels or deletes: who sees one tenant sees no limits, and workers poll."""
+    await limits.test_room_is_hinted_to_those_who_wait(store, ending)

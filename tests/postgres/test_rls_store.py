@@ -187,6 +187,7 @@ async def test_what_is_for_workers_is_refused(api: PostgresStore, worker: Postgr
         api.check,
         lambda: api.document("key", "k"),
         lambda: api.write_documents([NewDocument("key", "k", b"{}")]),
+        lambda: api.enqueue_with(NewDocument("key", "k", b"{}"), [job(tenant="a")]),
     ]
     for verb in documents:  # what a server meets under the wrong role: it is told the right one
         with pytest.raises(StoreError, match="windlass_worker"):

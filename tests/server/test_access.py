@@ -139,5 +139,9 @@ async def test_metrics_tell_depths_to_superusers(root: httpx2.AsyncClient, shop:
     await shop.post("/api/jobs/enqueue", json={"task": "refuse"})
     told = await root.get("/metrics")
     assert 'windlass_queue_depth{topic="refuse",state="pending"} 1' in told.text
+    assert 'windlass_jobs_submitted_total{task="refuse",topic="refuse"} 1' in told.text
+    assert 'windlass_workers{health="missing"} 0' in told.text
+    assert "windlass_stale_leases 0" in told.text
+    assert "shop" not in told.text, "metrics know no tenants"
     assert told.headers["content-type"].startswith("text/plain")
     assert (await shop.get("/metrics")).status_code == 403

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import KNOWN, Asking, asking, make_app
+from windlass import JobDraft, NotPermitted
 
 ENQUEUE = "/api/jobs/enqueue"
 GOOD: dict[str, Any] = {"task": "mail_digest", "payload": {"userId": "1"}}
@@ -38,6 +39,32 @@ async def test_a_job_is_made_with_everything_that_can_be_said_about_it(
     job = await ask.app.get(answer.json()["id"])
     assert (job.tenant, job.priority, job.max_attempts, job.timeout) == ("shop", 150, None, None)
     assert (job.key, job.correlation_id, job.shown_state) == ("k", "request-7", "delayed")
+
+
+async def test_a_job_runs_after_others(ask: Asking, shop: httpx2.AsyncClient) -> None:
+    """Both directions are told; one that is not there, or is another tenant's, is refused."""
+    parent = (await shop.post(ENQUEUE, json=GOOD)).json()["id"]
+    answer = await shop.post(ENQUEUE, json={**GOOD, "after": [parent], "after_any": True})
+    assert answer.status_code == 201
+    child = (await shop.get(f"/api/jobs/{answer.json()['id']}")).json()
+    assert (child["shown_state"], child["after_any"]) == ("blocked", True)
+    assert child["after"] == [{"id": parent, "state": "pending", "waits": True}]
+    assert child["timeline"][1]["what"] == "blocked"
+    seen = (await shop.get(f"/api/jobs/{parent}")).json()["dependents"]
+    assert seen == {
+        "items": [{"id": child["id"], "state": "pending", "waits": True}],
+        "total": 1,
+        "total_exact": True,
+    }
+    theirs = await ask.app.enqueue("mail_digest", {"userId": "1"}, tenant="other")
+    for missing in (str(theirs.id), "0199a8f2-7c11-7abc-8def-0123456789ab"):
+        refused = await shop.post(ENQUEUE, json={**GOOD, "after": [missing]})
+        assert refused.status_code == 422
+        assert f"there is no job {missing} to run after" in refused.json()["detail"]
+        assert [part["pointer"] for part in refused.json()["errors"]] == ["#/after"]
+    together = {"jobs": [GOOD, {**GOOD, "after": [parent], "afterAny": True}]}
+    assert (await shop.post("/api/jobs/enqueue-many", json=together)).status_code == 201
+    assert (await shop.post(ENQUEUE, json={**GOOD, "after": [parent] * 1001})).status_code == 422
 
 
 async def test_a_key_lets_one_job_in(shop: httpx2.AsyncClient) -> None:
@@ -160,3 +187,25 @@ async def test_a_public_rule_lets_anybody_in_as_the_root_tenant() -> None:
         assert made.status_code == 201
         assert (await ask.app.get(made.json()["id"])).tenant == "root"
         assert (await ask.client().get("/api/jobs")).status_code == 401
+
+
+async def test_middleware_of_the_app_sees_what_comes_in(ask: Asking, shop: httpx2.AsyncClient) -> None:
+    """It may change a job, for its caller's tenant, or refuse it with a status of its own."""
+
+    @ask.app.middleware
+    def judge(job: JobDraft) -> None:
+        if job.payload == {"userId": "2"}:
+            raise NotPermitted("not for two")
+        if job.payload == {"userId": "3"}:
+            raise KeyError("a bug")
+        job.change(priority=7, headers={"by": job.tenant})
+
+    answer = await shop.post(ENQUEUE, json=GOOD)
+    job = await ask.app.get(answer.json()["id"])
+    assert (job.priority, job.record.headers) == (7, '{"by":"shop"}')
+    refused = await shop.post(ENQUEUE, json={**GOOD, "payload": {"userId": "2"}})
+    assert (refused.status_code, refused.json()["detail"]) == (403, "not for two")
+    broken = await shop.post(ENQUEUE, json={**GOOD, "payload": {"userId": "3"}})
+    assert broken.status_code == 500
+    assert "a bug" not in broken.text
+    assert (await ask.app.count()).total == 1

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import Asking, asking, make_app
+from windlass import Batch
 
 pytestmark = pytest.mark.usefixtures("quick_passwords")
 
@@ -169,3 +170,15 @@ async def test_tasks_tell_what_they_return(root: httpx2.AsyncClient) -> None:
     }
     assert tasks["upload"]["result_schema"] == {"type": "integer"}
     assert (tasks["refuse"]["result_schema"], tasks["fleeting"]["result_schema"]) == (None, None)
+
+
+async def test_tasks_tell_how_many_jobs_they_take_at_a_time(ask: Asking, root: httpx2.AsyncClient) -> None:
+    """The schema is that of one job."""
+
+    @ask.app.task(batch=Batch(size=50, wait=0.5))
+    async def index(words: list[str]) -> None: ...
+
+    tasks = {task["name"]: task for task in (await root.get("/api/jobs/tasks")).json()["items"]}
+    assert tasks["index"]["batch"] == {"size": 50, "wait": 0.5}
+    assert tasks["index"]["payload_schema"]["properties"] == {"words": {"type": "string"}}
+    assert tasks["upload"]["batch"] is None

@@ -19,7 +19,7 @@ from windlass.stores.sqlite.scoping import find
 
 QUERIES = {
     name: Queries("windlass.stores.sqlite.sql", f"{name}.sql")
-    for name in ("claim", "pull", "rescue", "settle", "stats")
+    for name in ("claim", "prune", "pull", "rescue", "settle", "stats")
 }
 
 TOPIC_FEW = Compare(Field.TOPIC, Comparison.EQUAL, "few")
@@ -39,7 +39,7 @@ TOPIC_NONE = Compare(Field.TOPIC, Comparison.EQUAL, "none")
         ("claim", "what_is_due", "windlass_jobs_expiring"),
         ("rescue", "ended_leases", "windlass_jobs_leased"),
         ("rescue", "expired", "windlass_jobs_expiring"),
-        ("rescue", "prunable", "windlass_jobs_prunable"),
+        ("prune", "prunable", "windlass_jobs_prunable"),
         ("settle", "cancelling", "windlass_jobs_leased"),
         ("stats", "due_but_waiting", "windlass_jobs_waiting"),
         ("stats", "blocked", "windlass_jobs_blocked"),
@@ -121,7 +121,7 @@ async def test_granting_and_completing_find_rows_by_number(
 ) -> None:
     """The batch is read once and each row found by its key."""
     connection = sqlite3.connect(path)
-    statement = QUERIES[file][name].replace("{rows}", "(?, ?, ?)")
+    statement = QUERIES[file][name].replace("{rows}", "(?, ?, ?)").replace("{awaited}", "AND awaited = 0")
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
     connection.close()
     assert any("SEARCH windlass_jobs USING INTEGER PRIMARY KEY" in step for step in plan), plan

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from windlass.errors import LimitExceeded
-from windlass.model import JobFilter, Verdict
+from windlass.model import JobFilter, NewDocument, Verdict
 from windlass.outcome import Completed
 from windlass.stores.limits import added_by_topic
 from windlass.stores.protocol import Store, StoreLimits
@@ -38,6 +38,17 @@ async def test_a_batch_that_would_pass_the_limit_leaves_nothing(make_store: Make
         await store.enqueue([job("other"), job(), job()])
     assert await _total(store) == 2
     assert await store.check() == []
+
+
+async def test_jobs_that_would_pass_the_limit_keep_their_document_out(make_store: MakeStore) -> None:
+    """Whoever is told of the limit has written nothing; whoever came too late is told that instead."""
+    store = await make_store(StoreLimits(max_jobs_per_topic=1))
+    await put(store)
+    with pytest.raises(LimitExceeded):
+        await store.enqueue_with(NewDocument("turn", "t", b"", only_version=0), [job()])
+    assert await store.document("turn", "t") is None
+    assert await store.enqueue_with(NewDocument("turn", "t", b"", only_version=1), [job()]) is None
+    assert await store.enqueue_with(NewDocument("turn", "t", b"", only_version=0), [job("other")])
 
 
 async def test_pending_and_running_jobs_count_finished_ones_do_not(make_store: MakeStore) -> None:

@@ -31,7 +31,7 @@ _VALUE = (
     r"(?:ANY \(ARRAY\[[\w.]+(?:\[[\w.]+\])?\]\)|max\([\w.]+\)|[$\w.]+(?:\[[\w.]+(?:\[\w+\])?\])?(?:::text)?)"
 )
 _PREDICATE = re.compile(rf"(?:min\([\w.]*\btenant\)|[\w.]*\btenant) = {_VALUE}|p_tenant IS NULL(?= THEN)")
-_MARK = re.compile(r"\{(?:tenant|key)\}")
+_MARK = re.compile(r"\{(?:tenant|key|line)\}")
 _FUNCTION = re.compile(r"^CREATE FUNCTION (\w+)\(.*?\$\$.*?\$\$[^;]*;", re.DOTALL | re.MULTILINE)
 
 
@@ -218,6 +218,7 @@ def _statement_mutants(store: str, pattern: re.Pattern[str]) -> Iterator[Mutant]
 _WITHOUT = {
     "{tenant}": "({tenant} OR true)",  # its parameter stays where it was
     "{key}": "? IS NOT NULL AND scope = ? AND key = ? /* {key} */",
+    "{line}": "? IS NOT NULL AND limit_key = ? /* {line} */",
 }
 
 

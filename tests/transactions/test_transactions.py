@@ -50,14 +50,13 @@ async def test_a_handler_that_raises_has_done_nothing(
     app: Windlass, url: str, ledger: Ledger, plain: bool
 ) -> None:
     """Neither to its tables nor to the queue, however often it is tried; with its last try it fails."""
-    options: dict[str, Any] = {"name": "pay", "max_attempts": 2}
 
     @app.task
     async def receipt(amount: int) -> None: ...
 
     if plain:
 
-        @app.task(**options)
+        @app.task(name="pay", max_attempts=2)
         def pay(ctx: Context) -> None:
             ctx.sync.transaction.execute(_take(url, ledger), 7, 0)
             receipt.sync.enqueue(amount=7)
@@ -65,7 +64,7 @@ async def test_a_handler_that_raises_has_done_nothing(
 
     else:
 
-        @app.task(**options)
+        @app.task(name="pay", max_attempts=2)
         async def pay(ctx: Context) -> None:
             await ctx.transaction.execute(_take(url, ledger), 7, 0)
             await receipt.enqueue(amount=7)

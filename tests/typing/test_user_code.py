@@ -11,7 +11,8 @@ import pytest
 # Each line with a "reveals:" comment is a reveal_type whose answer must contain that text; each line with
 # "refused:" must be an error of that code; no other line may have one.
 USER_CODE = """
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -20,9 +21,17 @@ import windlass
 from windlass import (
     BY_PAYLOAD,
     Alias,
+    Batch,
+    BatchContext,
+    CallNext,
     Context,
+    Cron,
+    Every,
+    Fail,
     Job,
+    JobDraft,
     JobError,
+    Middleware,
     Retry,
     SecurityContext,
     TaskError,
@@ -43,6 +52,17 @@ app.include(windlass.tasks, aws_region="eu-central-1", aws_resource_types=["AWS:
 app.include(windlass.tasks, roots=["data"], claude_command=["claude", "-p"])
 app.include(windlass.tasks, roots=["data"], max_answer_bytes="many")  # refused: arg-type
 app.include(windlass.errors)  # refused: arg-type
+
+
+@app.task(schedule=Cron("0 3 * * *", zone="Europe/Berlin", missed="skip"))
+async def nightly(ctx: Context) -> None:
+    reveal_type(ctx.scheduled_for)  # reveals: datetime.datetime | None
+
+
+app.task(schedule="0 3 * * *")  # refused: call-overload|arg-type
+Cron("0 3 * * *", missed="some")  # refused: arg-type
+app.schedule("nightly:2", nightly, Every(60), {"a": 1}, priority=5)
+app.schedule("nightly:3", nightly, Every(60), prioritty=5)  # refused: call-arg
 
 
 @app.task
@@ -99,6 +119,57 @@ def isolated(n: int) -> int:
 @app.task(durable=False)
 def in_process(ctx: Context, call: Callable[[], int], order: Order) -> Callable[[], int]:
     return call
+
+
+@app.task(batch=100)
+async def together(orders: list[Order]) -> list[int | Fail]:
+    return []
+
+
+@app.task(batch=Batch(size=10, wait=0.05), max_attempts=2)
+async def together_with_context(ctx: BatchContext, orders: Sequence[Order]) -> list[str]:
+    reveal_type(ctx[0])  # reveals: "windlass.context.Context"
+    return [str(one.job.id) for one in ctx]
+
+
+@app.task(batch=2)
+def together_sync(numbers: list[int]) -> None: ...
+
+
+@app.task(batch="many")  # refused: call-overload|arg-type
+def too_many(orders: list[Order]) -> None: ...
+
+
+async def enqueue_together() -> None:
+    reveal_type(await together.enqueue(Order(1)))  # reveals: "windlass.job.Job[int]"
+    reveal_type(await together_with_context.enqueue(Order(1)))  # reveals: "windlass.job.Job[str]"
+    reveal_type(together_sync.sync.enqueue(1))  # reveals: BlockingJob[None]
+    await together.enqueue([Order(1)])  # refused: arg-type
+    await together_sync.options(delay=1).enqueue("one")  # refused: arg-type
+
+
+@app.middleware
+async def around(ctx: Context | BatchContext, call_next: CallNext) -> Any:
+    return await call_next()
+
+
+@app.middleware
+def coming_in(job: JobDraft) -> None:
+    job.change(priority=5, payload={"number": 1}, headers={"a": "b"})
+    job.change(prioritty=5)  # refused: call-arg
+    job.change(headers={"a": 1})  # refused: dict-item
+
+
+class Both(Middleware):
+    def enqueue(self, job: JobDraft) -> None: ...
+
+
+reveal_type(app.middleware(Both()))  # reveals: Both"
+request_id: ContextVar[str] = ContextVar("request_id")
+level: ContextVar[int] = ContextVar("level")
+app.carry(request_id)
+app.carry(level, dump=str, load=int)
+app.carry(level)  # refused: call-overload|arg-type
 
 
 @app.task(durable="no")  # refused: call-overload|arg-type
@@ -244,6 +315,10 @@ async def main() -> None:
     for worker in await app.workers():
         reveal_type(worker)  # reveals: WorkerInfo
         reveal_type(worker.missing)  # reveals: bool
+    reveal_type(await app.schedules.create("a", nightly, Every(60)))  # reveals: Schedule
+    reveal_type((await app.schedules.all())[0].next_runs)  # reveals: tuple[datetime.datetime, ...]
+    reveal_type(await app.schedules.run("a"))  # reveals: Job[Any]
+    reveal_type(app.sync.schedules.run("a"))  # reveals: BlockingJob[Any]
     await app.run_worker(concurrency=10, topics=["mail"])
     await app.run_until_idle(isolate=False)
     await app.run_worker(concurency=10)  # refused: call-arg
@@ -289,6 +364,7 @@ def blocking() -> None:
     reveal_type(app.sync.get(job.id))  # reveals: BlockingJob[Any]
     reveal_type(app.sync.jobs(state="failed"))  # reveals: JobPage[windlass.blocking_twins.BlockingJob[Any]]
     app.sync.jobs(sate="failed")  # refused: call-arg
+    reveal_type(app.telemetry.prometheus())  # reveals: str
     with app.sync as queue:
         reveal_type(queue.count(topic="t").total)  # reveals: int
 """

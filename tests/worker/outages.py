@@ -18,7 +18,7 @@ from windlass.worker import Worker
 VERBS = {
     "open", "migrate", "now", "enqueue", "claim", "start", "extend", "settle", "report", "steps",
     "cancel_requests", "rescue", "prune", "beat", "leave", "workers", "get", "states",
-    "write_documents", "document", "documents", "remove_document",
+    "write_documents", "document", "documents", "remove_document", "enqueue_with",
 }  # fmt: skip
 
 

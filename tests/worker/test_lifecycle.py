@@ -618,7 +618,7 @@ async def test_jobs_of_a_dead_worker_come_back_and_are_run(app: Windlass) -> Non
 
 async def test_finished_jobs_are_pruned_by_any_worker(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
     """Retention needs no operator."""
-    monkeypatch.setattr("windlass.worker.janitor.PRUNE_SECONDS", 0.01)
+    monkeypatch.setattr("windlass.worker.pruner.PRUNE_SECONDS", 0.01)
 
     @app.task(retention=0)
     async def work() -> None: ...

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.servers.shared import empty_url
 from tests.worker.helpers import until
 from tests.worker.killing import kill_run
 from tests.worker.processes import Site, stop
-from windlass import Windlass
+from windlass import Job, Windlass
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and fork as tested here are POSIX")
 
@@ -104,6 +105,22 @@ async def test_a_job_that_kills_its_worker_fails_in_the_end_and_takes_nobody_wit
     """Poison ends in failed after max_attempts; neighbours that were running beside it complete."""
     poison = await app.enqueue("poison", {"how": how}, max_attempts=3)
     neighbours = await app.enqueue_many("slow", [{"seconds": 0.2}] * 8, max_attempts=3)
+    await _until_poison_has_failed(site, app, poison, neighbours)
+
+
+async def test_a_batch_that_kills_its_worker_fails_for_the_poison_alone(tmp_path: Path) -> None:
+    """What was in the call runs by itself afterwards, so the neighbours complete."""
+    site = Site(tmp_path)
+    async with Windlass(site.url, lease=site.lease) as app:
+        payloads = [{"items": {"deadly": number == 3}} for number in range(8)]
+        jobs = await app.enqueue_many("poisoned", payloads, max_attempts=2)
+        poison = jobs.pop(3)
+        await _until_poison_has_failed(site, app, poison, jobs)
+
+
+async def _until_poison_has_failed(
+    site: Site, app: Windlass, poison: Job[Any], neighbours: list[Job[Any]]
+) -> None:
     deaths = 0
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

@@ -68,6 +68,13 @@ async def poison(ctx: Context, how: str) -> None:
     ctypes.string_at(0)  # a segmentation fault
 
 
+@app.task(batch=20)
+async def poisoned(items: list[dict[str, bool]]) -> None:
+    """A batch with one job in it that kills whoever runs it."""
+    if any(item["deadly"] for item in items):
+        os._exit(13)
+
+
 @app.task(max_attempts=20)
 async def rude(ctx: Context, seconds: float) -> None:
     """Blocks the event loop."""

@@ -245,7 +245,9 @@ def _serve(
                 await server.run(listener)
 
     if user is not None:
-        import windlass.worker.janitor  # noqa: F401 - as all code, before somebody who may not be able to read it
+        # As all code, before somebody who may not be able to read it.
+        import windlass.worker.janitor
+        import windlass.worker.pruner  # noqa: F401
 
         _become(user)
     asyncio.run(serve())

@@ -42,10 +42,10 @@ def copy(source: str, target: str, live: bool, as_json: bool) -> None:
     """Copy all jobs of a store to another, and verify it.
 
     FROM and TO are URLs of stores. Jobs in every state come with their ids, numbers, attempts, results,
-    progress, steps and keys, and topics with their pauses. FROM is not changed. TO is made if need be, and
-    must be empty, or hold nothing but an earlier copy of FROM: a copy that was stopped, even by a power cut,
-    goes on when the same command is started again. At the end both are read once more and compared job by
-    job.
+    progress, steps and keys, topics with their pauses, and schedules (paused, with --live). FROM is not
+    changed. TO is made if need be, and must be empty, or hold nothing but an earlier copy of FROM: a copy
+    that was stopped, even by a power cut, goes on when the same command is started again. At the end both
+    are read once more and compared job by job.
 
     Stop workers and whoever enqueues first. API keys, superusers, the audit log and the statistics of past
     minutes are not copied.
@@ -65,7 +65,7 @@ def copy(source: str, target: str, live: bool, as_json: bool) -> None:
     if as_json:
         print_json(_as_json(copied))
     else:
-        _say(copied, source, target)
+        _say(copied, source, target, live=live)
 
 
 def _refuse_same_file(source: str, target: str) -> None:
@@ -107,10 +107,11 @@ def _as_json(copied: Copied) -> dict[str, object]:
         "states": {str(state): number for state, number in sorted(copied.states.items())},
         "paused_topics": list(copied.paused),
         "digest": copied.digest,
+        "schedules": list(copied.schedules),
     }
 
 
-def _say(copied: Copied, source: str, target: str) -> None:
+def _say(copied: Copied, source: str, target: str, *, live: bool) -> None:
     before = copied.jobs - copied.written
     also = f" ({before:,} were there from an earlier run)" if before else ""
     click.echo(f"copied {words.jobs(copied.written)} from {shown_url(source)} to {shown_url(target)}{also}")
@@ -119,4 +120,7 @@ def _say(copied: Copied, source: str, target: str) -> None:
     click.echo(f"digest {copied.digest}")
     if copied.paused:
         click.echo(f"paused there, too: {', '.join(copied.paused)}")
+    if copied.schedules:
+        also = "; they are paused there: resume them when nothing fires them here" if live else ""
+        click.echo(f"copied {words.plural(len(copied.schedules), 'schedule')}{also}")
     click.secho(_NEXT, dim=True, err=True)

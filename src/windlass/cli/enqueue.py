@@ -66,6 +66,21 @@ _OPTIONS: Final = (
         metavar="DURATION",
         help="Cancel it when it has not started after this long.",
     ),
+    click.option(
+        "--after",
+        type=click.UUID,
+        multiple=True,
+        metavar="ID",
+        help="Run it only when this job has completed; may be given several times.",
+    ),
+    click.option(
+        "--after-any", is_flag=True, help="Run it however the jobs of --after end, also when they fail."
+    ),
+    click.option(
+        "--limit-key",
+        metavar="KEY",
+        help="Which jobs of its topic it is limited together with, where there are limits of keys.",
+    ),
     click.option("--tenant", metavar="NAME", help="Whom it belongs to."),
     click.option("--correlation-id", metavar="ID", help="What it belongs together with."),
     click.option("--user-id", metavar="ID", help="On whose behalf it runs."),
@@ -132,7 +147,7 @@ def enqueue(
             "--key would make all jobs of --many one job; use --key-by-payload, or no key", context
         )
     options = _enqueue_options(given, context)
-    body = _payload(payload, context)
+    body = read_payload(payload, context)
     app = target.load()
     _check_with_app(app, name, options, context)
     if many is not None:
@@ -183,15 +198,21 @@ def _enqueue_options(given: dict[str, Any], context: click.Context) -> EnqueueOp
     by_payload = given.pop("key_by_payload")
     if by_payload and given["key"] is not None:
         raise click.UsageError("--key and --key-by-payload are both given; a job has one key", context)
+    after, after_any = given.pop("after"), given.pop("after_any")
+    if after_any and not after:
+        raise click.UsageError("--after-any says how the jobs of --after may end; there are none", context)
     options: dict[str, Any] = {
         name: words.value_of(value) for name, value in given.items() if value is not None
     }
+    if after:
+        options |= {"after": after, "after_any": after_any}
     if by_payload:
         options["key"] = BY_PAYLOAD
     return cast("EnqueueOptions", options)  # the app checks every value
 
 
-def _payload(text: str | None, context: click.Context) -> Any:
+def read_payload(text: str | None, context: click.Context) -> Any:
+    """The JSON of an argument; - is that on stdin, None nothing."""
     if text is None:
         return None
     try:

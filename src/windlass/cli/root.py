@@ -47,6 +47,12 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "windlass.cli.jobs.group:jobs", "Look and manage", "List, show, requeue, cancel and delete jobs."
     ),
     "topics": Entry("windlass.cli.topics:topics", "Look and manage", "List, pause, resume and purge topics."),
+    "limits": Entry(
+        "windlass.cli.limits:limits", "Look and manage", "List, set and remove limits of topics."
+    ),
+    "schedules": Entry(
+        "windlass.cli.schedules:schedules", "Look and manage", "List, make, pause and run schedules."
+    ),
     "stats": Entry(
         "windlass.cli.stats:stats", "Look and manage", "Show counts, times and throughput of the queue."
     ),

@@ -14,6 +14,7 @@ from windlass.cli.children import Leash, StopRequests
 from windlass.cli.replacing import Replacement
 from windlass.errors import StoreUnavailable, WorkerStuck
 from windlass.succession import MOST_LEFT_BEHIND, Succession
+from windlass.telemetry.telemetry import Telemetry
 from windlass.urls import shown_url
 from windlass.verification.starting import look_after_start
 from windlass.worker import Worker
@@ -51,6 +52,10 @@ class Run:
         """How its worker is doing; from any thread."""
         workers = self._workers
         return starting(self._options["name"] or "") if workers is None else workers.worker.health()
+
+    def telemetry(self) -> Telemetry | None:
+        """What its process counts, once its app is there; from any thread."""
+        return None if self._app is None else self._app.telemetry
 
     async def main(self, app: Windlass) -> None:
         loop = asyncio.get_running_loop()

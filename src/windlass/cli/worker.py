@@ -109,8 +109,8 @@ def _limits(ctx: click.Context, param: click.Parameter, value: Sequence[str]) ->
 @click.option(
     "--health-listen",
     metavar="[HOST:]PORT",
-    help="Answer /healthz and /readyz here, for whoever runs this worker; on the loopback interface unless "
-    "a host is given. Default: the setting health_listen, nowhere unless changed.",
+    help="Answer /healthz, /readyz and /metrics here, for whoever runs this worker; on the loopback interface"
+    " unless a host is given. Default: the setting health_listen, nowhere unless changed.",
 )
 @click.option(
     "--log-level",
@@ -160,7 +160,7 @@ def worker(
         options["name"] = f"{options['name']}-{member}"
     replacement = Replacement()
     run = Run(options, leash, replacement)
-    health = telling.Telling(run.health, member)
+    health = telling.Telling(run.health, run.telemetry, member)
     try:
         if member is None:
             health.begin(telling.address(health_listen))  # before the app, which may take its time
@@ -170,6 +170,8 @@ def worker(
         logs.set_up(log_level, as_json=log_json)
         if health_listen is None:
             health.begin(app.settings.health_listen)
+        if health.told:
+            app.telemetry.served()
         health.announce()  # not before: the app has the first word about logs
         _run(run, app)
     except (click.ClickException, WindlassError) as error:

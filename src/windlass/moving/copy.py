@@ -15,17 +15,20 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from windlass.clock import MICROSECONDS
 from windlass.errors import StoreError, WindlassError, WrongState
 from windlass.fleet import MISSING_SECONDS
-from windlass.model import JobFilter, JobRecord, State
+from windlass.model import JobFilter, JobRecord, NewDocument, State
 from windlass.moving.comparing import Pair, side_by_side
 from windlass.moving.marking import Mark
 from windlass.moving.remembering import Placed
+from windlass.schedules.schedule import KIND, MAX_SCHEDULES, decode
 from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.urls import shown_url
 from windlass.whole import WholeJob, canonical
@@ -60,6 +63,8 @@ class Copied:
     """topics that are paused in both"""
     digest: str
     """SHA-256 over all jobs, newest first; the same for the same jobs on any store"""
+    schedules: tuple[str, ...] = ()
+    """schedules that are in both"""
 
 
 @dataclass(slots=True)
@@ -144,7 +149,9 @@ class _Copy:
                 await self._look(mark, total)
             paused = await self._pause()
             written = await self._write(mark, total)
+            await self._limit()
             copied = await self._verify(mark, total, written, paused)
+            copied = replace(copied, schedules=await self._copy_schedules())
         except BaseException:
             with suppress(StoreError):  # it goes by itself in a while, and the first error is the one to tell
                 await mark.take_away()
@@ -191,6 +198,31 @@ class _Copy:
                 await self._target.pause(topic.topic, topic.paused_until)
                 paused[topic.topic] = topic.paused_until
         return paused
+
+    async def _copy_schedules(self) -> tuple[str, ...]:
+        """Each as far as it has come, so that the copy goes on where the source has stopped.
+
+        Where the source goes on, too, both would fire: then they are paused in the copy.
+        """
+        found = await self._source.documents(KIND, limit=MAX_SCHEDULES)
+        bodies = [decode(document) for document in found]
+        for body in bodies:
+            body.paused |= self._live
+        wanted = [
+            NewDocument(KIND, document.id, msgspec.json.encode(body))
+            for document, body in zip(found, bodies, strict=True)
+        ]
+        await self._target.write_documents(wanted)
+        for new in wanted:
+            there = await self._target.document(KIND, new.id)
+            if there is None or there.body != new.body:
+                raise WrongState(f"schedule {new.id} is not in {self._to} as in {self._from}; copy again")
+        return tuple(sorted(document.id for document in found))
+
+    async def _limit(self) -> None:
+        """Limits last: what runs at the target by then counts."""
+        for topic, limits in (await self._source.limits()).items():
+            await self._target.set_limits(topic, limits)
 
     async def _write(self, mark: Mark, total: int) -> int:
         written = seen = 0

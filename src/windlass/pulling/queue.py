@@ -92,7 +92,7 @@ class Queue:
             handle = await submit(self._app, job)
         finally:
             reservations.rounds.answered(1)
-        reservations.overtaken(job.topic, job.priority)
+        reservations.overtaken(handle.topic, handle.priority)  # middleware may have changed both
         return handle
 
     def template(self, topic: str, ttr: float | timedelta, options: PutOptions) -> Template:

@@ -395,7 +395,9 @@ class Reservations:
 
         ``ahead``: what nobody waits for is kept for who asks for these topics next.
         """
-        request = self._request(topics, limit, topic_limits or {})
+        # A job that is kept for later would use up a limit of its topic for nothing.
+        free = None if ahead is None else len(waiters)
+        request = self._request(topics, limit, topic_limits or {}, free)
         self._put_meanwhile.clear()
         sent = self._clock.monotonic()
         impatient = [waiter for waiter in waiters if not waiter.patient]  # now: those of later look again
@@ -417,7 +419,9 @@ class Reservations:
                 self._answer(waiter, None)
         return moment
 
-    def _request(self, topics: Iterable[str], limit: int, topic_limits: Mapping[str, int]) -> ClaimRequest:
+    def _request(
+        self, topics: Iterable[str], limit: int, topic_limits: Mapping[str, int], free: int | None
+    ) -> ClaimRequest:
         return ClaimRequest(
             worker=self.worker,
             lanes=tuple(Lane(topic) for topic in topics),
@@ -425,6 +429,7 @@ class Reservations:
             lease_seconds=self._settings.lease,
             topic_limits=topic_limits,
             lasting=False,  # whoever holds the job is in this process
+            free=free,
         )
 
     def _hand_over(self, pulled: Pulled) -> bool:

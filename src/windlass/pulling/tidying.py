@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
 async def keep_tidy(app: Windlass) -> None:
     """Bring back jobs of the dead, and remove those that were kept long enough, until cancelled."""
     from windlass.worker.janitor import Janitor
+    from windlass.worker.pruner import Pruner
     from windlass.worker.waiting import Recovery
 
-    await Janitor(app.store, app.settings.poll_interval, app.clock, Recovery()).run()
+    recovery = Recovery()
+    janitor = Janitor(app.store, app.settings.poll_interval, app.clock, recovery)
+    # Each by itself: pruning takes its time, and jobs of the dead do not wait for it.
+    await asyncio.gather(janitor.run(), Pruner(app.store, app.clock, recovery).run())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from windlass.middleware import prepare
 from windlass.model import Enqueued, NewJob
 from windlass.pulling.pulled import Pulled
 from windlass.pulling.queue import Queue
@@ -16,6 +17,8 @@ class WireQueue(Queue):
 
     def put_soon(self, job: NewJob, *, quick: bool) -> asyncio.Future[Enqueued]:
         """Put a job that was made from a template without a key. ``quick``: the client will put another."""
+        if self._app.registry.around.enqueues:
+            (job,) = prepare(self._app, (job,))
         return self._connections.reservations().put(job, quick=quick)
 
     def ask(self, topics: frozenset[str], timeout: float | None, *, quick: bool) -> Waiter:

@@ -50,6 +50,8 @@ class Api:
 
     def __init__(self, app: Windlass, routes: tuple[Route, ...] = EVERYTHING) -> None:
         self.app = app
+        if app.settings.http_api:  # whose part /metrics is
+            app.telemetry.served()
         self.gate = Gate(app)
         self.redaction = Redaction(app.settings.redact)
         self._cursors: Cursors | None = None

@@ -15,7 +15,7 @@ from windlass.clock import to_datetime
 from windlass.errors import HandlerNotFound, InvalidInput, InvalidPayload
 from windlass.job import Job
 from windlass.names import shorten, suggest
-from windlass.options import MAX_PRIORITY, EnqueueOptions
+from windlass.options import MAX_AFTER, MAX_LIMIT_KEY_LENGTH, MAX_PRIORITY, EnqueueOptions
 from windlass.retry import Retry
 from windlass.server.names import StateName, TopicName
 from windlass.server.problems import (
@@ -39,6 +39,7 @@ Wait: TypeAlias = Annotated[float, Meta(ge=0.001, le=LONGEST, description="Secon
 Attempts: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 Retries: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_COUNT - 1)]
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
+LimitKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_LIMIT_KEY_LENGTH)]
 
 
 class ExponentialRetry(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="exponential"):
@@ -79,7 +80,8 @@ class EnqueueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A job to make, for a task or for whoever takes jobs of a topic.
 
     ``runAt``, ``maxRetries``, ``max_retries`` (attempts after the first), ``maxAttempts``,
-    ``correlationId`` and ``onDuplicate`` are other names, for programs that use them.
+    ``correlationId``, ``onDuplicate`` and ``afterAny`` are other names, for programs that use them.
+    ``after``: jobs that must have completed before; with ``after_any`` they may end in any way.
     """
 
     topic: TopicName | UnsetType = UNSET
@@ -97,12 +99,16 @@ class EnqueueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     timeout: Wait | UnsetType | None = UNSET
     retry: RetryBody | UnsetType | None = UNSET
     expires: Wait | UnsetType | None = UNSET
+    after: Annotated[list[UUID], Meta(max_length=MAX_AFTER)] | UnsetType | None = UNSET
+    after_any: bool | UnsetType = UNSET
+    limit_key: LimitKey | UnsetType | None = UNSET
     camel_run_at: Moment | UnsetType | None = field(default=UNSET, name="runAt")
     camel_max_retries: Retries | UnsetType = field(default=UNSET, name="maxRetries")
     max_retries: Retries | UnsetType = UNSET
     camel_max_attempts: Attempts | UnsetType | None = field(default=UNSET, name="maxAttempts")
     camel_correlation_id: Text | UnsetType | None = field(default=UNSET, name="correlationId")
     camel_on_duplicate: Literal["keep", "replace"] | UnsetType = field(default=UNSET, name="onDuplicate")
+    camel_after_any: bool | UnsetType = field(default=UNSET, name="afterAny")
 
 
 _ALIASES: Final = {
@@ -110,6 +116,7 @@ _ALIASES: Final = {
     "maxAttempts": "max_attempts",
     "correlationId": "correlation_id",
     "onDuplicate": "on_duplicate",
+    "afterAny": "after_any",
     "maxRetries": "max_attempts",
     "max_retries": "max_attempts",
 }
@@ -151,7 +158,7 @@ async def enqueue(request: Request[Nothing, EnqueueBody]) -> Answer:
     options = options_of(given, "#")
     _add_headers(request, options)
     name = target_of(request, given, options, "#")
-    job = await request.app.enqueue(name, _payload(body, "#"), **options)
+    job = await request.app.enqueue(name, payload_of(body.payload, body.format, "#"), **options)
     location = f"{request.root}{ROOT}/{job.id}".encode()
     return Answer(_enqueued(job), 200 if job.duplicate else 201, ((b"location", location),))
 
@@ -168,7 +175,7 @@ async def enqueue_many(request: Request[Nothing, EnqueueManyBody]) -> Answer:
             name = target_of(request, given, options, pointer)
         except (InvalidInput, HandlerNotFound) as error:
             raise located(error, pointer) from None
-        wanted.append((name, _payload(body, pointer), options))
+        wanted.append((name, payload_of(body.payload, body.format, pointer), options))
     try:
         jobs = await request.app.enqueue_together(wanted)
     except InvalidInput as error:
@@ -203,7 +210,7 @@ def options_of(given: Mapping[str, Any], pointer: str) -> EnqueueOptions:
             case "maxRetries" | "max_retries":
                 options[meant] = value + 1
             case "retry":
-                options[meant] = None if value is None else _retry(value)
+                options[meant] = None if value is None else retry_of(value)
             case _:
                 options[meant] = value
     return cast("EnqueueOptions", options)  # the app checks every value
@@ -260,18 +267,20 @@ def key_of_header(request: Request[Any, Any], given: Any) -> str | None:
     return key
 
 
-def _payload(body: EnqueueBody, pointer: str) -> Any:
-    if body.format == "json":
-        return body.payload
+def payload_of(payload: Any, body_format: str, pointer: str) -> Any:
+    """A payload as the app takes it: JSON, or bytes that came as base64."""
+    if body_format == "json":
+        return payload
     try:
-        return base64.b64decode(body.payload, validate=True)
+        return base64.b64decode(payload, validate=True)
     except (TypeError, ValueError, binascii.Error):
         raise refused(
             "format is bytes, so payload has to be text in base64", pointer=f"{pointer}/payload"
         ) from None
 
 
-def _retry(body: RetryBody) -> Retry:
+def retry_of(body: RetryBody) -> Retry:
+    """A retry policy as the app takes it."""
     match body:
         case ExponentialRetry():
             return Retry.exponential(

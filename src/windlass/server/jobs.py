@@ -22,6 +22,8 @@ from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 from windlass.server.shapes import ErrorShape, JobDetail, JobSummary, Viewer
 from windlass.server.waiting import unless_closing
 
+MOST_DEPENDENTS: Final = 50
+"""Jobs that run after one which are told one by one."""
 LONGEST_WAIT: Final = 60.0
 """Most seconds a request waits for a result."""
 
@@ -153,7 +155,8 @@ async def list_jobs(request: Request[JobsQuery, None]) -> Answer:
 
 
 async def get_job(request: Request[Nothing, None]) -> Answer:
-    return Answer(viewer(request).detail(await request.app.get(request.path["id"])))
+    job: Job[Any] = await request.app.get(request.path["id"])
+    return Answer(viewer(request).detail(job, await job.dependents(MOST_DEPENDENTS)))
 
 
 async def get_result(request: Request[ResultQuery, None]) -> Answer:

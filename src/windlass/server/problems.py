@@ -78,6 +78,9 @@ KEY_NOT_FOUND = ProblemType("key_not_found", 404, "No such key", "There is no AP
 SUPERUSER_NOT_FOUND = ProblemType(
     "superuser_not_found", 404, "No such superuser", "There is no superuser of this name."
 )
+SCHEDULE_NOT_FOUND = ProblemType(
+    "schedule_not_found", 404, "No such schedule", "There is no schedule of this name."
+)
 METHOD_NOT_ALLOWED = ProblemType(
     "method_not_allowed", 405, "Method not allowed", "The path is right, the method is not; see Allow."
 )
@@ -164,6 +167,7 @@ _BY_ERROR: Final[Mapping[type[Exception], ProblemType]] = {
     errors.Backpressure: BACKPRESSURE,
     errors.HandlerNotFound: HANDLER_NOT_FOUND,
     errors.JobNotFound: JOB_NOT_FOUND,
+    errors.ScheduleNotFound: SCHEDULE_NOT_FOUND,
     errors.WrongState: WRONG_STATE,
     errors.NotAuthenticated: NOT_AUTHENTICATED,
     errors.NotPermitted: NOT_PERMITTED,
@@ -272,6 +276,8 @@ def problem_of(error: Exception) -> Problem:
         parts = [InvalidPart(detail=str(error), parameter="where")]
     elif isinstance(error, errors.InvalidPayload):
         parts = _payload_parts(error, "#/payload")
+    elif isinstance(error, errors.ParentNotFound):
+        parts = [InvalidPart(detail=str(error), pointer="#/after")]
     wait = getattr(error, "retry_after", None)
     return Problem(
         kind,

@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 from windlass import payload
 from windlass.clock import to_datetime
 from windlass.job import Job
-from windlass.model import AttemptRecord, BodyFormat, JobError, JobRecord, StepRecord
+from windlass.model import AttemptRecord, BodyFormat, Dependents, JobError, JobRecord, Relative, StepRecord
 from windlass.server.names import ShownStateName, StateName
 from windlass.server.redaction import Redaction
 from windlass.server.timeline import EntryShape, entry_shape
@@ -51,6 +51,7 @@ class JobSummary(Struct, frozen=True, kw_only=True):
     correlation_id: str | None
     user_id: str | None
     service_id: str | None
+    limit_key: str | None
     worker: str | None
     cancel_requested: bool
     created: datetime
@@ -97,6 +98,22 @@ class StepShape(Struct, frozen=True, kw_only=True):
     output: Any | UnsetType = UNSET
 
 
+class RelativeShape(Struct, frozen=True, kw_only=True):
+    """A job that another one runs after, or the other way round. ``state`` is null when it was deleted."""
+
+    id: UUID
+    state: StateName | None
+    waits: bool
+
+
+class DependentsShape(Struct, frozen=True, kw_only=True):
+    """The first of the jobs that run after one, and how many there are."""
+
+    items: tuple[RelativeShape, ...]
+    total: int
+    total_exact: bool
+
+
 class JobDetail(JobSummary, frozen=True, kw_only=True):
     """A job with its errors and steps; bodies are for those who manage jobs, and redacted."""
 
@@ -105,6 +122,9 @@ class JobDetail(JobSummary, frozen=True, kw_only=True):
     attempts: tuple[AttemptShape, ...]
     steps: tuple[StepShape, ...]
     timeline: tuple[EntryShape, ...]
+    after: tuple[RelativeShape, ...]
+    after_any: bool
+    dependents: DependentsShape
     payload: Any | UnsetType = UNSET
     result: Any | UnsetType = UNSET
     checkpoint: Any | UnsetType = UNSET
@@ -122,7 +142,7 @@ class Viewer:
     def summary(self, job: Job[Any]) -> JobSummary:
         return JobSummary(**self._common(job.record))
 
-    def detail(self, job: Job[Any]) -> JobDetail:
+    def detail(self, job: Job[Any], dependents: Dependents) -> JobDetail:
         record = job.record
         error = record.newest_error
         bodies: dict[str, Any] = {}
@@ -139,6 +159,13 @@ class Viewer:
             attempts=tuple(self._attempt(kept) for kept in record.attempts),
             steps=tuple(self._step(kept) for kept in record.steps),
             timeline=tuple(entry_shape(entry, superuser=self._superuser) for entry in job.timeline),
+            after=tuple(_relative(parent) for parent in record.after),
+            after_any=record.after_any,
+            dependents=DependentsShape(
+                items=tuple(_relative(child) for child in dependents.jobs),
+                total=dependents.total.total,
+                total_exact=dependents.total.exact,
+            ),
             **bodies,
         )
 
@@ -185,6 +212,7 @@ class Viewer:
             "correlation_id": record.correlation_id,
             "user_id": record.user_id,
             "service_id": record.service_id,
+            "limit_key": record.limit_key,
             "worker": self._worker(record.worker),
             "cancel_requested": record.cancel_requested,
             "created": created,
@@ -223,6 +251,13 @@ class Viewer:
             seconds=(kept.finished_at - kept.started_at) / 1_000_000,
             output=self.body(kept.output) if self._manages else UNSET,
         )
+
+
+def _relative(relative: Relative) -> RelativeShape:
+    state = relative.state
+    return RelativeShape(
+        id=relative.job_id, state=None if state is None else str(state), waits=relative.waits
+    )
 
 
 def _updated(record: JobRecord) -> int:

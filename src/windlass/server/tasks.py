@@ -11,6 +11,13 @@ from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 from windlass.task import Task
 
 
+class BatchShape(Struct, frozen=True):
+    """Up to how many jobs one call of its handler takes, and how many seconds it waits for more."""
+
+    size: int
+    wait: float
+
+
 class TaskShape(Struct, frozen=True, kw_only=True):
     """A task, what its jobs get when nothing else is said, and what its payload looks like.
 
@@ -26,6 +33,7 @@ class TaskShape(Struct, frozen=True, kw_only=True):
     timeout: float | None
     priority: int
     isolation: str | None
+    batch: BatchShape | None
     payload_schema: dict[str, Any] | None
     result_schema: dict[str, Any] | None
 
@@ -53,6 +61,7 @@ def _shape(task: Task[..., Any]) -> TaskShape:
         timeout=task.defaults["timeout"],
         priority=task.defaults["priority"],
         isolation=task.isolation,
+        batch=None if task.batch is None else BatchShape(task.batch.size, task.batch.wait),
         payload_schema=task.json_schema() if task.durable else None,
         result_schema=task.result_schema() if task.durable else None,
     )

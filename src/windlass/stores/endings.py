@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
 from windlass.clock import to_datetime
 from windlass.errors import LimitExceeded, TransactionTimeout
@@ -21,6 +22,7 @@ WORKER_LOST: Final = (
     "the worker was killed, stopped or cut off from the store"
 )
 EXPIRED: Final = "not started in time (due since {due})"
+PARENT_ENDS: Final = {State.FAILED: "failed", State.CANCELLED: "was cancelled", None: "was deleted"}
 
 
 def worker_lost(attempt: int) -> JobError:
@@ -42,6 +44,13 @@ def tell_rescued(listener: OnRescued | None, jobs: Sequence[RescuedJob]) -> None
         listener(jobs)
     except Exception:
         _log.exception("who was told of %d rescued jobs failed", len(jobs))
+
+
+def parent_failed(parent: UUID, state: State | None) -> JobError:
+    """Why a job was cancelled that was to run after another; None = that was deleted before it had ended."""
+    return JobError(
+        "parent_failed", f"job {parent}, which it waited for, {PARENT_ENDS[state]}", retryable=False
+    )
 
 
 def transaction_late(seconds: float) -> TransactionTimeout:

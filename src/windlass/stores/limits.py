@@ -9,7 +9,7 @@ from typing import Any
 from windlass.errors import LimitExceeded
 from windlass.model import NewJob
 from windlass.names import shorten
-from windlass.stores.protocol import StoreLimits
+from windlass.stores.protocol import MAX_LIMITED_TOPICS, StoreLimits
 
 
 def added_by_topic(jobs: Iterable[NewJob], taken: Set[tuple[Any, ...]]) -> Counter[str]:
@@ -24,6 +24,15 @@ def added_by_topic(jobs: Iterable[NewJob], taken: Set[tuple[Any, ...]]) -> Count
             seen.add(key)
         added[job.topic] += 1
     return added
+
+
+def check_limited_topics(number: int) -> None:
+    """So many topics would have limits on what runs."""
+    if number > MAX_LIMITED_TOPICS:
+        raise LimitExceeded(
+            f"{number:,} topics would have limits; the limit is {MAX_LIMITED_TOPICS:,}; "
+            "remove those of others first"
+        )
 
 
 def limit_problem(

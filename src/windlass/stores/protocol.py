@@ -16,7 +16,10 @@ Rules every implementation keeps (the conformance suite in ``windlass.testing`` 
   stale lease does not spoil its neighbours.
 * **Attempts.** A grant counts one. Release, and a rescue that could not tell that the handler had started,
   take it back.
-* **Tenant** arguments narrow what is seen; None means all tenants.
+* **Limits** of a topic (``limits.py``) decide in ``claim`` alone: a job that waits for one stays due and
+nothing is written about it. What runs is counted by looking, so no slot can leak; ``grant`` by id asks no
+limit, but what it grants runs. A key is of one tenant. A job without one is not limited by key. * **Tenant**
+arguments narrow what is seen; None means all tenants.
 """
 
 from __future__ import annotations
@@ -28,11 +31,13 @@ from typing import Any, Protocol, Self
 from uuid import UUID
 
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
+from windlass.limits import TopicLimits
 from windlass.model import (
     Claim,
     Claimed,
     ClaimRequest,
     Count,
+    Dependents,
     Document,
     Enqueued,
     Head,
@@ -61,6 +66,15 @@ MAX_BATCH = 1000
 """Most items a single call of a batch verb may carry, ``enqueue`` aside."""
 MAX_ENQUEUE_BATCH = 10_000
 """Most jobs one ``enqueue`` call writes in one transaction."""
+MAX_PARENTS = 1000
+"""Most jobs that one job may be told to run after."""
+MAX_EDGES = 100_000
+"""Most of them that the jobs of one ``enqueue`` call may name together."""
+MAX_RELEASED = 1000
+"""Jobs that are let go, or cancelled, in the transaction that ends what they waited for. Those beyond are
+dealt with soon after, as many at a time, by whoever ended it or by ``rescue``."""
+MAX_DEPENDENTS = 200
+"""Most jobs that ``dependents`` tells of one by one."""
 COUNT_LIMIT = 10_000
 """Counting stops here and says so."""
 SEARCH_SECONDS = 1.0
@@ -102,6 +116,14 @@ MAX_AILMENTS = 50
 """Most ailments that are told of."""
 MAX_WHOLE_BYTES = 16 * 1024 * 1024
 """``whole_jobs`` ends a page before its jobs, with all that was saved of them, are larger, if it has one."""
+MAX_LIMITED_TOPICS = 10_000
+"""Most topics with limits: ``set_limits`` refuses one more."""
+MAX_WALKED = 1000
+"""Due jobs of a lane of a limited topic that a claim looks at, best first."""
+MAX_LINES = 1000
+"""Keys of such a lane whose first jobs it looks at, when those did not fill it."""
+LINES_OF_TENANT = 50
+"""Of one tenant, where tenants share fairly."""
 SUMMARY_LENGTH = 200
 """``error_summary`` is cut to this many characters."""
 
@@ -210,10 +232,11 @@ class Store(Protocol):
         """Names and versions for people: what runs underneath."""
 
     async def ailments(self) -> list[Ailment]:
-        """What is wrong with what this stands on: settings, disk, log, other sessions. No job is looked at.
+        """What is wrong with what this stands on: settings, disk, log, other sessions.
 
-        Costs a few milliseconds, and a second or two where a database does not answer. What could not be
-        looked at is an ailment of its own; nothing is raised for it, not even where nothing can be reached.
+        Of jobs only the one is looked at that should have been pruned first. Costs a few milliseconds, and a
+        second or two where a database does not answer. What could not be looked at is an ailment of its own;
+        nothing is raised for it, not even where nothing can be reached.
         """
 
     @property
@@ -230,6 +253,11 @@ class Store(Protocol):
         attempt takes over payload, format, priority, due time and expiry from the new job instead, unless
         an uncounted run or one before a requeue left a checkpoint or a step: those belong to its payload.
         Raises ``LimitExceeded`` when a topic limit would be passed.
+
+        A job with ``after`` waits until all of those have ended (``blocked`` counts them). ``ParentNotFound``
+        when its tenant has no such job and none stands earlier in this call. One that has failed or was
+        cancelled already cancels it at once (``parent_failed``), and so does one that ends so later, unless
+        ``after_any``. A duplicate's ``after`` is ignored; a holder that is replaced keeps its own.
         """
 
     async def claim(self, request: ClaimRequest) -> Claim:
@@ -239,6 +267,13 @@ class Store(Protocol):
         no worker is told "empty" while an orphan waits. Paused topics are passed over. A job marked to be
         granted alone is granted in a claim of its own: it is the only one when it comes first, and ends the
         claim before it otherwise. A job's own ``lease_seconds`` overrides the request's.
+
+        Of a topic with limits only what has room is granted, and of strict limits no more than ``free``:
+        those without room are passed over, whichever is the first one with room is next. In strict order a
+        job has room when no job of its key with a lower number runs, is due, or waits again after it was
+        granted. Fair: inside a priority the tenant comes first that runs the least for its weight. A store
+        looks at the first ``MAX_WALKED`` due jobs of a lane and at the first jobs of ``MAX_LINES`` keys at
+        least.
         """
 
     async def grant(
@@ -307,6 +342,8 @@ class Store(Protocol):
 
         Checkpoint and finished steps stay, so that the next run goes on where the last one ended. Progress
         and result are forgotten.
+        A job that runs after others waits again for those that have not ended by now; those that have are
+        over, however they ended. Jobs that were cancelled because this one failed stay cancelled.
         KEY_TAKEN when another job holds the job's key.
         """
 
@@ -314,7 +351,10 @@ class Store(Protocol):
         """Pending jobs end as cancelled (DONE); running ones get a request (REQUESTED)."""
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
-        """Remove jobs that are not running, with their key, body, steps and history."""
+        """Remove jobs that are not running, with their key, body, steps and history.
+
+        For jobs that wait for one that had not ended, it was cancelled.
+        """
 
     async def kick(
         self, topic: str, limit: int, *, tenant: str | None = None, failed_only: bool = False
@@ -339,17 +379,31 @@ class Store(Protocol):
         start was recorded or the job had been granted alone, the attempt counts: an error ``worker_lost`` is
         kept, and the job fails when no attempt is left. If not counted, its next grant is alone. A job whose
         next attempt would be its last is granted alone, too, so that it cannot take neighbours with it.
+
+        Also goes on with jobs whose parents have ended, where those were more than ``MAX_RELEASED``.
         """
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
         """Remove up to ``limit`` finished jobs whose retention is over; how many of each state.
 
+        A job that others were to run after stays until they are gone, whatever its retention.
+        The longest overdue first. Fewer where it would keep others from writing; none when none is overdue.
         Forgets workers that were not seen for ``WORKERS_KEPT_SECONDS``, too, and up to ``limit`` documents
-        that have expired.
+        that have expired and as many meters of rates that are back at zero.
         """
 
     async def pause(self, topic: str, until: int | None) -> None:
         """Grant nothing of this topic until then (``FOREVER`` without an end); None resumes."""
+
+    async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
+        """Limit what is granted of this topic from now on; None ends that. Whether it was done.
+
+        False for limits that come from code where an operator has set others: those stand until they are
+        removed. Meters of rates go on as they are. Claims under way may not know yet.
+        """
+
+    async def limits(self) -> dict[str, TopicLimits]:
+        """The topics that have limits, by name; at most ``MAX_LIMITED_TOPICS``."""
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         """Every topic that has jobs or is paused, by name; of a tenant those that have jobs of it."""
@@ -378,6 +432,14 @@ class Store(Protocol):
         id. Documents are nobody's in particular: they have no tenant, and hold what no caller may read.
         """
 
+    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+        """Write this document and these jobs in one transaction: both are there, or neither.
+
+        None when ``only_version`` did not let the document be written: then no job was, either. Otherwise as
+        ``enqueue``, and what that raises keeps the document out. Who was not answered asks again with the
+        same ``only_version``: None means then that somebody has written it, perhaps the first try.
+        """
+
     async def document(self, kind: str, document_id: str) -> Document | None:
         """One that has not expired."""
 
@@ -402,6 +464,14 @@ class Store(Protocol):
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         """One job with its bodies, attempts and steps."""
+
+    async def dependents(
+        self, job_id: UUID, *, limit: int = MAX_DEPENDENTS, tenant: str | None = None
+    ) -> Dependents:
+        """The jobs that run after this one, lowest number first, and how many; also if it was deleted.
+
+        At most ``MAX_DEPENDENTS`` are told; the count is exact up to ``COUNT_LIMIT``.
+        """
 
     async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
         """The ids of the jobs with these numbers; None where there is none, whatever the number."""

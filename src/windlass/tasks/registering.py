@@ -93,7 +93,8 @@ def _own_options(options: Any) -> Mapping[str, Mapping[str, Any]]:
 
 def _registered(app: Windlass, task: BuiltIn, own: Mapping[str, Any]) -> Task[..., Any]:
     options: dict[str, Any] = {**task.options, **own}
-    return app.task(name=task.name, **options)(task.fn)
+    registered: Task[..., Any] = app.task(name=task.name, **options)(task.fn)
+    return registered
 
 
 def _refuse_absent(name: Any, offered: Collection[str]) -> None:

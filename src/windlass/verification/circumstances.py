@@ -33,6 +33,9 @@ _LEVELS: Final = {
     FindingKind.WORKER_STUCK: Level.DOUBT,
     FindingKind.WORKER_POLLING: Level.DOUBT,
     FindingKind.TIMED_OUT: Level.DOUBT,
+    FindingKind.SCHEDULE_OVERDUE: Level.DOUBT,
+    FindingKind.SCHEDULE_TROUBLED: Level.DOUBT,
+    FindingKind.SCHEDULE_UNDECLARED: Level.NOTE,
     FindingKind.PAUSED: Level.NOTE,
     FindingKind.MIXED_VERSIONS: Level.NOTE,
     # Of the ground; those that somebody may have chosen are no problem, however bad they are.
@@ -52,6 +55,7 @@ _OF_THE_GROUND: Final = frozenset(
         FindingKind.DEAD_ROWS,
         FindingKind.SPARSE,
         FindingKind.NO_VACUUM,
+        FindingKind.UNPRUNED,
         FindingKind.NOTIFY_QUEUE,
         FindingKind.FEW_CONNECTIONS,
     }

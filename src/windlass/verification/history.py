@@ -57,6 +57,8 @@ class AskedJob(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     key: str | None = None
     delay: float = 0.0
     max_attempts: int | None = 3
+    after: tuple[UUID, ...] = ()
+    after_any: bool = False
 
 
 class EnqueueCalled(_Call, frozen=True, tag="enqueue", gc=False):

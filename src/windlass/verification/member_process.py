@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
+from msgspec import structs
+
 from windlass.errors import StoreError
-from windlass.model import JobFilter
+from windlass.model import JobFilter, NewJob
 from windlass.orders import read_orders, when_called_off
 from windlass.stores import Store
 from windlass.verification.history import FileRecorder, Listed
@@ -74,6 +76,7 @@ class Producer:
         self._choose = choose
         self._pause = pause
         self._recent: deque[UUID] = deque(maxlen=REMEMBERED)
+        self._owned: deque[tuple[UUID, str]] = deque(maxlen=REMEMBERED)  # each with its tenant
 
     async def run(self, stopped: asyncio.Event) -> None:
         while not stopped.is_set():
@@ -97,7 +100,21 @@ class Producer:
         elif dice < 0.15:
             answers = await self._store.enqueue([make_job(choose, key=f"key-{choose.randrange(KEYS)}")])
             self._recent.append(answers[0].job_id)
+        elif dice < 0.25 and self._owned:
+            await self._enqueue_after()
         else:
             number = choose.randint(2, LARGEST_BATCH) if dice < 0.35 else 1
-            answers = await self._store.enqueue([make_job(choose) for _ in range(number)])
-            self._recent += [answer.job_id for answer in answers]
+            await self._enqueue([make_job(choose) for _ in range(number)])
+
+    async def _enqueue(self, jobs: list[NewJob]) -> None:
+        answers = await self._store.enqueue(jobs)
+        self._recent += [answer.job_id for answer in answers]
+        self._owned += [(job.id, job.tenant) for job in jobs]
+
+    async def _enqueue_after(self) -> None:
+        """A job that runs after some of those that were just made."""
+        choose = self._choose
+        job = make_job(choose)
+        theirs = [job_id for job_id, tenant in self._owned if tenant == job.tenant]
+        parents = tuple(choose.sample(theirs, min(len(theirs), choose.randint(1, 3))))
+        await self._enqueue([structs.replace(job, after=parents, after_any=choose.random() < 0.5)])

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
 from windlass.errors import InvalidInput, StoreError, StoreUnavailable
-from windlass.model import Claim, Claimed, ClaimRequest, Enqueued, Lease, NewJob, Settlement, Verdict
+from windlass.model import (
+    Claim,
+    Claimed,
+    ClaimRequest,
+    Enqueued,
+    Lease,
+    NewDocument,
+    NewJob,
+    Settlement,
+    Verdict,
+)
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 from windlass.stores.protocol import Store
 from windlass.verification.history import (
@@ -31,6 +41,7 @@ from windlass.verification.history import (
 )
 
 T = TypeVar("T")
+_Answers = TypeVar("_Answers", list[Enqueued], list[Enqueued] | None)
 
 _HOW: dict[type[Outcome], str] = {
     Completed: "complete",
@@ -61,13 +72,23 @@ class RecordingStore:
         return RecordingStore(self._inner.sibling(), self._recorder, self._numbers)
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return await self._enqueue(jobs, self._inner.enqueue(jobs))
+
+    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+        """An enqueue that, where the document kept its jobs out, has changed nothing for certain."""
+        return await self._enqueue(jobs, self._inner.enqueue_with(document, jobs))
+
+    async def _enqueue(self, jobs: Sequence[NewJob], call: Awaitable[_Answers]) -> _Answers:
         number, me = next(self._numbers), self._recorder
         me.write(EnqueueCalled(at=me.now(), by=me.name, call=number, jobs=[_asked(job) for job in jobs]))
         try:
-            answers = await self._inner.enqueue(jobs)
+            answers = await call
         except BaseException as error:
             self._over(EnqueueAnswered, number, error)
             raise
+        if answers is None:
+            me.write(EnqueueAnswered(at=me.now(), by=me.name, call=number, result=Result.FAILED))
+            return answers
         me.write(
             EnqueueAnswered(
                 at=me.now(),
@@ -184,6 +205,8 @@ def _asked(job: NewJob) -> AskedJob:
         key=job.key,
         delay=job.delay,
         max_attempts=job.max_attempts,
+        after=job.after,
+        after_any=job.after_any,
     )
 
 

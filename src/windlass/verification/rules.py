@@ -160,7 +160,8 @@ def _unexplained(book: Book, life: Life, state: State) -> str | None:
             return f"but nobody failed it, and attempt {end.attempt} was not its last ({end.error})"
         case _:
             expired = end.error == "expired"
-            if asked_to_cancel or expired or "cancel" in undecided:
+            by_parent = end.error == "parent_failed" and life.asked is not None and life.asked.after != ()
+            if asked_to_cancel or expired or by_parent or "cancel" in undecided:
                 return None
             return "but nobody asked for that"
 
@@ -357,6 +358,32 @@ def _counters(book: Book) -> Findings:
 # -- 7 ------------------------------------------------------------------------------------------------------
 
 
+def parents_end_first(book: Book) -> Findings:
+    for life in book.lives.values():
+        asked = life.asked
+        if asked is None or not asked.after:
+            continue
+        ends = [None if (parent := book.lives.get(one)) is None else parent.end for one in asked.after]
+        all_well = all(end is not None and end.state == State.COMPLETED for end in ends)
+        if life.end is not None and life.end.error == "parent_failed" and (asked.after_any or all_well):
+            yield f"job {life.id} was cancelled for a parent, though {asked.after} gave no reason"
+        for parent_id, end in zip(asked.after, ends, strict=True):
+            for lease in life.leases:
+                if end is None or end.state not in FINAL_STATES:
+                    yield f"job {life.id} was granted, though its parent {parent_id} has not ended"
+                elif not asked.after_any and end.state != State.COMPLETED:
+                    yield f"job {life.id} was granted, though its parent {parent_id} is {end.state}"
+                elif (
+                    not book.clock_stepped
+                    and end.ended is not None
+                    and lease.received < end.ended - CLOCK_SLACK
+                ):
+                    yield f"job {life.id} was granted before its parent {parent_id} had ended"
+
+
+# -- 8 ------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Orphan:
     """A job whose lease ended by time: its worker died, stood still or was cut off before it could end it."""
@@ -466,6 +493,11 @@ RULES = (
         "Calls are all or nothing, tenants see their own, and the counters equal a recount.",
         calls_are_whole_and_tenants_apart,
         "enqueues",
+    ),
+    Rule(
+        "order",
+        "No job begins before those it runs after have ended, and not at all where it must not.",
+        parents_end_first,
     ),
     Rule(
         "recovered",

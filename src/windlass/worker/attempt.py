@@ -13,7 +13,7 @@ from windlass.clock import Clock
 from windlass.context import Context
 from windlass.errors import LeaseLost, StoreUnavailable
 from windlass.model import ROOT_TENANT, Report, StepRecord
-from windlass.outcome import Outcome
+from windlass.outcome import Completed, Outcome
 from windlass.security import adopt
 from windlass.settings import Settings
 from windlass.stores.protocol import Store
@@ -28,6 +28,7 @@ from windlass.worker.waiting import Recovery, look_at
 if TYPE_CHECKING:
     from windlass.app import Windlass
     from windlass.isolation import Place
+    from windlass.middleware import Around
     from windlass.stores.protocol import OpenTransaction
     from windlass.task import Task
     from windlass.worker.processes.pool import Processes
@@ -145,6 +146,7 @@ class Workplace:
         places: Mapping[Task[..., Any], Place] | None,
     ) -> None:
         self.name = name
+        self.around: Around | None = None  # middleware and carried variables, where there are any
         self.store = store
         self.recovery = recovery
         self.settings = settings
@@ -174,7 +176,8 @@ class Workplace:
         cancels that task; a handler that returns normally all the same is taken at ``held.stop``'s word.
         """
         job, task = held.job, held.task
-        if task.isolation is not None and self._places is not None:
+        isolated = task.isolation is not None and self._places is not None
+        if isolated and (self.around is None or not self.around.wraps_runs):
             return await self._in_process(held)
         try:
             args, kwargs = task.decode(job.payload, job.format)
@@ -186,10 +189,13 @@ class Workplace:
             context = held.context = Context(job, Run(held, self.store, self), checkpoint_limit=limit)
         timer = None
         # Longer timeouts are watched by the keeper: a timer of its own would be a tax on every short job.
-        if job.timeout is not None and job.timeout < PRECISE_TIMEOUT:
+        # A process has its own, which begins when the task has been imported.
+        if job.timeout is not None and job.timeout < PRECISE_TIMEOUT and not isolated:
             timer = self.loop.call_later(job.timeout, held.time_out)
         try:
-            if task.is_async:
+            if self.around is not None:
+                value = await self._within(self.around, held, context, args, kwargs)
+            elif task.is_async:
                 variables = contextvars.copy_context()
                 if context is not None:
                     variables.run(running.set, context)
@@ -219,6 +225,42 @@ class Workplace:
             return deciding.after_stop(job, task.retry, held.stop)
         # A handler that finished although it was asked to stop has finished.
         return deciding.after_return(task, value, self.settings.max_result_bytes)
+
+    async def _within(
+        self,
+        around: Around,
+        held: Held,
+        context: Context | None,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> Any:
+        """What the handler returns inside all middleware, with the job's carried variables set.
+
+        Middleware runs here, in the handler's own context variables: an async handler and one on a thread see
+        what it sets there. One in a process of its own does not; it gets the carried variables.
+        """
+        job, task = held.job, held.task
+        if context is None and around.wraps_runs:
+            limit = self.settings.max_result_bytes
+            context = held.context = Context(job, Run(held, self.store, self), checkpoint_limit=limit)
+        variables = contextvars.copy_context()
+        variables.run(running.set, context)
+        variables.run(adopt, job)
+        variables.run(around.restore, job.headers)
+
+        async def handler() -> Any:
+            if task.isolation is not None and self._places is not None:
+                outcome = await self._in_process(held)
+                if isinstance(outcome, Completed):
+                    return task.decode_result(outcome.result)
+                raise deciding.Reached(outcome)
+            if task.is_async:
+                return await task.invoke(context, args, kwargs)
+            return await self._on_thread(held, context, args, kwargs)
+
+        if context is None:
+            return await in_context(variables, handler())
+        return await in_context(variables, around.run(context, handler))
 
     async def _in_process(self, held: Held) -> Outcome | None:
         if self._processes is None:

@@ -182,6 +182,7 @@ class _Call:
         """What it raised. As a value: an event loop would end with a SystemExit that leaves a task."""
         adopt(self._held.job)  # in this task's own variables, as its handler did
         try:
+            self._held.task.app.registry.around.restore(self._held.job.headers)
             value = self._value()
             if self._callback.is_async:
                 said = self._callback(self._context, value)

@@ -34,9 +34,22 @@ COMPLETED = Completed()
 CANCELLED = JobError("job_canceled", "cancelled on request", retryable=False)
 
 
-def after_error(job: Claimed, policy: Retry | None, error: BaseException) -> Outcome:
-    """The handler raised."""
+class Reached(Exception):
+    """On its way out through middleware: a handler elsewhere has ended, and this is its outcome."""
+
+    def __init__(self, outcome: Outcome | None) -> None:
+        self.outcome = outcome
+        error = getattr(outcome, "error", None)
+        super().__init__("the run was stopped" if error is None else error.message)
+
+
+def after_error(
+    job: Claimed, policy: Retry | None, error: BaseException, described: JobError | None = None
+) -> Outcome | None:
+    """The handler raised. ``described``: the error as it is stored, where somebody has done that before."""
     match error:
+        case Reached():
+            return error.outcome
         case ReleasedByHandler():
             return Released(_sane(error.delay))
         case Snooze():
@@ -54,7 +67,7 @@ def after_error(job: Claimed, policy: Retry | None, error: BaseException) -> Out
                 JobError("invalid_input", _clean(error.kept or error, MAX_MESSAGE), retryable=False)
             )
         case _:
-            return after_failure(job, policy, describe(error), error)
+            return after_failure(job, policy, described or describe(error), error)
 
 
 def after_failure(job: Claimed, policy: Retry | None, error: JobError, cause: BaseException) -> Outcome:
@@ -69,7 +82,7 @@ def after_timeout(job: Claimed, policy: Retry | None) -> Outcome:
     return after_failure(job, policy, error, TimeoutError(error.message))
 
 
-def after_bad_payload(job: Claimed, error: Exception) -> Outcome:
+def after_bad_payload(job: Claimed, error: Exception) -> Outcome | None:
     """The stored payload could not be made into the handler's arguments."""
     if isinstance(error, InvalidPayload):
         return after_error(job, None, error)

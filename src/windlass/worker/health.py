@@ -6,6 +6,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from windlass.telemetry.figures import QueueFigures
+
 BLOCKED_SECONDS: Final = 10.0
 """An event loop that has been silent for so long starts and ends nothing: the worker is not ready."""
 HUNG_SECONDS: Final = 600.0
@@ -37,6 +39,10 @@ class WorkerHealth(Struct, frozen=True, kw_only=True):
     loop_lag_seconds: float = 0.0
     """For how long the event loop has owed an answer."""
     ran: int = 0
+    failing: bool = False
+    """Whether a part that speaks with the store did not get through when it last tried."""
+    queue: QueueFigures | None = None
+    """None without metrics, and before the first look."""
 
 
 def starting(name: str) -> WorkerHealth:
@@ -60,6 +66,7 @@ def judge(
     stuck: int,
     silent: float,
     ran: int,
+    queue: QueueFigures | None = None,
 ) -> WorkerHealth:
     """What follows from what a worker sees. ``full``: it has all the jobs it wants, and so claims none."""
     reasons = []
@@ -91,4 +98,6 @@ def judge(
         stuck=stuck,
         loop_lag_seconds=round(silent, 3),
         ran=ran,
+        failing=failing,
+        queue=queue,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from msgspec import Struct
 
@@ -28,6 +28,16 @@ class Stop(StrEnum):
     SHUTDOWN = "shutdown"  # the grace period is over
 
 
+class Running(Protocol):
+    """What runs a handler, as far as others may touch it: the slot's task, or a part of a batch."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Have the handler told to stop."""
+
+    def done(self) -> bool:
+        """Whether nothing of it is left."""
+
+
 class Held(Struct, eq=False):
     """One lease and the run under it. Times are monotonic."""
 
@@ -43,7 +53,7 @@ class Held(Struct, eq=False):
     refused_at: float | None = None  # when the store first would not take the outcome
     stop: Stop | None = None
     stop_asked_at: float | None = None  # set by whoever asks first
-    handler: asyncio.Task[None] | None = None
+    handler: Running | None = None
     context: Context | None = None  # where the handler asked for one
     thread: asyncio.Future[Any] | None = None  # a plain function's run, which nothing can interrupt
 

@@ -1,4 +1,4 @@
-"""What any worker does for all: bring back jobs of dead workers, remove what is past its keep."""
+"""What any worker does for all: bring back jobs of dead workers. The pruner does the rest."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import random
 
 from windlass.clock import Clock
 from windlass.errors import StoreError
-from windlass.stores.protocol import MAX_BATCH, Store
+from windlass.stores.protocol import Store
 from windlass.worker.backoff import Backoff
 from windlass.worker.waiting import Recovery
 
 RESCUE_SECONDS = 0.5
 """At least this often somebody looks for ended leases; half of the promised second."""
-PRUNE_SECONDS = 60.0
-PRUNE_BATCHES = 20
-"""Batches per pass: a backlog of old jobs is worked off in the background, not in one go."""
 
 _log = logging.getLogger("windlass.worker")
 
@@ -29,7 +26,7 @@ class Janitor:
         self._every = min(RESCUE_SECONDS, poll_interval)
         self._clock = clock
         self._last_claim = float("-inf")  # not yet
-        self._backoff = Backoff("rescuing and pruning", recovery)
+        self._backoff = Backoff("rescuing", recovery)
 
     @property
     def failing(self) -> bool:
@@ -41,8 +38,7 @@ class Janitor:
         self._last_claim = at
 
     async def run(self) -> None:
-        # Not all workers of a deployment at once.
-        next_prune = self._clock.monotonic() + random.uniform(0.0, PRUNE_SECONDS)  # noqa: S311
+        """Until cancelled."""
         while True:
             await asyncio.sleep(self._every * random.uniform(0.75, 1.0))  # noqa: S311
             try:
@@ -50,17 +46,7 @@ class Janitor:
                     rescued = await self._store.rescue()
                     if rescued.total:
                         _log.info("rescued %s", rescued)
-                if self._clock.monotonic() >= next_prune:
-                    next_prune = self._clock.monotonic() + PRUNE_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311
-                    await self._prune()
             except StoreError as error:
                 await self._backoff.wait(error)
             else:
                 self._backoff.reset()
-
-    async def _prune(self) -> None:
-        for _ in range(PRUNE_BATCHES):
-            pruned = await self._store.prune(MAX_BATCH)
-            if sum(pruned.values()) < MAX_BATCH:
-                return
-            await asyncio.sleep(0.05)  # let others write in between

@@ -17,6 +17,7 @@ from windlass.errors import StoreError
 from windlass.model import JobError, Settlement
 from windlass.outcome import Outcome, Released
 from windlass.stores.protocol import Store
+from windlass.telemetry.tracing import Tracing
 from windlass.worker.attempt import Workplace
 from windlass.worker.backoff import Backoff
 from windlass.worker.contexts import ABANDON
@@ -51,6 +52,7 @@ class Runner:
         extend_soon: Callable[[], None],
         stuck: Stuck,
         recovery: Recovery,
+        tracing: Tracing | None = None,
     ) -> None:
         self._store = store
         self._workplace = workplace
@@ -62,6 +64,7 @@ class Runner:
         self._extend_soon = extend_soon
         self._stuck = stuck
         self._recovery = recovery
+        self._tracing = tracing
         self._working: dict[asyncio.Task[None], None] = {}  # a set that keeps its order
         self._last_chance: Held | None = None
         self._now = 0.0  # when the last job ended, by the clock's monotonic time
@@ -208,6 +211,7 @@ class Runner:
     async def _run(self, held: Held) -> None:
         """The life of one job in its slot."""
         outcome: Outcome | None = None
+        span = None
         try:
             if not held.job.last_attempt or await self._record_start(held):
                 now = self._clock.monotonic()
@@ -218,6 +222,8 @@ class Runner:
                         self._extend_soon()
                     held.started = now
                     self._slots.started += 1
+                    if self._tracing is not None:
+                        span = self._tracing.executing(held.job, held.task.name, self._workplace.name)
                     outcome = await self._workplace.attempt(held)
                     if held.context is not None and (begun := held.context.begun_transaction) is not None:
                         outcome = await end_transaction(held, begun, outcome, self._clock)
@@ -240,6 +246,8 @@ class Runner:
         finally:
             if self._last_chance is held:
                 self._last_chance = None
+            if span is not None:
+                span.end(None if held.stop is Stop.LOST else outcome)
         if held.settled is not None and outcome is not None:
             settlement = Settlement(held.job.lease, outcome, self._run_seconds(held))
             self._settler.written(held, settlement, accepted=held.settled)

@@ -23,7 +23,7 @@ from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.worker.backoff import Backoff, pause_after
 from windlass.worker.callbacks import CallbackRunner
 from windlass.worker.held import Held, HeldJobs
-from windlass.worker.journal import Journal
+from windlass.worker.observers import Observers
 from windlass.worker.waiting import Recovery, first_of
 
 FULL = 5 * MAX_BATCH
@@ -63,7 +63,7 @@ class Settler:
         callbacks: CallbackRunner,
         clock: Clock,
         recovery: Recovery,
-        journal: Journal | None = None,
+        observers: Observers | None = None,
     ) -> None:
         self._store = store
         self._held = held
@@ -79,7 +79,7 @@ class Settler:
         self._empty.set()
         self._hurry = asyncio.Event()  # the worker ends: no long pauses any more
         self._backoff = Backoff("settling finished jobs", recovery)
-        self._journal = journal
+        self._observers = observers
         self.tally = Tally()
 
     @property
@@ -203,8 +203,8 @@ class Settler:
                 self.tally.completed += 1
             else:
                 self._count(held, settlement, accepted=accepted)
-        if self._journal is not None:
-            self._journal.settled(batch, answers)
+        if self._observers is not None:
+            self._observers.settled(batch, answers)
         if self._callbacks.wanted:  # before the next: a worker that waits to be idle must see that they wait
             self._callbacks.settled(batch, answers)
         self._on_settled([held for held, _ in batch])

@@ -36,6 +36,8 @@ class Slots:
         self._rate = 0.0  # jobs started per second, smoothed
         self._window_start = clock.monotonic()
         self.started = 0  # handlers started since the window began
+        self._asked = 0  # jobs of the last claim
+        self.more = False  # whether it brought all it asked for, so that there are more, most likely
         self._claim_size = MAX_BATCH  # jobs of one claim, by how long the store takes for them
 
     @property
@@ -46,6 +48,11 @@ class Slots:
     def free(self) -> int:
         return self.concurrency - self.running
 
+    @property
+    def startable(self) -> int:
+        """How many more jobs would start at once."""
+        return max(0, self.free - len(self.waiting))
+
     def to_claim(self) -> int:
         """How many jobs to ask for now; 0 when it is not worth a claim yet."""
         prefetch = self._prefetch()
@@ -55,10 +62,12 @@ class Slots:
         # or at once when a slot is idle.
         if room <= 0 or (len(self.waiting) > self.refill_at and self.free <= len(self.waiting)):
             return 0
-        return min(room, self._claim_size)
+        self._asked = min(room, self._claim_size)
+        return self._asked
 
     def claimed(self, number: int, seconds: float) -> None:
         """A claim brought so many jobs and took so long; the next one is made to last not too long."""
+        self.more = number >= self._asked
         if number >= LEAST_CLAIMED:
             fitting = int(number * CLAIM_SECONDS / max(seconds, 1e-6))
             size = (3 * self._claim_size + min(fitting, MAX_BATCH)) // 4

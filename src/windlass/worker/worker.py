@@ -4,7 +4,7 @@
 
     store ──claim──▶ waiting ──▶ slot: attempt ──outcome──▶ settler ──settle──▶ store
                         keeper (own thread): extends every lease above, stops handlers that lost theirs
-                        janitor: rescues dead workers' jobs, prunes old ones
+                        janitor: rescues dead workers' jobs; pruner: removes old ones
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError, StoreError, StoreUnavailable, WorkerStuck
 from windlass.isolation import find_places
+from windlass.limiting import declared_limits
 from windlass.model import Claim, ClaimRequest, Settlement
 from windlass.names import check_worker_name
 from windlass.outcome import Released
@@ -29,18 +30,26 @@ from windlass.registry import Registry
 from windlass.security import system_only
 from windlass.settings import Settings, override_settings
 from windlass.stores.protocol import Store, Wakeups
+from windlass.telemetry.figures import QueueFigures, TopicFigures
+from windlass.telemetry.telemetry import Telemetry
 from windlass.worker.attempt import Workplace
 from windlass.worker.backoff import Backoff
+from windlass.worker.batches import BatchRunner, MoreJobs
 from windlass.worker.callbacks import CallbackRunner
+from windlass.worker.declaring import declare_limits
+from windlass.worker.events import STOPPED_SECONDS, Events
 from windlass.worker.health import WorkerHealth, judge, starting
 from windlass.worker.held import Held, HeldJobs, Stop
 from windlass.worker.janitor import Janitor
-from windlass.worker.journal import Journal
 from windlass.worker.keeper import Keeper
 from windlass.worker.keeper_thread import Beside, KeeperThread, OnDeath
 from windlass.worker.lag import LoopLag
+from windlass.worker.observers import observers_of
+from windlass.worker.outlook import Outlook
+from windlass.worker.pruner import Pruner
 from windlass.worker.registrar import Registrar
 from windlass.worker.runner import Runner
+from windlass.worker.scheduler import Scheduler
 from windlass.worker.settler import Settler, Tally
 from windlass.worker.signals import stop_signals
 from windlass.worker.slots import Slots
@@ -53,8 +62,6 @@ UNKNOWN_DELAY = 60.0
 """Seconds until a job whose task is not known here after all is offered again."""
 ANSWER_SECONDS = 10.0
 """How long a claim may take: one connection that has gone silent must not stop a worker for longer."""
-STOPPED_SECONDS = 1.0
-"""How long a worker that is to stop waits for the claim it has sent."""
 SETTLE_GRACE = 5.0
 """Seconds to get the last outcomes written when the worker ends."""
 BLOCKED_SECONDS = 30.0
@@ -87,6 +94,7 @@ class Worker:
         handle_signals: bool = True,
         isolate: bool = True,
         clock: Clock | None = None,
+        telemetry: Telemetry | None = None,
         keeper_thread: Callable[[Keeper, OnDeath], Beside] = KeeperThread,
     ) -> None:
         self.name = check_worker_name(
@@ -112,7 +120,9 @@ class Worker:
         self._keeper_thread = keeper_thread
         self._slots = Slots(settings.concurrency, settings.prefetch, topic_concurrency or {}, self._clock)
         self._held = HeldJobs()
-        self._journal = Journal(self.name) if settings.log_jobs else None
+        self._observers = observers_of(self.name, settings, self._clock, telemetry)
+        self._telemetry = telemetry
+        self.looks = telemetry is not None and telemetry.metrics is not None  # at the whole queue
         self._stopping = False
         self._asked = False  # to stop, by whoever runs this worker
         self._stop_now = False
@@ -120,7 +130,7 @@ class Worker:
         self._worn_at: float | None = None  # since when half its slots are stuck, monotonic
         self._finishing = False
         self.when_blocked: Callable[[], None] | None = None  # of who owns the process; on the keeper's thread
-        self._events: _Events | None = None
+        self._events: Events | None = None
         self._died: BaseException | None = None
 
     # -- for callers --------------------------------------------------------------------------------------
@@ -163,7 +173,20 @@ class Worker:
             stuck=self._stuck.number,
             silent=0.0 if self._stuck.lag is None else self._stuck.lag.silent_seconds(),
             ran=self.tally.ran,
+            queue=self.queue,
         )
+
+    @property
+    def queue(self) -> QueueFigures | None:
+        """The queue as it last saw it, where metrics are wanted; from any thread."""
+        outlook = None if self._events is None else self._events.outlook
+        return None if outlook is None else outlook.queue
+
+    @property
+    def topics(self) -> tuple[TopicFigures, ...]:
+        """The busiest, at the same moment."""
+        outlook = None if self._events is None else self._events.outlook
+        return () if outlook is None else outlook.topics
 
     async def run(self) -> None:
         """Run jobs until ``stop`` or a signal; ``WorkerStuck`` when half the slots are stuck."""
@@ -222,6 +245,7 @@ class Worker:
         workplace = Workplace(
             self.name, self._store, self._settings, loop, recovery, self._clock, self._places
         )
+        workplace.around = self._registry.active_around
         changed = asyncio.Event()
 
         def freed() -> None:
@@ -230,9 +254,9 @@ class Worker:
 
         callbacks = CallbackRunner(self._registry, workplace, self._slots, self._stuck, freed)
         settler = Settler(
-            self._store, self._held, self._settled, callbacks, self._clock, recovery, self._journal
+            self._store, self._held, self._settled, callbacks, self._clock, recovery, self._observers
         )
-        runner = Runner(
+        runner = (BatchRunner if self._registry.has_batches else Runner)(
             self._store,
             workplace,
             settler,
@@ -243,8 +267,11 @@ class Worker:
             extend_soon=self._extend_soon,
             stuck=self._stuck,
             recovery=recovery,
+            tracing=self._telemetry.tracing if self._telemetry is not None else None,
         )
-        events = self._events = _Events(loop, workplace, settler, callbacks, runner, changed, recovery)
+        if isinstance(runner, BatchRunner):
+            runner.more = MoreJobs(self.name, self.lanes, self._registry, self._settings.lease, self._take_in)
+        events = self._events = Events(loop, workplace, settler, callbacks, runner, changed, recovery)
         keeper = events.keeper = Keeper(
             self._store,
             self._held,
@@ -258,14 +285,26 @@ class Worker:
         )
         keeping = self._keeper_thread(keeper, self._part_died)
         janitor = events.janitor = Janitor(self._store, self._settings.poll_interval, self._clock, recovery)
+        pruner = events.pruner = Pruner(self._store, self._clock, recovery, self._observers)
+        scheduler = Scheduler(self._store, self._registry, self._settings, self._clock, recovery)
         topics = {lane.topic for lane in self.lanes}
         keeping.start()
-        background = [self._background(settler.run()), self._background(janitor.run())]
+        parts = (settler.run(), janitor.run(), pruner.run(), *([] if until_idle else [scheduler.run()]))
+        background = [self._background(part) for part in parts]
         events.settling = background[0]
+        if self._telemetry is not None:
+            self._telemetry.works(self)
+        if self.looks:
+            events.outlook = Outlook(self._store, self._clock, recovery)
+            background.append(self._background(events.outlook.run()))
         try:
             with stop_signals(self.stop, enabled=self._handle_signals):
                 async with self._listening(events, topics):
                     try:
+                        limits = declared_limits(self._registry, self.lanes)
+                        await declare_limits(self._store, limits, recovery, events.stopping)
+                        if until_idle:
+                            await scheduler.once()
                         await self._claim_until_stopped(events, janitor, until_idle=until_idle)
                         await self._finish(events)
                     except BaseException:
@@ -281,6 +320,8 @@ class Worker:
                     "held by handlers that were told to stop and go on"
                 )
         finally:
+            if self._telemetry is not None:
+                self._telemetry.rests(self)
             # Before anything is awaited: this may be cancelled again, and a keeper that is left would keep
             # leases for ever.
             keeper.stop()
@@ -291,7 +332,7 @@ class Worker:
             await keeping.join()
             await workplace.close()
 
-    def _registrar(self, events: _Events) -> Registrar:
+    def _registrar(self, events: Events) -> Registrar:
         lag = self._stuck.lag = LoopLag(events.call_soon, self._clock)
         events.registrar = Registrar(
             self.name,
@@ -308,7 +349,7 @@ class Worker:
         return events.registrar
 
     @asynccontextmanager
-    async def _listening(self, events: _Events, topics: Collection[str]) -> AsyncIterator[None]:
+    async def _listening(self, events: Events, topics: Collection[str]) -> AsyncIterator[None]:
         """Subscribed to hints as soon as the store lets us; one that is away is away for claims, too."""
         backoff = Backoff("listening for wake-ups", events.recovery)
         async with AsyncExitStack() as stack:
@@ -330,7 +371,7 @@ class Worker:
         except StoreError as error:
             _log.warning("wake-ups could not be ended properly: %s", error)
 
-    async def _claim_until_stopped(self, events: _Events, janitor: Janitor, *, until_idle: bool) -> None:
+    async def _claim_until_stopped(self, events: Events, janitor: Janitor, *, until_idle: bool) -> None:
         backoff = events.claims = Backoff("claiming jobs", events.recovery)
         while not self._stopping:
             limit = 0 if events.settler.full else self._slots.to_claim()
@@ -363,13 +404,14 @@ class Worker:
                 return
             await self._rest(events, claim, until_idle=until_idle)
 
-    async def _claim(self, events: _Events, limit: int) -> Claim:
+    async def _claim(self, events: Events, limit: int) -> Claim:
         request = ClaimRequest(
             worker=self.name,
             lanes=self.lanes,
             limit=limit,
             lease_seconds=self._settings.lease,
             topic_limits=self._slots.topic_limits(),
+            free=self._slots.startable,
         )
         sent = self._clock.monotonic()
         claiming = events.claiming = asyncio.ensure_future(self._store.claim(request))
@@ -390,10 +432,11 @@ class Worker:
             if called_off is not None:
                 called_off.cancel()
         self._slots.claimed(len(claim.jobs), self._clock.monotonic() - sent)
+        events.kept_back = claim.kept_back
         self._take_in(claim, sent)
         return claim
 
-    async def _rest(self, events: _Events, claim: Claim, *, until_idle: bool) -> None:
+    async def _rest(self, events: Events, claim: Claim, *, until_idle: bool) -> None:
         """Nothing is due: sleep until a hint, the next due moment, or the poll underneath."""
         # Jitter: a hundred idle workers must not ask in step.
         longest = self._settings.poll_interval * random.uniform(0.75, 1.25)  # noqa: S311
@@ -422,8 +465,8 @@ class Worker:
             held = Held.since(sent, job, task)
             self._held.add(held)
             self._slots.take_in(held)
-        if self._journal is not None:
-            self._journal.claimed(claim.jobs)
+        if self._observers is not None:
+            self._observers.claimed(claim.jobs)
         if unknown:
             _log.error("%d jobs of %s have no task here any more; given back", len(unknown), self.name)
             self._background(self._give_back(unknown))
@@ -445,12 +488,11 @@ class Worker:
         if events is None:
             return
         events.changed.set()
-        if self._slots.limits_topics:
-            for held in jobs:
-                self._slots.left(held)
-            if events.wakeups is not None:
-                # Topics have room again, and what waits there was passed over by the last claim.
-                events.wakeups.nudge()
+        for held in jobs if self._slots.limits_topics else ():
+            self._slots.left(held)
+        if (self._slots.limits_topics or events.kept_back) and events.wakeups is not None:
+            # There is room again for what was passed over by the last claim.
+            events.wakeups.nudge()
 
     # -- stopping -----------------------------------------------------------------------------------------
 
@@ -474,7 +516,7 @@ class Worker:
         if events is not None:
             events.call_soon(lambda: events.runner.stop_handler(held, stop))
 
-    async def _finish(self, events: _Events) -> None:
+    async def _finish(self, events: Events) -> None:
         """After the last claim: give back what has not started, wait for what has."""
         self._finishing = True
         runner = events.runner
@@ -516,7 +558,7 @@ class Worker:
                 unsettled,
             )
 
-    def _worth_waiting(self, events: _Events) -> bool:
+    def _worth_waiting(self, events: Events) -> bool:
         """Whether a handler is at work that may still end by itself."""
         return any(not self._stuck.holds(held) for held in events.runner.running())
 
@@ -524,71 +566,3 @@ class Worker:
 def _being_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-class _Events:
-    """What one run of a worker shares between its parts."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        workplace: Workplace,
-        settler: Settler,
-        callbacks: CallbackRunner,
-        runner: Runner,
-        changed: asyncio.Event,
-        recovery: Recovery,
-    ) -> None:
-        self.loop = loop
-        self.workplace = workplace
-        self.settler = settler
-        self.callbacks = callbacks
-        self.runner = runner
-        self.changed = changed  # a slot came free, a job was settled, or the worker is to stop
-        self.recovery = recovery
-        self.stopping = asyncio.Event()
-        self.wakeups: Wakeups | None = None
-        self.settling: asyncio.Task[None] | None = None
-        self.claiming: asyncio.Future[Claim] | None = None
-        self.keeper: Keeper | None = None
-        self.janitor: Janitor | None = None
-        self.registrar: Registrar | None = None
-        self.claims: Backoff | None = None
-        self.claimed_at: float | None = None  # when a claim was last answered, monotonic
-        self.full = False  # it has all the jobs it wants
-
-    @property
-    def failing(self) -> bool:
-        """Whether a part that speaks with the store again and again did not get through when it last tried.
-
-        Not the keeper and the settler, who speak when there are jobs: their last try may be long ago.
-        """
-        parts = (self.claims, self.janitor, self.registrar)
-        return any(part is not None and part.failing for part in parts)
-
-    @property
-    def idle(self) -> bool:
-        """Whether everything that has ended is written, and everybody who wants to hear of it has."""
-        return self.settler.idle and self.callbacks.idle
-
-    def call_off_claim(self, seconds: float) -> asyncio.TimerHandle | None:
-        """Cancel the claim under way if no answer comes in time. Its store gives back what it grants."""
-        if self.claiming is None:
-            return None
-        return self.loop.call_later(seconds, self.claiming.cancel)
-
-    def call_soon(self, function: Callable[[], None]) -> None:
-        """On the worker's loop, from any thread; nothing when that loop is gone."""
-        try:
-            self.loop.call_soon_threadsafe(function)
-        except RuntimeError:
-            if not self.loop.is_closed():
-                raise
-
-    def wake(self) -> None:
-        """Something was asked of the worker from outside: let every wait look again."""
-        self.changed.set()
-        self.stopping.set()
-        self.call_off_claim(STOPPED_SECONDS)
-        if self.wakeups is not None:
-            self.wakeups.nudge()

@@ -16,6 +16,7 @@ from windlass.stores.wakeups import LocalWakeups
 VERBS = frozenset({
     "open", "now", "enqueue", "claim", "start", "extend", "settle", "report", "steps",
     "cancel_requests", "cancel", "rescue", "prune", "beat", "leave", "list_jobs",
+    "document", "documents", "write_documents", "enqueue_with", "limits", "set_limits",
 })  # fmt: skip
 
 

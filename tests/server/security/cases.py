@@ -19,8 +19,10 @@ from windlass.server.bulk import BulkBody
 from windlass.server.copying import CopyBody
 from windlass.server.enqueueing import EnqueueBody, EnqueueManyBody
 from windlass.server.keys import KeyBody
+from windlass.server.limits import LimitsBody
 from windlass.server.route import Route
 from windlass.server.routes import EVERYTHING
+from windlass.server.schedules import NewScheduleBody, ScheduleBody
 from windlass.server.session import LoginBody
 from windlass.server.superusers import PasswordBody, SuperuserBody
 from windlass.server.topics import KickBody, PauseBody
@@ -32,7 +34,10 @@ BODIES: Final[Mapping[type[msgspec.Struct], Any]] = {
     CopyBody: {"payload": {"to": "ben"}, "priority": 5},
     BulkBody: {"action": "cancel", "filter": {"key": "of no job"}},
     PauseBody: {"seconds": 60},
+    LimitsBody: {"concurrency": 3, "key_rate": {"count": 5, "per": 60}},
     KickBody: {"count": 1},
+    ScheduleBody: {"cron": "0 3 * * *", "topic": "mail"},
+    NewScheduleBody: {"name": "another", "every": 60, "task": "mail", "payload": {"to": "ann"}},
     KeyBody: {"name": "another", "tenant": "acme", "scopes": ["read"]},
     LoginBody: {"name": NAME, "password": PASSWORD},
     SuperuserBody: {"name": "another", "password": PASSWORD},
@@ -49,6 +54,8 @@ NAMES: Final = {"topic": "mail", "name": "stuck", "page": "jobs"}
 NOBODY: Final = "an id of no operation"
 SOMEBODY: Final = "somebody"
 NO_SUPERUSER: Final = "nobody"
+A_SCHEDULE: Final = "nightly"
+NO_SCHEDULE: Final = "never"
 """Names in paths."""
 PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
 
@@ -63,17 +70,18 @@ class Case:
     owner: str | None = None  # of the bulk operation it names
     key: str | None = None
     superuser: str | None = None
+    schedule: str | None = None
     query: str = ""
 
     def __str__(self) -> str:
-        named = self.job.name if self.job else self.owner or self.key or self.superuser or ""
+        named = self.job.name if self.job else self.owner or self.key or self.superuser or self.schedule or ""
         return f"{self.route.method} {self.path} {self.query} {named}".strip()
 
     def filled(self, job_id: object, world: World, key_id: str) -> str:
         """Its address."""
         operation = world.operations.get(self.owner or "", str(NOBODYS_ID))
         values = {"id": job_id, "operation": operation, "key": key_id, **NAMES}
-        values["superuser"] = self.superuser or ""
+        values |= {"superuser": self.superuser or "", "schedule": self.schedule or ""}
         path = PARAMETER.sub(lambda found: str(values[found[1]]), self.path)
         return path + self.query.format(id=job_id)
 
@@ -89,7 +97,7 @@ def cases(routes: tuple[Route, ...] = EVERYTHING) -> Iterator[Case]:
             raise AssertionError(f"{route.name} takes a {route.body.__name__}; add a good one to BODIES")
         for path in route.paths:
             match set(PARAMETER.findall(path)):
-                case set(names) if not names <= {"id", "operation", "key", "superuser", *NAMES}:
+                case set(names) if not names <= {"id", "operation", "key", "superuser", "schedule", *NAMES}:
                     raise AssertionError(f"{path} has parameters nobody knows: {names}; add them to Case")
                 case set(names) if "id" in names:
                     yield from (Case(route, path, job=target) for target in TARGETS)
@@ -99,6 +107,8 @@ def cases(routes: tuple[Route, ...] = EVERYTHING) -> Iterator[Case]:
                     yield from (Case(route, path, key=key) for key in ("a key", "an id of no key"))
                 case set(names) if "superuser" in names:
                     yield from (Case(route, path, superuser=name) for name in (SOMEBODY, NO_SUPERUSER))
+                case set(names) if "schedule" in names:
+                    yield from (Case(route, path, schedule=name) for name in (A_SCHEDULE, NO_SCHEDULE))
                 case _:
                     yield Case(route, path)
             if "job" in route.query.__struct_fields__:  # ids in the query

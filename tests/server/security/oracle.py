@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final
 
 from tests.server.security.callers import Caller
-from tests.server.security.cases import NO_SUPERUSER, NOBODY, Case
+from tests.server.security.cases import NO_SCHEDULE, NO_SUPERUSER, NOBODY, Case
 from tests.server.security.world import Rules, Target
 from windlass.access.caller import Scope
 from windlass.model import ROOT_TENANT
@@ -24,6 +24,7 @@ class Expected(Enum):
     NO_OPERATION = (404, "bulk_not_found")
     NO_KEY = (404, "key_not_found")
     NO_SUPERUSER = (404, "superuser_not_found")
+    NO_SCHEDULE = (404, "schedule_not_found")
 
 
 _SCOPES: Final = {
@@ -98,6 +99,8 @@ def named(rules: Rules, case: Case, caller: Caller) -> Expected:
         return Expected.NO_KEY
     if case.superuser == NO_SUPERUSER:
         return Expected.NO_SUPERUSER
+    if case.schedule == NO_SCHEDULE and case.route.name != "replace_schedule":
+        return Expected.NO_SCHEDULE
     if case.route.name == "copy_job" and caller.known and Scope.ENQUEUE not in caller.scopes:
         return Expected.NOT_PERMITTED  # it makes a job, too
     return Expected.DONE

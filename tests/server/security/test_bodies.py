@@ -30,7 +30,7 @@ NOBODYS = (
         "is_admin",
         "permissions",
         "retention",
-        "trace",
+        "headers",
         "__class__",
         "constructor",
         "__proto__",
@@ -82,7 +82,7 @@ async def _assign(made: World, route: Route, kind: type[msgspec.Struct]) -> int:
     sample = copy.deepcopy(BODIES[kind])
     if kind is EnqueueBody:
         sample["retry"] = {"kind": "fixed", "delay": 1}
-    names = {"topic": "mail", "id": str(NOBODYS_ID), "superuser": "nobody"}
+    names = {"topic": "mail", "id": str(NOBODYS_ID), "superuser": "nobody", "schedule": "nightly"}
     path, tried = PARAMETER.sub(lambda found: names[found[1]], route.path), 0
     for place, known in _places(sample, kind):
         for name in NOBODYS:

@@ -8,10 +8,11 @@ from uuid import UUID
 import pytest
 
 from tests.server.security.callers import Caller, PublishedKey
-from tests.server.security.cases import PASSWORD, SOMEBODY, STATES, Case, cases
+from tests.server.security.cases import A_SCHEDULE, PASSWORD, SOMEBODY, STATES, Case, cases
 from tests.server.security.client import Got
 from tests.server.security.oracle import Expected, expected
 from tests.server.security.world import NOBODYS_ID, Rules, World, counting, dump, world
+from windlass import Every
 from windlass.server.route import Permission
 
 UNRECORDED = {Permission.ENQUEUE, Permission.PUBLIC}
@@ -64,6 +65,9 @@ async def _try(made: World, case: Case, caller: Caller, before: object, surprise
         key_id = (await made.app.access.create_key("to be revoked")).info.id if changing else "f" * 16
     if case.superuser == SOMEBODY and changing:
         await made.app.access.create_superuser(SOMEBODY, PASSWORD)
+    if case.schedule == A_SCHEDULE and done:
+        await made.app.schedules.create(A_SCHEDULE, "mail", Every(60))
+        before = dump(made.app.store)
     lines = made.audit_lines()
     got = await made.ask(caller, case.route.method, case.filled(job_id, made, key_id), body=case.body)
     status, code = wanted.value
@@ -74,6 +78,9 @@ async def _try(made: World, case: Case, caller: Caller, before: object, surprise
     if not changing:
         after = dump(made.app.store)
         surprises.check(after == before, *what, "left something behind")
+        if case.schedule is not None:
+            made.forget_traces()
+            return dump(made.app.store)
         return after
     await made.quiet()
     if case.route.permission not in UNRECORDED and not (case.route.name == "log_out" and not caller.session):
@@ -92,6 +99,8 @@ async def _clean_up(made: World, case: Case, job_id: UUID, got: Got) -> None:
         told = got.json()
         for item in told.get("items", [told]):
             await made.forget(UUID(item["id"]))
+    elif case.route.name == "run_schedule" and got.status == 201:
+        await made.forget(UUID(got.json()["id"]))
     made.forget_traces()
 
 

@@ -9,13 +9,14 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.server.security.callers import Caller, PublishedKey
-from tests.server.security.cases import Case, cases
+from tests.server.security.cases import A_SCHEDULE, Case, cases
 from tests.server.security.oracle import Expected, expected
 from tests.server.security.test_bodies import INJECTIONS
 from tests.server.security.test_matrix import Surprises
 from tests.server.security.test_secrets import MANAGER, READER, SUPER, TOPICAL
 from tests.server.security.world import Rules, World, world
 from tests.stores.urls import STORES
+from windlass import Every
 from windlass.model import JobFilter
 
 CALLERS = {
@@ -30,7 +31,7 @@ CALLERS = {
 }
 STORED = '{"to":"ann","password":"hunter2"}'
 """The payload of every job here, as a search for a text sees it."""
-KINDS = ("audit", "bulk", "key", "secret", "session_epoch", "superuser")
+KINDS = ("audit", "bulk", "key", "schedule", "secret", "session_epoch", "superuser")
 
 
 @pytest.fixture(params=[name for name in STORES if name != "memory"])
@@ -56,6 +57,7 @@ async def test_refused_requests_and_reading_ones_change_nothing(url: str, publis
     """
     surprises = Surprises()
     async with world(Rules.SOME, published, url) as made:
+        await made.app.schedules.create(A_SCHEDULE, "mail", Every(60))
         before = await _dump(made)
         for case in cases():
             for caller in made.callers:

@@ -138,7 +138,7 @@ class World:
         """Keep the world as small as it was; the operations that cases ask for stay."""
         documents, kept = _book(self.app.store).documents, set(self.operations.values())
         for kind, name in list(documents):
-            if kind in {"audit", "superuser"} or (kind == "bulk" and name not in kept):
+            if kind in {"audit", "superuser", "schedule"} or (kind == "bulk" and name not in kept):
                 del documents[kind, name]
 
 

@@ -4,6 +4,7 @@
  * Each is loaded when it is first shown, so that no visit costs more than what it looks at.
  */
 import type { Component } from "svelte";
+import CalendarClock from "@lucide/svelte/icons/calendar-clock";
 import Gauge from "@lucide/svelte/icons/gauge";
 import KeyRound from "@lucide/svelte/icons/key-round";
 import Layers from "@lucide/svelte/icons/layers";
@@ -33,6 +34,7 @@ export const pages: readonly Page[] = [
   { path: "failures", name: "Failures", icon: TriangleAlert, load: () => import("$pages/Failures.svelte"), key: "f", first: true },
   { path: "topics", name: "Topics", icon: Layers, load: () => import("$pages/Topics.svelte"), key: "t", first: true },
   { path: "tasks", name: "Tasks", icon: SquareFunction, load: () => import("$pages/Tasks.svelte"), key: "a" },
+  { path: "schedules", name: "Schedules", icon: CalendarClock, load: () => import("$pages/Schedules.svelte"), key: "s" },
   { path: "workers", name: "Workers", icon: Server, load: () => import("$pages/Workers.svelte"), key: "w" },
   { path: "access", name: "Access", icon: KeyRound, load: () => import("$pages/Access.svelte"), key: "k" },
   { path: "audit", name: "Audit log", icon: ScrollText, load: () => import("$pages/Audit.svelte"), key: "l" },

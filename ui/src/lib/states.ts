@@ -29,7 +29,7 @@ export const states: Record<ShownState, StateLook> = {
   running: { label: "Running", tone: "busy", icon: LoaderCircle, help: "a worker runs it" },
   completed: { label: "Completed", tone: "ok", icon: CircleCheck, help: "ended well" },
   failed: { label: "Failed", tone: "bad", icon: CircleX, help: "no attempt is left" },
-  cancelled: { label: "Cancelled", tone: "wait", icon: Ban, help: "somebody stopped it" },
+  cancelled: { label: "Cancelled", tone: "wait", icon: Ban, help: "stopped before it was done" },
 };
 
 /** Text and ground by tone. Whole class names: Tailwind finds only those it can read. */

@@ -54,8 +54,9 @@ def demo(seconds: float | None, url: str | None, port: int | None, browser: bool
     """Watch a queue at work, here and in the browser.
 
     A small shop's work, live: quick emails, payments (some fail for good, some are sent twice), orders in
-    steps, webhooks that are retried, reports with progress, imports that resume from a checkpoint, reminders
-    for later. The web UI shows all of it; where it is and a login made for this run are on the screen.
+    steps, webhooks that are retried, reports with progress and a job that runs after them, imports that
+    resume from a checkpoint, reminders for later, upkeep by a schedule. The web UI shows all of it; where it
+    is and a login made for this run are on the screen.
     Nothing is installed, and without --url nothing is left behind: the database is a throw-away file.
     """
     view = screen if is_terminal() and speaks_unicode() else lines

@@ -71,6 +71,7 @@ class Producer:
             *(self._webhook(troubles) for troubles in (0, 0, 0, 1, 0, 0, 0, 9, 0, 0)),
             self._report(),
             self._report(pages=LONG_REPORT_PAGES),
+            self._month(),
             self._import(breaks=True),
             self._image("scan.tiff"),
             self._reminder(2.0),
@@ -97,6 +98,7 @@ class Producer:
             (0.006, lambda: self._webhook(_dice.choice((1, 1, 2, 9)))),
             (0.09, self._report),
             (0.005, lambda: self._report(pages=LONG_REPORT_PAGES)),
+            (0.01, self._month),
             (0.07, self._image),
             (0.04, lambda: self._reminder(_dice.uniform(2, 6))),
             (0.04, lambda: self._import(breaks=_dice.random() < 0.1)),
@@ -137,6 +139,14 @@ class Producer:
         await self._shop.build_report.enqueue(
             month=_dice.choice(_MONTHS), pages=pages or _dice.randint(5, 10)
         )
+
+    async def _month(self) -> None:
+        """A job that runs after others: it is blocked until both reports are there."""
+        month = _dice.choice(_MONTHS)
+        reports = await self._shop.build_report.enqueue_many(
+            [{"month": month, "pages": 4}, {"month": month, "pages": 60}]
+        )
+        await self._shop.close_month.options(after=reports).enqueue(month=month)
 
     async def _image(self, file: str | None = None) -> None:
         await self._shop.resize_image.enqueue(

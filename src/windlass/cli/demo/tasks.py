@@ -1,4 +1,4 @@
-"""The demo's app: eight tasks that behave like the work of a small shop."""
+"""The demo's app: ten tasks that behave like the work of a small shop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from msgspec import Meta
 from windlass.app import Windlass
 from windlass.cli.demo.journal import Journal, Kind, Running
 from windlass.context import Context
+from windlass.cron import Cron, Every
 from windlass.errors import Fail, RetryAfter
+from windlass.limits import Rate, TopicLimits
 from windlass.retry import Retry
 from windlass.task import Task
 
@@ -40,6 +42,8 @@ class Shop:
     import_rows: Task[..., Any]
     resize_image: Task[..., Any]
     remind: Task[..., Any]
+    tidy_up: Task[..., Any]
+    close_month: Task[..., Any]
 
 
 def make_shop(url: str, journal: Journal, superuser: str) -> Shop:
@@ -90,7 +94,12 @@ def make_shop(url: str, journal: Journal, superuser: str) -> Shop:
             await _progress(ctx, running, 100, "on its way")
             return parcel
 
-    @app.task(topic="webhooks", max_attempts=4, retry=Retry.exponential(0.6, maximum=4))
+    @app.task(
+        topic="webhooks",
+        max_attempts=4,
+        retry=Retry.exponential(0.6, maximum=4),
+        limits=TopicLimits(concurrency=3, rate=Rate(10)),
+    )
     async def call_webhook(
         ctx: Context, event: str, troubles: int = 0, headers: dict[str, str] | None = None
     ) -> int:
@@ -144,6 +153,27 @@ def make_shop(url: str, journal: Journal, superuser: str) -> Shop:
         async with journal.attempt(ctx, f"{who}: {about}"):
             await asyncio.sleep(0.02)
 
+    @app.task(topic="upkeep", schedule=Every(60))
+    async def tidy_up(ctx: Context) -> int:
+        """Throw away what nobody needs any more. A schedule makes its job, every minute."""
+        async with journal.attempt(ctx, "every minute"):
+            await asyncio.sleep(0.2)
+            return random.randint(3, 40)  # noqa: S311
+
+    @app.task(topic="reports")
+    async def close_month(ctx: Context, month: str) -> str:
+        """Close the books of a month: enqueued to run after the reports it sums up."""
+        async with journal.attempt(ctx, month):
+            await asyncio.sleep(0.3)
+            return f"{month} is closed"
+
+    app.schedule(
+        "report:monthly",
+        build_report,
+        Cron("0 6 1 * *", zone="Europe/Berlin"),
+        {"month": "last month", "pages": 8},
+    )
+
     return Shop(
         app,
         send_email,
@@ -154,6 +184,8 @@ def make_shop(url: str, journal: Journal, superuser: str) -> Shop:
         import_rows,
         resize_image,
         remind,
+        tidy_up,
+        close_month,
     )
 
 

@@ -1,4 +1,4 @@
-"""A thread that answers ``GET /healthz`` and ``GET /readyz``, and harms nobody whatever is sent to it.
+"""A thread that answers ``/healthz``, ``/readyz`` and ``/metrics``, and harms nobody whatever is sent to it.
 
 On a thread of its own and without an event loop, so that a worker whose loop is blocked is still heard of,
 and a client that dawdles holds nobody up. It never asks the store: it tells what the worker has seen.
@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
+
+from windlass.telemetry.samples import MEDIA_TYPE
 
 MOST_CONNECTIONS: Final = 32
 """With one more, the oldest is cut: whoever dawdles makes room for whoever asks."""
@@ -48,7 +50,8 @@ class Judgement(Protocol):
 
 
 class HealthPort:
-    """Answers on one socket from ``start`` to ``stop``. ``judge`` is called on its thread, and must not wait.
+    """Answers on one socket from ``start`` to ``stop``. ``judge`` is called on its thread, and must not wait;
+    likewise ``metrics``, whose answer is text for Prometheus.
 
     ``also``: another socket to read from, and who does so when something has come.
     """
@@ -57,10 +60,12 @@ class HealthPort:
         self,
         listener: socket.socket,
         judge: Callable[[], Judgement],
+        metrics: Callable[[], str],
         also: tuple[socket.socket, Callable[[], None]] | None = None,
     ) -> None:
         self._listener = listener
         self._judge = judge
+        self._metrics = metrics
         self._also = also
         self._stopped = False
         self._wake, self._woken = socket.socketpair()
@@ -136,7 +141,7 @@ class HealthPort:
                 if not piece:
                     self._drop(connection)
                 elif connection.complete:
-                    connection.answer = self._answer(bytes(connection.request))
+                    connection.answer = memoryview(self._answer(bytes(connection.request)))
                     self._selector.modify(connection.socket, selectors.EVENT_WRITE, connection)
             elif connection.answer:
                 connection.answer = connection.answer[connection.socket.send(connection.answer) :]
@@ -165,11 +170,13 @@ class HealthPort:
             return _reply(400, {"error": "this port speaks HTTP/1.1"})
         method, target, _ = words
         path = target.partition("?")[0]
-        if path not in {"/healthz", "/readyz"}:
-            return _reply(404, {"error": "there are /healthz and /readyz"})
+        if path not in {"/healthz", "/readyz", "/metrics"}:
+            return _reply(404, {"error": "there are /healthz, /readyz and /metrics"})
         if method not in {"GET", "HEAD"}:
             return _reply(405, {"error": "only GET and HEAD"}, b"Allow: GET, HEAD\r\n")
         try:
+            if path == "/metrics":
+                return _reply(200, self._metrics(), body=method == "GET")
             told = self._judge()
         except Exception:
             _log.exception("the health of the worker could not be told, which is a bug")
@@ -187,7 +194,7 @@ class _Connection:
         self.socket = client
         self.until = time.monotonic() + ANSWER_SECONDS
         self.request = bytearray()
-        self.answer: bytes | None = None  # what is left to send of it
+        self.answer: memoryview | None = None  # what is left to send of it
         self.surplus = 0
 
     @property
@@ -203,9 +210,12 @@ class _Connection:
 
 
 def _reply(status: int, told: object, headers: bytes = b"", *, body: bool = True) -> bytes:
-    content = msgspec.json.encode(told) + b"\n"
+    if isinstance(told, str):
+        content, media_type = told.encode(), MEDIA_TYPE
+    else:
+        content, media_type = msgspec.json.encode(told) + b"\n", "application/json"
     head = (
-        f"HTTP/1.1 {status} {_WORDS[status]}\r\nContent-Type: application/json\r\n"
+        f"HTTP/1.1 {status} {_WORDS[status]}\r\nContent-Type: {media_type}\r\n"
         f"Content-Length: {len(content)}\r\nCache-Control: no-store\r\nConnection: close\r\n"
     )
     return head.encode() + headers + b"\r\n" + (content if body else b"")

@@ -19,6 +19,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from windlass.cli.health.counts import Counted, Counts, Recount
+from windlass.telemetry import figures, samples
+from windlass.telemetry.telemetry import Telemetry
 from windlass.worker.health import WorkerHealth, starting
 
 REPORT_SECONDS: Final = 1.0
@@ -34,7 +37,7 @@ _WHERE: Final = "WINDLASS_HEALTH_REPORTS"
 _log = logging.getLogger("windlass.cli")
 
 
-class Report(Struct, frozen=True):
+class Report(Struct, frozen=True, tag=True):
     """What a member tells, and which of its lives it is."""
 
     member: int
@@ -55,6 +58,9 @@ class Summary(Struct, frozen=True, kw_only=True):
     workers: tuple[WorkerHealth, ...]
 
 
+_decoder = msgspec.json.Decoder(Report | Counted)
+
+
 # -- in the parent ------------------------------------------------------------------------------------------
 
 
@@ -72,6 +78,7 @@ class Reports:
         self._secret = secrets.token_hex(16)
         self._called = called
         self._number = number
+        self._counts = Counts()
         self._last: dict[int, tuple[float, Report]] = {}  # by member, with the moment it came
         self._pids: dict[int, tuple[int, float]] = {}  # of those that run, and since when
         self._stopping = False
@@ -106,19 +113,35 @@ class Reports:
             if not hmac.compare_digest(secret, self._secret.encode()):
                 continue  # somebody else's
             try:
-                report = msgspec.json.decode(content, type=Report)
+                report = _decoder.decode(content)
             except msgspec.MsgspecError as error:
                 _log.warning("a report about a worker's health makes no sense: %s", error)
                 continue
-            if 1 <= report.member <= self._number:
+            if not 1 <= report.member <= self._number:
+                continue
+            if isinstance(report, Counted):
+                self._counts.take(report)
+            else:
                 self._last[report.member] = time.monotonic(), report
 
-    def sum_up(self) -> Summary:
-        """Ready when any process is; alive unless one of them hangs for good."""
+    def metrics(self) -> str:
+        """Counters of all processes added up, also of those that have ended; gauges by worker."""
+        workers = self._judged()
+        of_workers = (sample for one in workers for sample in figures.of_worker(one))
+        looks = [one.queue for one in workers if one.queue is not None]
+        newest = min(looks, key=lambda look: look.age_seconds, default=None)
+        of_queue = () if newest is None else figures.of_queue(newest)
+        return samples.text((*self._counts.samples(), *of_queue, *of_workers))
+
+    def _judged(self) -> list[WorkerHealth]:
         self.read()
         with self._lock:
             pids = dict(self._pids)
-        workers = [self._judge(member, pids.get(member)) for member in range(1, self._number + 1)]
+        return [self._judge(member, pids.get(member)) for member in range(1, self._number + 1)]
+
+    def sum_up(self) -> Summary:
+        """Ready when any process is; alive unless one of them hangs for good."""
+        workers = self._judged()
         ready = 0 if self._stopping else sum(one.ready for one in workers)
         reasons = dict.fromkeys(
             reason for one in workers if not (one.ready and one.alive) for reason in one.reasons
@@ -160,12 +183,19 @@ class Reports:
 class Reporter:
     """Tells the parent every second, on a thread of its own."""
 
-    def __init__(self, member: int, judge: Callable[[], WorkerHealth], where: str) -> None:
+    def __init__(
+        self,
+        member: int,
+        judge: Callable[[], WorkerHealth],
+        telemetry: Callable[[], Telemetry | None],
+        where: str,
+    ) -> None:
         port, _, secret = where.partition(":")
         self._where = ("127.0.0.1", int(port))
         self._secret = secret.encode()
         self._member = member
         self._judge = judge
+        self._telemetry = telemetry
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="windlass-health", daemon=True)
 
@@ -179,14 +209,23 @@ class Reporter:
     def _run(self) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
+            recount = Recount(self._member)
             while True:
-                report = Report(self._member, os.getpid(), self._judge())
-                try:
-                    sender.sendto(self._secret + b" " + msgspec.json.encode(report), self._where)
-                except OSError:  # no room just now, or the parent is gone; the next one is due in a second
-                    _log.debug("a report about health was not sent", exc_info=True)
-                if self._stopped.wait(REPORT_SECONDS):
+                stopped = self._stopped.is_set()
+                self._tell(sender, Report(self._member, os.getpid(), self._judge()))
+                telemetry = self._telemetry()
+                if telemetry is not None:
+                    for part in recount.parts(telemetry):
+                        self._tell(sender, part)
+                if stopped:  # what was counted last has been told
                     return
+                self._stopped.wait(REPORT_SECONDS)
+
+    def _tell(self, sender: socket.socket, told: Report | Counted) -> None:
+        try:
+            sender.sendto(self._secret + b" " + msgspec.json.encode(told), self._where)
+        except OSError:  # no room just now, or the parent is gone; the next one is due in a second
+            _log.debug("a report about health was not sent", exc_info=True)
 
 
 def take_where() -> str:

@@ -10,6 +10,7 @@ from windlass.cli.health.listening import listen, place_of
 from windlass.cli.health.port import HealthPort
 from windlass.cli.health.reporting import Reporter, Reports, take_where
 from windlass.settings import load_settings
+from windlass.telemetry.telemetry import Telemetry
 from windlass.worker.health import WorkerHealth
 
 _log = logging.getLogger("windlass.cli")
@@ -23,14 +24,20 @@ def address(given: str | None) -> str:
 class Telling:
     """About one worker, from the first moment of its process to the last."""
 
-    def __init__(self, judge: Callable[[], WorkerHealth], member: int | None) -> None:
+    def __init__(
+        self,
+        judge: Callable[[], WorkerHealth],
+        telemetry: Callable[[], Telemetry | None],
+        member: int | None,
+    ) -> None:
         self._judge = judge
+        self._telemetry = telemetry
         self._member = member
         self._to: HealthPort | Reporter | None = None
         self._place = ""
         where = take_where()
         if where and member is not None:
-            self._to = Reporter(member, judge, where)
+            self._to = Reporter(member, judge, telemetry, where)
             self._to.start()
 
     def begin(self, where: str) -> None:
@@ -46,8 +53,17 @@ class Telling:
             return
         listener = listen(where)
         self._place = place_of(listener)
-        self._to = HealthPort(listener, self._judge)
+        self._to = HealthPort(listener, self._judge, self._metrics)
         self._to.start()
+
+    def _metrics(self) -> str:
+        telemetry = self._telemetry()
+        return "" if telemetry is None else telemetry.prometheus()
+
+    @property
+    def told(self) -> bool:
+        """Whether anybody can ask."""
+        return self._to is not None
 
     def announce(self) -> None:
         """Say where it listens."""
@@ -70,7 +86,8 @@ class TellingOfAll:
             listener.close()
             raise
         _announce(place_of(listener))
-        self._port = HealthPort(listener, self.reports.sum_up, (self.reports.socket, self.reports.read))
+        reports = self.reports
+        self._port = HealthPort(listener, reports.sum_up, reports.metrics, (reports.socket, reports.read))
         self._port.start()
 
     def end(self) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from windlass.job import Attempt, Job, Step
-from windlass.model import BodyFormat, JobError
+from windlass.model import BodyFormat, Dependents, JobError, Relative
 
 
 def listed(job: Job[Any]) -> dict[str, Any]:
@@ -29,6 +29,7 @@ def listed(job: Job[Any]) -> dict[str, Any]:
         "correlation_id": job.correlation_id,
         "user_id": job.user_id,
         "service_id": job.service_id,
+        "limit_key": job.limit_key,
         "worker": job.worker,
         "cancel_requested": job.cancel_requested,
         "created_at": _iso(job.created_at),
@@ -54,7 +55,23 @@ def full(job: Job[Any]) -> dict[str, Any]:
         "error": job.error and _error(job.error),
         "attempts": [_attempt(attempt) for attempt in job.attempts],
         "steps": [_step(step) for step in job.steps],
+        "after": [_relative(parent) for parent in job.after],
+        "after_any": job.after_any,
     }
+
+
+def dependents(found: Dependents) -> dict[str, Any]:
+    """The jobs that run after one, the first of them, and how many."""
+    return {
+        "items": [_relative(child) for child in found.jobs],
+        "total": found.total.total,
+        "total_exact": found.total.exact,
+    }
+
+
+def _relative(relative: Relative) -> dict[str, Any]:
+    state = relative.state
+    return {"id": str(relative.job_id), "state": state and str(state), "waits": relative.waits}
 
 
 def payload_of(job: Job[Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -16,10 +16,12 @@ from windlass.cli.target import Target, target_options
 from windlass.cli.terminal import STATE_STYLES, dump_json, json_option, print_json
 from windlass.clock import MICROSECONDS
 from windlass.job import Job
-from windlass.model import BodyFormat
+from windlass.model import BodyFormat, Dependents, Relative
 
 LABEL = 13
 """Width of the column of names."""
+MOST_DEPENDENTS = 50
+"""Jobs that run after it which are told one by one."""
 MAX_OUTPUT = 100
 """Most characters of a step's output; ``--json`` has all of it."""
 
@@ -31,15 +33,17 @@ MAX_OUTPUT = 100
 def show(target: Target, job_id: UUID, as_json: bool) -> None:
     """Show one job, with all that is known of it.
 
-    That is its course, its errors, steps, payload, result and checkpoint.
+    That is its course, its errors, the jobs it runs after and those that run after it, its steps, payload,
+    result and checkpoint.
     """
 
-    async def look(app: Windlass) -> tuple[Job[Any], int]:
-        return await app.get(job_id), app.clock.now()
+    async def look(app: Windlass) -> tuple[Job[Any], Dependents, int]:
+        job: Job[Any] = await app.get(job_id)
+        return job, await job.dependents(MOST_DEPENDENTS), app.clock.now()
 
-    job, now = target.run(look)
+    job, dependents, now = target.run(look)
     if as_json:
-        print_json(shape.full(job))
+        print_json({**shape.full(job), "dependents": shape.dependents(dependents)})
         return
     state = str(job.record.shown_state(now))
     click.echo(
@@ -62,6 +66,12 @@ def show(target: Target, job_id: UUID, as_json: bool) -> None:
                 click.echo(_indented(dump_json(dict(error.details))))
             if error.traceback:
                 click.echo(click.style(_indented(error.traceback.rstrip()), dim=True))
+    for name, relatives in (("after", job.after), ("dependents", dependents.jobs)):
+        if relatives:
+            _heading(name + (", however they end" if name == "after" and job.after_any else ""))
+            click.echo("\n".join(_relative_lines(relatives)))
+    if (more := dependents.total.total - len(dependents.jobs)) > 0:
+        click.echo(f"and {words.jobs(more)} more" + ("" if dependents.total.exact else ", at least"))
     if job.steps:
         _heading("steps")
         click.echo("\n".join(_step_lines(job)))
@@ -82,6 +92,7 @@ def _facts(job: Job[Any]) -> Iterator[tuple[str, str]]:
         ("correlation", job.correlation_id),
         ("user", job.user_id),
         ("service", job.service_id),
+        ("limit key", job.limit_key),
         ("worker", job.worker),
     ):
         if value is not None:
@@ -126,6 +137,13 @@ def _course(job: Job[Any]) -> list[tuple[int, str]]:
         if record.run_at != record.created_at and record.leased_until is None:
             events.append((record.run_at, "due"))
     return sorted(events, key=lambda event: event[0])
+
+
+def _relative_lines(relatives: Iterable[Relative]) -> Iterator[str]:
+    for one in relatives:
+        state = "deleted" if one.state is None else str(one.state)
+        style = click.style(f"{state:10}", fg=_color(STATE_STYLES.get(state)))
+        yield f"{one.job_id}  {style}{'  waited for' if one.waits else ''}".rstrip()
 
 
 def _step_lines(job: Job[Any]) -> Iterator[str]:

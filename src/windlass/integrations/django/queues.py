@@ -8,6 +8,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections, reset_queries
 
+from windlass.batch_signature import BatchSignature
 from windlass.callbacks import Callback, Callbacks
 from windlass.calls import CallSignature
 from windlass.context import Context
@@ -27,11 +28,15 @@ class QueueRegistry(Registry):
 
     def add(self, task: Task[..., Any]) -> None:
         super().add(task)
-        task.signature = (
-            _Durable(task.fn, task.name)
-            if isinstance(task.signature, Signature)
-            else _Call(task.fn, task.name)
-        )
+        kind: type[_Batch | _Durable | _Call]
+        match task.signature:
+            case BatchSignature():
+                kind = _Batch
+            case Signature():
+                kind = _Durable
+            case _:
+                kind = _Call
+        task.signature = kind(task.fn, task.name)
         if (called := task.callbacks) is not None:
             task.callbacks = Callbacks(
                 *(
@@ -88,6 +93,10 @@ class _Surrounded(Handler):
 
 
 class _Durable(_Surrounded, Signature):
+    pass
+
+
+class _Batch(_Surrounded, BatchSignature):
     pass
 
 

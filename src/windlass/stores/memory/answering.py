@@ -37,7 +37,7 @@ def lanes(book: Book, window_seconds: float, tenant: str | None, now: int) -> li
     for job in _newest(book, tenant):
         name = (job.topic, job.task)
         counts.setdefault(name, Counter())[job.state] += 1
-        due[name] += job.state is State.PENDING and job.run_at <= now
+        due[name] += job.state is State.PENDING and not job.blocked and job.run_at <= now
     told = {
         name: TaskStats(
             *name,

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
+from windlass.limits import TopicLimits
 from windlass.model import FINAL_STATES, Document, KeyLifetime, Lane, Lease, RescuedJob, State, WorkerRecord
 from windlass.stores.memory.heap import JobHeap, LinedUpHeap, Lines
 from windlass.stores.memory.job import Job, KeyName
@@ -30,12 +31,17 @@ class Book:
         self.keys: dict[KeyName, Job] = {}
         self.ready: dict[str, dict[str, JobHeap]] = {}  # due jobs by topic and task, best first
         self.waiting = LinedUpHeap()  # pending jobs that are not due yet, by due time
+        self.blocked = JobHeap()  # pending jobs that wait for others, due or not
         self.leases = JobHeap()  # running jobs, by the end of their lease
         self.finished = JobHeap()  # jobs whose retention will end, by that time
         self.kept_for_ever = JobHeap()  # finished jobs that are never pruned
         self.failed = Lines()  # the failed ones among both, by the time they failed
+        self.children: dict[UUID, dict[UUID, Job]] = {}  # by the job they run after, which may be gone
+        self.endings: dict[UUID, State | None] = {}  # parents that ended (None: deleted), not told to all yet
         self.counts: dict[str, Counter[State]] = {}  # of topics that have jobs
         self.pauses: dict[str, int] = {}
+        self.limits: dict[str, TopicLimits] = {}
+        self.meters: dict[tuple[str, str, str], int] = {}  # of rates, by topic, tenant and key
         self.workers: dict[str, WorkerRecord] = {}
         self.documents: dict[tuple[str, str], Document] = {}  # by kind and id
         self.ready_topics: set[str] = set()  # to be hinted when the verb at hand is done
@@ -84,7 +90,9 @@ class Book:
 
     def await_turn(self, job: Job, now: int) -> None:
         """Queue a pending job by its present priority and due time."""
-        if job.run_at <= now:
+        if job.blocked:
+            self.blocked.put(job, job.number)
+        elif job.run_at <= now:
             self._make_ready(job)
         else:
             self.waiting.put(job, job.run_at)
@@ -118,6 +126,7 @@ class Book:
     def bring_back(self, job: Job, run_at: int, now: int) -> None:
         """Running or finished to pending. Its number, and so its place in line, stays."""
         self.failed.forget(job)
+        self.endings.pop(job.id, None)  # whoever was not told yet goes on waiting
         self._change_state(job, State.PENDING)
         job.run_at = run_at
         job.worker = job.claimed_at = job.started_at = job.leased_until = job.finished_at = None
@@ -129,6 +138,9 @@ class Book:
         job.finished_at = now
         job.leased_until = None
         job.suspect = job.cancel_requested = False
+        job.blocked = 0
+        if job.id in self.children:
+            self.endings[job.id] = state
         if job.key_until is KeyLifetime.FINISHED:
             self.free_key(job)
         self._keep(job)
@@ -145,6 +157,8 @@ class Book:
                 tally.cancelled += 1
                 lane.cancelled += 1
         self.some_ended = True
+        if job.topic in self.limits:
+            self.ready_topics.add(job.topic)  # it may have made room
 
     def remove(self, job: Job) -> None:
         """Forget a job that is not running, its key with it."""
@@ -152,7 +166,13 @@ class Book:
             job.heap.forget(job)
         self.failed.forget(job)
         self.free_key(job)
+        if job.id in self.children and job.state not in FINAL_STATES:
+            self.endings[job.id] = None
+        if job.topic in self.limits and job.state is State.PENDING:
+            self.ready_topics.add(job.topic)  # others may have waited for it
         del self.jobs[job.id]
+        for parent_id in job.after:
+            self._unrelate(job, parent_id)
         self._uncount(job)
         job.removed = True
         self._removed += 1
@@ -160,6 +180,24 @@ class Book:
             self._sweep()
         if job.topic not in self.counts:
             self.ready.pop(job.topic, None)
+
+    def relate(self, child: Job, parent_id: UUID) -> None:
+        """One job is to run after another, which from now on stays as long as it does."""
+        self.children.setdefault(parent_id, {})[child.id] = child
+        parent = self.jobs.get(parent_id)
+        if parent is not None and parent.state in FINAL_STATES:
+            self._keep(parent)
+
+    def _unrelate(self, child: Job, parent_id: UUID) -> None:
+        children = self.children[parent_id]
+        del children[child.id]
+        if children:
+            return
+        del self.children[parent_id]
+        self.endings.pop(parent_id, None)  # nobody is left to be told
+        parent = self.jobs.get(parent_id)
+        if parent is not None and parent.state in FINAL_STATES:
+            self._keep(parent)
 
     def _sweep(self) -> None:
         self._in_order = [kept for kept in self._in_order if not kept.removed]
@@ -183,7 +221,8 @@ class Book:
 
     def _keep(self, job: Job) -> None:
         """Put a finished job where it stays until its retention is over, or somebody wants it back."""
-        if (prune_at := job.prune_at) is None:
+        self.failed.forget(job)
+        if (prune_at := job.prune_at) is None or job.id in self.children:
             self.kept_for_ever.put(job, job.number)
         else:
             self.finished.put(job, prune_at)
@@ -285,10 +324,15 @@ class Book:
             if job.state is State.PENDING:
                 ready = self.ready.get(job.topic, {}).get(job.task)
                 rightly_placed = job.heap is self.waiting or (job.heap is ready and ready is not None)
+                if job.blocked:
+                    rightly_placed = job.heap is self.blocked
+                if job.blocked != sum(job.after.values()):
+                    found.append(f"job {job.id} says it waits for {job.blocked}, there are {job.after}")
             elif job.state is State.RUNNING:
                 rightly_placed = job.heap is self.leases
             else:
-                rightly_placed = job.heap is (self.finished if job.prune_at else self.kept_for_ever)
+                prunable = job.prune_at is not None and job.id not in self.children
+                rightly_placed = job.heap is (self.finished if prunable else self.kept_for_ever)
             if not rightly_placed:
                 found.append(f"job {job.id} is {job.state} but not in the heap of such jobs")
             if (job.state is State.RUNNING) != (job.leased_until is not None):
@@ -300,6 +344,11 @@ class Book:
                 holder = self.keys.get(name)
                 if holder is not job:
                     found.append(f"job {job.id} should hold the key {name}, held by {holder and holder.id}")
+            for parent_id, waits in job.after.items():
+                parent = self.jobs.get(parent_id)
+                over = parent is None or parent.state in FINAL_STATES
+                if active and waits and over and parent_id not in self.endings:
+                    found.append(f"job {job.id} waits for job {parent_id}, which has ended")
         found += [f"key {n} is held by removed job {j.id}" for n, j in self.keys.items() if j.removed]
         if recount != {topic: +counts for topic, counts in self.counts.items()}:
             found.append(f"topic counts are {self.counts}; the jobs add up to {recount}")

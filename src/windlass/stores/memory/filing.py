@@ -6,11 +6,17 @@ from windlass.model import Document, NewDocument
 from windlass.stores.memory.book import Book
 
 
+def may_write(book: Book, new: NewDocument, now: int) -> bool:
+    """Whether the version that is there is the one to write over."""
+    found = read(book, new.kind, new.id, now)
+    return new.only_version in (None, 0 if found is None else found.version)
+
+
 def write(book: Book, new: NewDocument, now: int) -> int | None:
+    if not may_write(book, new, now):
+        return None
     found = read(book, new.kind, new.id, now)
     version = 0 if found is None else found.version
-    if new.only_version not in (None, version):
-        return None
     created_at = now if found is None else found.created_at
     book.documents[new.kind, new.id] = Document(
         new.kind, new.id, new.body, created_at, now, new.expires_at, version + 1

@@ -56,7 +56,8 @@ class Job:
     correlation_id: str | None
     user_id: str | None
     service_id: str | None
-    trace: str | None
+    limit_key: str | None
+    headers: str | None
     created_at: int
     run_at: int
     expires_at: int | None
@@ -64,6 +65,8 @@ class Job:
     state: State = State.PENDING
     attempt: int = 0
     blocked: int = 0
+    after: dict[UUID, bool] = field(default_factory=dict)  # its parents, and whether it waits for each
+    after_any: bool = False
     suspect: bool = False  # an earlier grant ended with a lost worker: to be granted alone
     granted_alone: bool = False  # it was the only job of the claim it runs under
     fence: int = 0
@@ -154,7 +157,7 @@ class Job:
             correlation_id=self.correlation_id,
             user_id=self.user_id,
             service_id=self.service_id,
-            trace=self.trace,
+            headers=self.headers,
             alone=self.suspect,
         )
 
@@ -187,6 +190,7 @@ class Job:
             cancel_requested=self.cancel_requested,
             error_summary=self.error_summary,
             progress=shown_progress(self.state, self.progress, self.finished_at),
+            limit_key=self.limit_key,
         )
 
     def record(self) -> JobRecord:
@@ -195,6 +199,7 @@ class Job:
             self.listed(),
             format=self.format,
             retry=self.retry,
+            headers=self.headers,
             lease_seconds=self.lease_seconds,
             payload=self.payload,
             result=self.result,
@@ -207,6 +212,7 @@ class Job:
             buries=self.buries,
             kicks=self.kicks,
             touches=self.touches,
+            after_any=self.after_any,
         )
 
 
@@ -248,7 +254,8 @@ def new_job(new: NewJob, number: int, now: int) -> Job:
         correlation_id=new.correlation_id,
         user_id=new.user_id,
         service_id=new.service_id,
-        trace=new.trace,
+        limit_key=new.limit_key,
+        headers=new.headers,
         created_at=now,
         run_at=due_time(new, now),
         expires_at=expiry_time(new, now),

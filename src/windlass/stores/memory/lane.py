@@ -26,6 +26,7 @@ from windlass.model import (
     JobError,
     Lane,
     Lease,
+    NewDocument,
     NewJob,
     Settlement,
     State,
@@ -127,6 +128,10 @@ class LaneStore(MemoryStore):
                     book.put(book.arguments, answer.job_id, job.payload.take())
             return answers
 
+    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> NoReturn:  # noqa: ARG002
+        """Refused: jobs that are made from a document have bodies, and the lane's have none."""
+        raise WrongState(f"{len(jobs):,} jobs of a document are durable; they are in no lane")
+
     async def claim(self, request: ClaimRequest) -> Claim:
         """Of any lane: whatever is in here was enqueued by this app, for tasks it has."""
         with self._verb() as book:
@@ -135,7 +140,7 @@ class LaneStore(MemoryStore):
             lanes = tuple(Lane(topic) for topic in book.counts)
             claim = writing.claim(book, replace(request, lanes=lanes), self._clock.now())
             jobs = tuple(_with_arguments(book, job) for job in claim.jobs)
-            return Claim(jobs, claim.next_due_in)
+            return Claim(jobs, claim.next_due_in, claim.kept_back)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         with self._verb() as book:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from windlass.model import State, Verdict
 from windlass.stores.endings import CANCELLED_ON_REQUEST
-from windlass.stores.memory import writing
+from windlass.stores.memory import depending, writing
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.job import Job
 
@@ -30,6 +30,7 @@ def revive(book: Book, job: Job, now: int) -> None:
     job.attempt = 0
     job.origin = job.result = job.progress = None
     job.expires_at = None  # somebody wants it run now, whatever its expiry once was
+    depending.wait_again(book, job)
     book.bring_back(job, now, now)
 
 
@@ -61,7 +62,11 @@ def delete(book: Book, job_id: UUID, tenant: str | None) -> Verdict:
 
 def prune(book: Book, limit: int, now: int) -> dict[State, int]:
     pruned: dict[State, int] = {}
-    while sum(pruned.values()) < limit and (job := book.finished.first_until(now)):
+    due: list[Job] = []
+    while len(due) < limit and (job := book.finished.first_until(now)):
+        due.append(job)
+        book.finished.forget(job)
+    for job in due:  # all of them first: what was kept for one of these goes another time
         book.remove(job)
         pruned[job.state] = pruned.get(job.state, 0) + 1
     return pruned

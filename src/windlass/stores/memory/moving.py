@@ -10,21 +10,23 @@ from msgspec import structs
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
 from windlass.model import FailureOrigin, KeyLifetime
+from windlass.stores.memory import depending
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.job import Job
+from windlass.stores.memory.reading import record as recorded
 from windlass.stores.placing import cut, key_name, to_place, were_placed
 from windlass.stores.protocol import MAX_WHOLE_BYTES
 from windlass.whole import WholeJob, whole
 
 
 def whole_jobs(book: Book, limit: int, before: int | None) -> list[WholeJob]:
-    return cut([_whole(job) for job in islice(book.newest_first(before), limit)], MAX_WHOLE_BYTES)
+    return cut([_whole(book, job) for job in islice(book.newest_first(before), limit)], MAX_WHOLE_BYTES)
 
 
-def _whole(job: Job) -> WholeJob:
+def _whole(book: Book, job: Job) -> WholeJob:
     # Databases keep whole microseconds.
     record = structs.replace(
-        job.record(), timeout=_exact(job.timeout), lease_seconds=_exact(job.lease_seconds)
+        recorded(book, job), timeout=_exact(job.timeout), lease_seconds=_exact(job.lease_seconds)
     )
     return whole(
         record,
@@ -33,7 +35,6 @@ def _whole(job: Job) -> WholeJob:
         expires_at=job.expires_at,
         retention=_exact(job.retention),
         retention_failed=_exact(job.retention_failed),
-        trace=job.trace,
         suspect=job.suspect,
         granted_alone=job.granted_alone,
         buried=job.origin is FailureOrigin.BURIED,
@@ -54,6 +55,9 @@ def place(book: Book, jobs: Sequence[WholeJob], now: int) -> list[bool]:
     placed = to_place(jobs, book.jobs.keys(), numbers, taken)
     for job in placed:
         book.place(_job(job), now)
+    for job in placed:
+        depending.place(book, book.jobs[job.record.id])
+    depending.release(book, now)
     return were_placed(jobs, placed)
 
 
@@ -79,13 +83,16 @@ def _job(job: WholeJob) -> Job:
         correlation_id=record.correlation_id,
         user_id=record.user_id,
         service_id=record.service_id,
-        trace=job.trace,
+        limit_key=record.limit_key,
+        headers=record.headers,
         created_at=record.created_at,
         run_at=record.run_at,
         expires_at=job.expires_at,
         state=record.state,
         attempt=record.attempt,
         blocked=record.blocked,
+        after={parent.job_id: parent.waits for parent in record.after},
+        after_any=record.after_any,
         suspect=job.suspect,
         granted_alone=job.granted_alone,
         fence=record.fence,

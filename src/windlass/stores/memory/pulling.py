@@ -9,7 +9,7 @@ from uuid import UUID
 
 from windlass.clock import seconds_to_microseconds
 from windlass.model import URGENT_ABOVE, Claimed, Head, Lease, State, TopicDepth, Verdict
-from windlass.stores.memory import managing, writing
+from windlass.stores.memory import depending, managing, writing
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.job import Job, KeyName
 from windlass.stores.protocol import COUNT_LIMIT, MAX_BATCH
@@ -23,7 +23,7 @@ def grant(
     if job is None or job.state not in (State.PENDING, State.FAILED) or job.blocked:
         return None
     if job.state is State.FAILED:
-        if book.key_taken(job):
+        if book.key_taken(job) or depending.must_wait(book, job):
             return None
         managing.revive(book, job, now)
     job.run_at = min(job.run_at, now)  # whoever asks for it makes it due
@@ -139,7 +139,7 @@ def _depth(book: Book, topic: str, now: int) -> TopicDepth:
     return TopicDepth(
         topic,
         ready=ready,
-        delayed=counts[State.PENDING] - ready,
+        delayed=counts[State.PENDING] - ready - sum(job.topic == topic for job in book.blocked),
         running=counts[State.RUNNING],
         failed=counts[State.FAILED],
         urgent=sum(1 for _ in islice(urgent, COUNT_LIMIT)),
@@ -167,4 +167,6 @@ def _counted_as(book: Book, job: Job) -> list[str]:
         return [str(job.state)]
     if job.heap is book.waiting:
         return ["delayed"]
+    if job.blocked:
+        return []
     return ["ready", "urgent"] if job.priority > URGENT_ABOVE else ["ready"]

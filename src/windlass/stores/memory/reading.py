@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from msgspec import structs
+
 from windlass.clock import Clock, seconds_to_microseconds
 from windlass.conditions import ALWAYS, NEVER, asked, holds, in_state, of_columns
-from windlass.model import Count, Distribution, JobFilter, Page, State, Stats, TopicStats
+from windlass.model import Count, Distribution, JobFilter, JobRecord, Page, State, Stats, TopicStats
+from windlass.stores.memory import depending
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.job import Job
 from windlass.stores.protocol import COLUMN_SEARCH_SECONDS, SEARCH_SECONDS
@@ -47,6 +50,12 @@ class Scan:
             ):
                 self.ran_out = True
                 return
+
+
+def record(book: Book, job: Job) -> JobRecord:
+    """As ``get`` shows it, with the jobs it runs after."""
+    told = job.record()
+    return structs.replace(told, after=depending.parents(book, job)) if job.after else told
 
 
 def page(scan: Scan, *, limit: int, offset: int) -> Page:

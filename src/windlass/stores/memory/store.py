@@ -14,11 +14,13 @@ from windlass.clock import Clock, SystemClock, seconds_to_microseconds
 from windlass.conditions import of_counters
 from windlass.errors import ConfigurationError, NotOpen, WrongState
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
+from windlass.limits import TopicLimits
 from windlass.model import (
     Claim,
     Claimed,
     ClaimRequest,
     Count,
+    Dependents,
     Document,
     Enqueued,
     Head,
@@ -44,7 +46,9 @@ from windlass.stores.endings import check_batch, tell_rescued
 from windlass.stores.joining import Untold
 from windlass.stores.memory import (
     answering,
+    depending,
     filing,
+    limiting,
     managing,
     moving,
     pulling,
@@ -53,9 +57,11 @@ from windlass.stores.memory import (
     writing,
 )
 from windlass.stores.memory.book import Book
+from windlass.stores.overdue import of_overdue
 from windlass.stores.protocol import (
     COUNT_LIMIT,
     MAX_BATCH,
+    MAX_DEPENDENTS,
     MAX_ENQUEUE_BATCH,
     MAX_GROUPS,
     OnRescued,
@@ -128,7 +134,10 @@ class MemoryStore:
         return {"store": "memory", "python": platform.python_version()}
 
     async def ailments(self) -> list[Ailment]:
-        return []  # what it stands on is this process
+        with self._verb() as book:  # what it stands on is this process, but for what nobody removes
+            now = self._clock.now()
+            job = book.finished.first_until(now)
+            return of_overdue(job.prune_at if job is not None else None, now)
 
     @property
     def deaf(self) -> bool:
@@ -182,7 +191,9 @@ class MemoryStore:
         check_batch("settlements", len(settlements), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
-            return [writing.settle(book, settlement, now) for settlement in settlements]
+            answers = [writing.settle(book, settlement, now) for settlement in settlements]
+            depending.release(book, now)
+            return answers
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
         check_batch("reports", len(reports), MAX_BATCH)
@@ -234,12 +245,16 @@ class MemoryStore:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
-            return [managing.cancel(book, job_id, tenant, now) for job_id in job_ids]
+            verdicts = [managing.cancel(book, job_id, tenant, now) for job_id in job_ids]
+            depending.release(book, now)
+            return verdicts
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
-            return [managing.delete(book, job_id, tenant) for job_id in job_ids]
+            verdicts = [managing.delete(book, job_id, tenant) for job_id in job_ids]
+            depending.release(book, self._clock.now())
+            return verdicts
 
     async def kick(
         self, topic: str, limit: int, *, tenant: str | None = None, failed_only: bool = False
@@ -263,6 +278,7 @@ class MemoryStore:
             now = self._clock.now()
             registering.forget(book, now)
             filing.forget(book, limit, now)
+            limiting.forget_meters(book, limit, now)
             return managing.prune(book, limit, now)
 
     async def pause(self, topic: str, until: int | None) -> None:
@@ -273,6 +289,14 @@ class MemoryStore:
                 book.pauses[topic] = until
             # Also a pause is news: it may end sooner than the one it takes the place of.
             book.ready_topics.add(topic)
+
+    async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
+        with self._verb() as book:
+            return limiting.set_limits(book, topic, limits)
+
+    async def limits(self) -> dict[str, TopicLimits]:
+        with self._verb() as book:
+            return dict(sorted(book.limits.items()))
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         with self._verb() as book:
@@ -300,6 +324,12 @@ class MemoryStore:
             now = self._clock.now()
             return [filing.write(book, document, now) for document in documents]
 
+    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+        check_documents([document])
+        check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
+        with self._verb() as book:
+            return writing.enqueue_with(book, document, jobs, self._limits, self._clock.now())
+
     async def document(self, kind: str, document_id: str) -> Document | None:
         with self._verb() as book:
             return filing.read(book, kind, document_id, self._clock.now())
@@ -322,7 +352,13 @@ class MemoryStore:
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         with self._verb() as book:
             job = book.find(job_id, tenant)
-            return job.record() if job is not None else None
+            return reading.record(book, job) if job is not None else None
+
+    async def dependents(
+        self, job_id: UUID, *, limit: int = MAX_DEPENDENTS, tenant: str | None = None
+    ) -> Dependents:
+        with self._verb() as book:
+            return depending.dependents(book, job_id, limit, tenant)
 
     async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
         check_batch("numbers", len(numbers), MAX_BATCH)
@@ -333,7 +369,7 @@ class MemoryStore:
     async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
         with self._verb() as book:
             job = pulling.peek(book, topic, head, tenant, self._clock.now())
-            return job.record() if job is not None else None
+            return reading.record(book, job) if job is not None else None
 
     async def depths(
         self, topics: Sequence[str] | None = None, *, tenant: str | None = None

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import assert_never
+from uuid import UUID
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
 from windlass.errors import StoreError
@@ -17,6 +18,7 @@ from windlass.model import (
     Enqueued,
     FailureOrigin,
     JobError,
+    NewDocument,
     NewJob,
     OnDuplicate,
     Rescued,
@@ -25,11 +27,13 @@ from windlass.model import (
     State,
 )
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
+from windlass.stores.depending import check_parents, parent_not_found
 from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
 from windlass.stores.limits import limit_problem
+from windlass.stores.memory import depending, filing, limiting
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.heap import JobHeap
-from windlass.stores.memory.job import Job, due_time, expiry_time, key_name, new_job
+from windlass.stores.memory.job import Job, KeyName, due_time, expiry_time, key_name, new_job
 from windlass.stores.protocol import MAX_BATCH, StoreLimits
 
 Lanes = Mapping[tuple[str, str], JobHeap]
@@ -38,6 +42,7 @@ Lanes = Mapping[tuple[str, str], JobHeap]
 
 def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -> list[Enqueued]:
     """All or none: everything that can be refused is refused before the first job is written."""
+    related = check_parents(jobs)
     _refuse_what_cannot_be_written(book, jobs, limits)
     answers = []
     for new in jobs:
@@ -46,6 +51,8 @@ def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -
         if holder is None:
             job = new_job(new, book.next_number(), now)
             book.add(job, now)
+            if new.after:
+                depending.wait_for_parents(book, job, new, now)
             tally = book.metrics.at(now)
             tally.enqueued += 1
             tally.lane(job.topic, job.task).enqueued += 1
@@ -57,11 +64,24 @@ def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -
             holder.run_at, holder.expires_at = due_time(new, now), expiry_time(new, now)
             book.await_turn(holder, now)
         answers.append(Enqueued(holder.id, holder.number, holder.created_at, holder.run_at, True, replaced))
+    if related:
+        depending.release(book, now)
+    return answers
+
+
+def enqueue_with(
+    book: Book, document: NewDocument, jobs: Sequence[NewJob], limits: StoreLimits, now: int
+) -> list[Enqueued] | None:
+    if not filing.may_write(book, document, now):
+        return None
+    answers = enqueue(book, jobs, limits, now)  # first, because it may refuse
+    filing.write(book, document, now)
     return answers
 
 
 def _refuse_what_cannot_be_written(book: Book, jobs: Sequence[NewJob], limits: StoreLimits) -> None:
-    names, ids = set(), set()
+    names: set[KeyName] = set()
+    ids: dict[UUID, str] = {}  # with the tenant
     added: Counter[str] = Counter()
     for new in jobs:
         name = key_name(new)
@@ -71,7 +91,10 @@ def _refuse_what_cannot_be_written(book: Book, jobs: Sequence[NewJob], limits: S
             names.add(name)
         if new.id in book.jobs or new.id in ids:
             raise StoreError(f"job id {new.id} is taken; every job needs an id of its own")
-        ids.add(new.id)
+        for parent_id in new.after:
+            if ids.get(parent_id) != new.tenant and book.find(parent_id, new.tenant) is None:
+                raise parent_not_found(parent_id)
+        ids[new.id] = new.tenant
         added[new.topic] += 1
     problem = limit_problem(limits, added, topics=book.counts.keys, active=book.active)
     if problem is not None:
@@ -83,23 +106,30 @@ def claim(book: Book, request: ClaimRequest, now: int) -> Claim:
     rescue(book, now, MAX_BATCH)
     book.promote(now)
     lanes = book.lanes(request.lanes)
-    jobs, stopped_early = _choose(book, request, lanes, now)
-    next_due_in = 0.0 if stopped_early else _next_due_in(book, lanes, now)
+    room_at, kept_back = None, False
+    if book.limits and any(topic in book.limits for topic, _ in lanes):
+        jobs, room_at, kept_back = limiting.choose(book, request, lanes, now)
+        jobs, stopped_early = _up_to_suspect(jobs, request.limit)
+    else:
+        jobs, stopped_early = _choose(book, request, lanes, now)
+    next_due_in = 0.0 if stopped_early else _next_due_in(book, lanes, room_at, now)
     granted = []
     for job in jobs:
         lease_seconds = request.lease_seconds if job.lease_seconds is None else job.lease_seconds
         book.grant(job, request.worker, now + seconds_to_microseconds(lease_seconds), now)
         job.granted_alone = len(jobs) == 1
+        limiting.start(book, job, now)
         granted.append(job.claimed(lease_seconds))
-    return Claim(tuple(granted), next_due_in)
+    return Claim(tuple(granted), next_due_in, kept_back)
 
 
-def _next_due_in(book: Book, lanes: Lanes, now: int) -> float | None:
-    """Seconds until a claim may find more: a delayed job, a lease that ends, a pause that ends.
+def _next_due_in(book: Book, lanes: Lanes, room_at: int | None, now: int) -> float | None:
+    """Seconds until a claim may find more: a delayed job, a lease that ends, a pause that ends, a rate that
+    allows.
 
     Leases granted by the claim at hand are not looked at: their worker knows of them.
     """
-    moments = [book.waiting.first_key(), book.leases.first_key()]
+    moments = [book.waiting.first_key(), book.leases.first_key(), room_at]
     moments += [book.paused_until(topic, now) for (topic, _), ready in lanes.items() if ready]
     moment = min((moment for moment in moments if moment is not None and moment < FOREVER), default=None)
     return None if moment is None else max(0, moment - now) / MICROSECONDS
@@ -137,6 +167,16 @@ def _choose(book: Book, request: ClaimRequest, lanes: Lanes, now: int) -> tuple[
     return chosen, len(chosen) >= request.limit
 
 
+def _up_to_suspect(jobs: list[Job], limit: int) -> tuple[list[Job], bool]:
+    """A suspect is the only one when it comes first, and the end of the choice otherwise. Best first."""
+    stopped_early = len(jobs) >= limit
+    suspect = next((position for position, job in enumerate(jobs) if job.suspect), None)
+    if suspect is not None:
+        stopped_early = True
+        del jobs[max(suspect, 1) :]
+    return sorted(jobs, key=lambda job: (-job.priority, job.number)), stopped_early
+
+
 def rescue(book: Book, now: int, limit: int) -> Rescued:
     """Up to ``limit`` ended leases, oldest end first; then as many expired jobs, those just returned too."""
     returned = failed = cancelled = expiries = 0
@@ -170,6 +210,7 @@ def rescue(book: Book, now: int, limit: int) -> Rescued:
         cancel(book, job, error, now)
         _tell(book, job, job.attempt, None, error)
         expiries += 1
+    depending.release(book, now)
     return Rescued(returned, failed, cancelled, expiries)
 
 

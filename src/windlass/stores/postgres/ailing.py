@@ -11,8 +11,11 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+import asyncpg
+
 from windlass.errors import StoreError
 from windlass.findings import Ailment, AilmentKind
+from windlass.stores.overdue import of_overdue
 from windlass.stores.postgres.database import Database
 from windlass.stores.postgres.errors import DRIVER_ERRORS
 from windlass.stores.protocol import MAX_AILMENTS
@@ -65,6 +68,7 @@ async def ailments(database: Database) -> list[Ailment]:
         ("replication slots", _slots),
         ("dead rows", lambda connection: _dead_rows(connection, database.location.schema)),
         ("sizes of tables", lambda connection: _sparse(connection, database.location.schema)),
+        ("finished jobs", lambda connection: _overdue(connection, database)),
         ("notifications", _notifications),
         ("connections", _connections),
     )
@@ -183,6 +187,15 @@ async def _sparse(connection: Any, schema: str) -> list[Ailment]:
         )
         for table, size, live in rows
     ]
+
+
+async def _overdue(connection: Any, database: Database) -> list[Ailment]:
+    if database.scoped:
+        return []  # who sees one tenant does not see how the others are kept
+    try:
+        return of_overdue(*await connection.fetchrow(database.qualify(_sql["overdue"]), database.now))
+    except asyncpg.InsufficientPrivilegeError:
+        return []  # a role that only enqueues; workers read it, or they could not prune
 
 
 async def _notifications(connection: Any) -> list[Ailment]:

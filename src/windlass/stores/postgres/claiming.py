@@ -9,7 +9,7 @@ import operator
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -17,10 +17,10 @@ import msgspec
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
 from windlass.errors import StoreUnavailable
-from windlass.model import Claim, Claimed, ClaimRequest, Lane, Lease
+from windlass.model import Claim, Claimed, ClaimRequest, Lane, Lease, Settlement
 from windlass.stores.endings import CANCELLED_ON_REQUEST, EXPIRED, WORKER_LOST, summarise_error
 from windlass.stores.postgres.database import Database, Record
-from windlass.stores.postgres.looking import NUMBER, PRIORITY, Answer, Looks
+from windlass.stores.postgres.looking import FENCE, NUMBER, PRIORITY, TOPIC, Answer, Looks
 from windlass.stores.postgres.recording import FORMATS
 from windlass.stores.queries import Queries
 
@@ -55,6 +55,9 @@ LEAST_PACKED: Final = 20
 
 MOST_LOOKS: Final = 100
 """Different sets of lanes whose marks are remembered."""
+
+MOST_LIMITED: Final = 20_000
+"""Grants of topics with limits that are remembered until they are settled."""
 
 MOST_WORKERS: Final = 1000
 """Workers of one store whose newest fence is remembered."""
@@ -91,6 +94,7 @@ class Claimer:
         self._heard: dict[int, list[Mapping[str, int] | None]] = {}  # by each claim under way, since it began
         self._asked = 0
         self._newest_fences: dict[str, int] = {}  # by worker
+        self.limited_grants: dict[int, str] = {}  # topics of jobs of limited topics, by fence; none, mostly
         self._unanswered: set[str] = set()  # workers that may have been granted jobs without learning of it
 
     def ready(self, places: Mapping[str, int] | None) -> None:
@@ -189,6 +193,7 @@ class Claimer:
                 WORDS,
                 self._name,
                 self.least_packed,
+                request.free,
             )
         finally:
             heard = self._heard.pop(asked)
@@ -201,10 +206,26 @@ class Claimer:
             self._tended_to = answer.tended_to - MARGIN_MICROSECONDS
         if answer.cost is not None:
             self._rest(answer.cost - GRANT_SECONDS * len(rows))
-        looks.learn(answer, rows, rooms=bool(rooms))
+        if answer.limited:
+            self._remember_limited(answer.limited, rows)
+            rows_of_marks = [row for row in rows if row[TOPIC] not in answer.limited]
+            looks.learn(answer, rows_of_marks, rooms=bool(rooms))
+        else:
+            looks.learn(answer, rows, rooms=bool(rooms))
         for places in heard:
             looks.hear(places)
-        return Claim(tuple([_claimed(row) for row in rows]), self._next_due_in(answer))
+        jobs = tuple([_claimed(row) for row in rows])
+        return Claim(jobs, self._next_due_in(answer), answer.kept_back)
+
+    def _remember_limited(self, topics: Collection[str], rows: Sequence[Record]) -> None:
+        self.limited_grants.update({row[FENCE]: row[TOPIC] for row in rows if row[TOPIC] in topics})
+        while len(self.limited_grants) > MOST_LIMITED:  # never settled here; the oldest have long ended
+            del self.limited_grants[next(iter(self.limited_grants))]
+
+    def rooms_after(self, settlements: Sequence[Settlement]) -> set[str]:
+        """Topics with limits that may have room again now that these leases have ended."""
+        taken = [self.limited_grants.pop(settlement.lease.fence, None) for settlement in settlements]
+        return {topic for topic in taken if topic is not None}
 
     def _next_due_in(self, answer: Answer) -> float | None:
         moments = [] if answer.due is None else [(answer.due - answer.moment) / MICROSECONDS]
@@ -234,7 +255,7 @@ def _claimed(row: Record) -> Claimed:
     (
         job_id, fence, topic, task, tenant, priority, attempt, max_attempts, timeout_us, retry, lease_us,
         payload, raw, format_, checkpoint, number, created_at, run_at, key, correlation_id, user_id,
-        service_id, trace, alone,
+        service_id, headers, alone,
     ) = row  # fmt: skip
     return Claimed(
         Lease(job_id, fence),
@@ -257,6 +278,6 @@ def _claimed(row: Record) -> Claimed:
         correlation_id,
         user_id,
         service_id,
-        trace,
+        headers,
         alone,
     )

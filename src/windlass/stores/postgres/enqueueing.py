@@ -10,6 +10,7 @@ from uuid import UUID
 from windlass.model import BodyFormat, Enqueued, KeyLifetime, NewJob, OnDuplicate
 from windlass.stores.columns import Column, columns_of, microseconds, shared
 from windlass.stores.postgres.database import Record
+from windlass.stores.postgres.depending import edges
 
 LARGE_BYTES: Final = 1000
 """A larger body is kept apart from its row, which is written anew with every change."""
@@ -22,7 +23,8 @@ PARAMETERS: Final = (
     *("now", "again", "keyed", "large", "ids", "topics", "tasks", "tenants", "priorities", "run_ats"),
     *("delays_us", "expires_ats", "expires_in_us", "max_attempts", "timeouts_us", "leases_us"),
     *("retentions_us", "retentions_failed_us", "retries", "keys", "key_untils", "replaces"),
-    *("correlation_ids", "user_ids", "service_ids", "traces", "formats", "payloads", "raws", "aparts"),
+    *("correlation_ids", "user_ids", "service_ids", "limit_keys", "headers", "formats", "payloads", "raws"),
+    *("aparts", "children", "parents", "anys"),
 )
 """What the ``enqueue`` function takes, by the names and in the order of its parameters."""
 
@@ -60,18 +62,22 @@ def enqueue_arguments(jobs: Sequence[NewJob], now: int | None, *, again: bool) -
         _sent(of["correlation_id"]),
         _sent(of["user_id"]),
         _sent(of["service_id"]),
-        _sent(of["trace"]),
+        _sent(of["limit_key"]),
+        _sent(of["headers"]),
         [FORMAT_CODES[body_format] for body_format in of["format"]],
         texts,
         _sent(shared(raws)),
         shared(aparts),
+        *edges(jobs),
     )
 
 
 def alike_arguments(jobs: Sequence[NewJob], now: int | None) -> tuple[Any, ...] | None:
     """The parameters of ``enqueue_alike``; None for jobs that are not."""
     of = columns_of(jobs)
-    if of["key"] != (None,) or of["expires_at"] != (None,) or of["expires_in"] != (None,):
+    if any(of[name] != (None,) for name in ("key", "expires_at", "expires_in", "limit_key")):
+        return None
+    if of["after"] != ((),):
         return None
     if any(len(of[name]) > 1 for name in _ALIKE) or max(map(len, of["payload"])) > LARGE_BYTES:
         return None
@@ -88,7 +94,7 @@ def alike_arguments(jobs: Sequence[NewJob], now: int | None) -> tuple[Any, ...] 
         *microseconds(
             [of[name][0] for name in ("timeout", "lease_seconds", "retention", "retention_failed")]
         ),
-        *[of[name][0] for name in ("retry", "correlation_id", "user_id", "service_id", "trace")],
+        *[of[name][0] for name in ("retry", "correlation_id", "user_id", "service_id", "headers")],
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncpg
 
 from windlass.errors import ConfigurationError, StoreError, StoreUnavailable, WindlassError
+from windlass.stores.depending import parent_not_found
 
 # Classes of SQLSTATE after which the same call may well succeed: lost connections, rolled back by a conflict,
 # out of resources, locked, shutting down or cancelled, failing disks.
@@ -12,6 +13,8 @@ _PASSING = ("08", "40", "53", "55", "57", "58", "25006")  # the last: read-only,
 _REFUSED = ("28", "3D")  # wrong password or user, no such database
 _BAD_OPTION = ("42704", "22023", "55P02")  # a setting that is unknown, cannot have this value, or not now
 _NOT_MIGRATED = ("42P01", "42883", "3F000")  # no such table, function or schema
+
+_NO_PARENT = "WL001"  # raised by attach, with the id
 
 DRIVER_ERRORS = (
     asyncpg.PostgresError,
@@ -28,6 +31,8 @@ def translate(error: BaseException, where: str) -> WindlassError:
     """The error of one statement. Says where, never with a password."""
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
+        if state == _NO_PARENT:
+            return parent_not_found(str(error))
         if state in _NOT_MIGRATED:
             return StoreError(
                 f"{where} has no Windlass schema, or an old one; run `windlass migrate`, or what "

@@ -13,6 +13,10 @@ _REPLACING: Final = """
 
 -- For on_duplicate="replace", which changes jobs that wait. Whoever does not use it does not need these two.
 """
+_AWAITING: Final = """
+
+-- For after=[…], jobs that run after others. Whoever does not use it does not need these.
+"""
 MOST_BYTES: Final = 63
 """Of a name in PostgreSQL; it cuts longer ones off, and the rights would be somebody else's."""
 
@@ -24,5 +28,7 @@ def write_grants(url: str, role: str, *, rls: bool) -> str:
     if role == "public":
         raise ConfigurationError("the role is 'public', which is everybody; name the role that enqueues")
     quoted = '"' + role.replace('"', '""') + '"'
-    statements = _grants["members"] if rls else _grants["callers"] + _REPLACING + _grants["replacing"]
+    statements = _grants["members"] if rls else _grants["callers"]
+    if not rls:
+        statements += _REPLACING + _grants["replacing"] + _AWAITING + _grants["awaiting"]
     return statements.replace("{schema}", f'"{parse_url(url).schema}"').replace("{role}", quoted) + "\n"

@@ -16,6 +16,7 @@ import msgspec
 from windlass.clock import Clock, SystemClock
 from windlass.errors import LimitExceeded
 from windlass.model import Enqueued, JobRecord, NewJob
+from windlass.stores.depending import parent_not_found
 from windlass.stores.joining import Ask, Joined, Untold, Work, places_of
 from windlass.stores.limits import added_by_topic, limit_problem
 from windlass.stores.postgres.enqueueing import PARAMETERS, enqueue_arguments, enqueued
@@ -52,6 +53,8 @@ class PostgresJoiner:
         untold: list[Untold] = []
         for part in _parts(jobs):
             answer = msgspec.json.decode((yield self._ask(_verbs["enqueue_given"], _given(part, now))))
+            if "missing" in answer:
+                raise parent_not_found(answer["missing"])
             rows = [
                 (UUID(own), None if holder is None else UUID(holder), *rest)
                 for own, holder, *rest in answer["rows"]

@@ -17,6 +17,7 @@ from windlass.model import Enqueued, JobRecord, Lease, NewJob, Report, Settlemen
 from windlass.stores.endings import transaction_late
 from windlass.stores.postgres import reading, settling
 from windlass.stores.postgres.database import Database, OnConnection, Statements
+from windlass.stores.postgres.depending import Freed
 from windlass.stores.postgres.enqueueing import enqueue_arguments, enqueued
 from windlass.stores.postgres.errors import DRIVER_ERRORS, translate
 from windlass.stores.postgres.scoping import naming
@@ -39,7 +40,7 @@ _sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
 
 LimitProblem = Callable[[Statements, Sequence[NewJob]], Awaitable[LimitExceeded | None]]
 Written = Callable[[Sequence[NewJob], Sequence[Enqueued]], None]
-Settled = Callable[[Sequence[Settlement], Sequence[bool]], None]
+Settled = Callable[[Sequence[Settlement], Sequence[bool], Freed], None]
 
 
 class LentTransaction:
@@ -66,6 +67,7 @@ class LentTransaction:
         self._on_written = on_written
         self._on_settled = on_settled
         self._written: list[tuple[Sequence[NewJob], Sequence[Enqueued]]] = []
+        self._released = Freed()
         self._turn = asyncio.Lock()  # a connection does one thing at a time
         self._connection: Any = None
         self._shown = False  # the handler has the connection itself
@@ -172,7 +174,7 @@ class LentTransaction:
         if accepted:
             for jobs, answers in self._written:
                 self._on_written(jobs, answers)
-            self._on_settled([settlement], [True])
+            self._on_settled([settlement], [True], self._released)
         return accepted
 
     async def roll_back(self) -> None:
@@ -192,7 +194,7 @@ class LentTransaction:
             )
         if reports:
             await settling.report(connection, reports)
-        (accepted,) = await settling.settle(connection, [settlement])
+        (accepted,) = await settling.settle(connection, [settlement], self._released)
         return accepted
 
     async def _commit(self, settlement: Settlement) -> bool:

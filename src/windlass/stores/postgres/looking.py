@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,8 @@ RESCAN_SECONDS: Final = 0.25
 rescued or late-committed job is passed over while claims come back full."""
 
 # Columns of the claim function.
-FENCE, TOPIC, TASK, PRIORITY, PAYLOAD, NUMBER, CREATED_AT, RUN_AT = 1, 2, 3, 5, 11, 15, 16, 17
+FENCE, TOPIC, TASK, PRIORITY, PAYLOAD, CHECKPOINT = 1, 2, 3, 5, 11, 14
+NUMBER, CREATED_AT, RUN_AT, ALONE = 15, 16, 17, 23
 
 _level_of = operator.itemgetter(TOPIC, TASK, PRIORITY)
 _number_of = operator.itemgetter(NUMBER)
@@ -31,12 +33,23 @@ class Answer(NamedTuple):
     tended_to: int | None  # up to which ended leases and due jobs were dealt with; None: it did not look
     cost: float | None  # seconds it took to look at everything; None: it did not
     told: str | None = None  # of jobs rescued on the way
+    limited: frozenset[str] = frozenset()  # which of its topics have limits: they have no marks
+    kept_back: bool = False  # there may be more for who has more free slots
 
     @classmethod
     def of(cls, row: Record) -> Answer:
         cost = row[FENCE]
         seconds = None if cost is None else cost / MICROSECONDS
-        return cls(row[CREATED_AT], row[RUN_AT], row[NUMBER], seconds, row[PAYLOAD])
+        limited = row[CHECKPOINT]
+        return cls(
+            row[CREATED_AT],
+            row[RUN_AT],
+            row[NUMBER],
+            seconds,
+            row[PAYLOAD],
+            frozenset() if limited is None else frozenset(json.loads(limited)),
+            bool(row[ALONE]),
+        )
 
     @property
     def more(self) -> bool:

@@ -22,12 +22,17 @@ from windlass.whole import WholeJob, whole
 
 _sql = Queries("windlass.stores.postgres.sql", "move.sql")
 _read_sql = Queries("windlass.stores.postgres.sql", "read.sql")
+_depend_sql = Queries("windlass.stores.postgres.sql", "depend.sql")
 
 _newest = _sql["newest"].replace("{size}", _sql["size"]).replace("{large}", _sql["large"])
 _whole = _sql["whole"].replace("{columns}", _read_sql["columns"]).replace("{large}", _sql["large"])
-_whole = _whole.replace("{same}", _sql["same"]).replace("{packed}", _sql["packed"])
+_whole = (
+    _whole.replace("{after}", _read_sql["after"])
+    .replace("{same}", _sql["same"])
+    .replace("{packed}", _sql["packed"])
+)
 
-_UNSHOWN: Final = 8
+_UNSHOWN: Final = 7
 """Columns of ``whole`` after those of ``get``."""
 _LAST_NUMBER: Final = 2**63 - 1
 _LIFETIMES: Final[Mapping[int | None, KeyLifetime | None]] = {None: None} | {
@@ -58,7 +63,8 @@ async def whole_jobs(database: Database, limit: int, before: int | None) -> list
 
 def _told(row: Record) -> WholeJob:
     shown, unshown = row[:-_UNSHOWN], row[-_UNSHOWN:]
-    key_until, expires_at, retention_us, retention_failed_us, trace, suspect, granted_alone, buried = unshown
+    key_until, expires_at, retention_us, retention_failed_us, *flags = unshown
+    suspect, granted_alone, buried = flags
     return whole(
         full_record(shown),
         None if shown[25] is None else Progress(*shown[25:29]),
@@ -66,7 +72,6 @@ def _told(row: Record) -> WholeJob:
         expires_at=expires_at,
         retention=None if retention_us is None else retention_us / MICROSECONDS,
         retention_failed=None if retention_failed_us is None else retention_failed_us / MICROSECONDS,
-        trace=trace,
         suspect=suspect,
         granted_alone=granted_alone,
         buried=buried,
@@ -83,6 +88,8 @@ async def place(database: Database, jobs: Sequence[WholeJob], now: int) -> list[
             await _raise_sequences(database, connection, placed)
             for table, rows in _rows(placed, now).items():
                 await _write(database, connection, table, rows)
+            placed_ids = [job.record.id for job in placed]
+            await connection.execute(database.qualify(_depend_sql["placed"]), placed_ids)
     return placed
 
 
@@ -141,6 +148,7 @@ def _rows(jobs: Sequence[WholeJob], now: int) -> dict[str, Rows]:
             "progress",
             "attempts",
             "steps",
+            "dependencies",
             "keys",
             "prunable",
             "tally",
@@ -184,6 +192,17 @@ def _rows(jobs: Sequence[WholeJob], now: int) -> dict[str, Rows]:
             }
             for ordinal, step in enumerate(record.steps, 1)
         ]
+        tables["dependencies"] += [
+            {
+                "child": record.id,
+                "parent": parent.job_id,
+                "tenant": record.tenant,
+                "place": place,
+                "any_end": record.after_any,
+                "waits": parent.waits,
+            }
+            for place, parent in enumerate(record.after, 1)
+        ]
         if (name := key_name(job)) is not None:
             tables["keys"].append({"tenant": name[0], "scope": name[1], "key": name[2], "id": record.id})
         if (ends_at := prune_at(job)) is not None:
@@ -218,7 +237,8 @@ def _job_row(job: WholeJob, code: int) -> tuple[dict[str, Any], dict[str, Any] |
         "retention_us": _microseconds(job.retention),
         "retention_failed_us": _microseconds(job.retention_failed),
         "key_until": None if job.key_until is None else KEY_UNTIL[job.key_until],
-        "trace": job.trace,
+        "headers": job.record.headers,
+        "awaited": False,
         **(dict.fromkeys(payload) if apart else payload),
     }
     if record.state in (State.PENDING, State.RUNNING):
@@ -243,7 +263,7 @@ def _job_row(job: WholeJob, code: int) -> tuple[dict[str, Any], dict[str, Any] |
 _AS_RECORDED: Final = (
     *("id", "number", "topic", "task", "tenant", "priority", "run_at", "created_at", "attempt"),
     *("max_attempts", "fence", "worker", "claimed_at", "started_at", "retry", "key", "correlation_id"),
-    *("user_id", "service_id", "error_summary", "reserves"),
+    *("user_id", "service_id", "limit_key", "error_summary", "reserves"),
 )
 """Columns that are fields of ``JobRecord`` by the same name."""
 _OFTEN_ZERO: Final = ("timeouts", "releases", "buries", "kicks", "touches")

@@ -23,8 +23,8 @@ GREATEST_NUMBER: Final = 2**63 - 1
 
 # As ``get`` shows it, in the same statement: meanwhile nobody can take the job away.
 _peek: Final = _sql["head"] + _read_sql["get"].replace("{columns}", _read_sql["columns"]).replace(
-    "$1::uuid", "(SELECT id FROM head)"
-).replace("ARRAY[$1]", "ARRAY[(SELECT id FROM head)]")
+    "{after}", _read_sql["after"]
+).replace("$1::uuid", "(SELECT id FROM head)").replace("ARRAY[$1]", "ARRAY[(SELECT id FROM head)]")
 
 
 async def touch(database: Database, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:

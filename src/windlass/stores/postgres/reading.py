@@ -17,7 +17,7 @@ from windlass.stores.protocol import COUNT_LIMIT
 from windlass.stores.queries import Queries
 
 _sql = Queries("windlass.stores.postgres.sql", "read.sql")
-_get = _sql["get"].replace("{columns}", _sql["columns"])
+_get = _sql["get"].replace("{columns}", _sql["columns"]).replace("{after}", _sql["after"])
 _records = _sql["records"].replace("{columns}", _sql["columns"])
 
 

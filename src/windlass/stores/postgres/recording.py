@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
 from windlass.clock import MICROSECONDS
-from windlass.model import AttemptRecord, BodyFormat, JobError, JobRecord, Progress, State, StepRecord
+from windlass.model import (
+    AttemptRecord,
+    BodyFormat,
+    JobError,
+    JobRecord,
+    Progress,
+    Relative,
+    State,
+    StepRecord,
+)
 from windlass.stores.endings import shown_progress
 from windlass.stores.postgres.database import Record
 
-COLUMN_COUNT: Final = 29
+COLUMN_COUNT: Final = 30
 
 FORMATS: Final = (BodyFormat.JSON, BodyFormat.BYTES)  # by code
 STATES: Final = (
@@ -58,18 +69,23 @@ def record(row: Record, **bodies: Any) -> JobRecord:
         cancel_requested=row[23],
         error_summary=row[24],
         progress=shown_progress(state, reported, row[13]),
+        limit_key=row[29] or None,  # empty: of a limited topic, without one
         **bodies,
     )
 
 
 def full_record(row: Record) -> JobRecord:
     """With bodies, attempts and steps."""
-    format_, payload, raw, result, checkpoint, retry, lease_us, *counts, attempts, steps = row[COLUMN_COUNT:]
-    reserves, timeouts, releases, buries, kicks, touches = counts
+    format_, payload, raw, result, checkpoint, retry, headers, *others, attempts, steps, after = row[
+        COLUMN_COUNT:
+    ]
+    lease_us, reserves, timeouts, releases, buries, kicks, touches = others
+    parents, any_end = _relatives(after) if after else ((), False)
     return record(
         row,
         format=FORMATS[format_],
         retry=retry,
+        headers=headers,
         lease_seconds=None if lease_us is None else lease_us / MICROSECONDS,
         reserves=reserves,
         timeouts=timeouts,
@@ -85,7 +101,22 @@ def full_record(row: Record) -> JobRecord:
             for attempt, worker, started_at, ended_at, error in attempts
         ),
         steps=tuple([step_record(*step) for step in steps]),
+        after=parents,
+        after_any=any_end,
     )
+
+
+def _relatives(rows: Sequence[Any]) -> tuple[tuple[Relative, ...], bool]:
+    """The parents of a job, and whether it runs however they end."""
+    found = [
+        Relative(
+            parent if isinstance(parent, UUID) else UUID(parent),
+            None if state is None else STATES[state],
+            waits,
+        )
+        for parent, state, waits, _ in rows
+    ]
+    return tuple(found), any(row[3] for row in rows)
 
 
 def step_record(

@@ -85,12 +85,15 @@ BEGIN
 END
 $$;
 REVOKE DELETE ON tally, counts FROM windlass_api; -- adding up is for those who see all
-GRANT INSERT ON jobs, finished, bodies, keys TO windlass_api;
+GRANT INSERT ON jobs, finished, bodies, keys, dependencies, endings TO windlass_api;
 -- on_duplicate="replace", kicks, and requests to cancel. No lease, fence or attempt can be written.
-GRANT UPDATE (state, priority, run_at, expires_at, format, body_apart, payload, raw, cancel_requested, kicks)
+GRANT UPDATE (state, priority, run_at, expires_at, format, body_apart, payload, raw, cancel_requested, kicks,
+              awaited, blocked)
     ON jobs TO windlass_api;
 -- To lock a row one must be allowed to change some column of it; this one only says who ran the job.
-GRANT UPDATE (worker) ON finished TO windlass_api;
+GRANT UPDATE (worker, awaited, prune_at) ON finished TO windlass_api; -- the others: jobs that run after it
+GRANT UPDATE (waits) ON dependencies TO windlass_api;
+GRANT UPDATE (state) ON endings TO windlass_api;
 GRANT UPDATE (percent, message, stage, updated_at) ON progress TO windlass_api; -- requeue: the checkpoint stays
 GRANT UPDATE (held) ON packs TO windlass_api; -- a packed job that is to be cancelled leaves its pack
 -- Counts and events, no durations: those are added up for everybody, and must be true.
@@ -98,7 +101,8 @@ GRANT INSERT (minute, tenant, topic, task, waiting, ready, completed, failed, ca
     ON tally TO windlass_api;
 GRANT INSERT ON prunable TO windlass_api;
 -- Nothing on documents: they hold keys, users and secrets.
-GRANT SELECT ON topics, minutes, lane_minutes, schema_versions TO windlass_api;
+GRANT SELECT (topic, paused_until, fair) ON topics TO windlass_api; -- not the shares of other tenants
+GRANT SELECT ON minutes, lane_minutes, schema_versions TO windlass_api;
 GRANT USAGE ON SEQUENCE numbers TO windlass_api;
 -- What the verbs of callers call; not claim, settle, rescue, prune and the like. Functions run with the rights of
 -- whoever calls them, so this is the second fence, not the first.
@@ -112,7 +116,8 @@ BEGIN
             'now_us', 'minute_of', 'spread', 'enqueue', 'enqueue_given', 'get_given', 'limits_given', 'jobs_by_topic',
             'records', 'hint', 'replace_job', 'has_saved', 'are_packed', 'requeue', 'cancel', 'remove', 'forget',
             'state_of', 'count_moved', 'finish', 'unpack_job', 'unpack', 'take_out', 'lanes', 'stats', 'oldest_prompt',
-            'kick', 'kick_jobs', 'head_of', 'tasks_of', 'depths'
+            'kick', 'kick_jobs', 'head_of', 'tasks_of', 'depths', 'attach', 'release', 'released', 'parent_failed',
+            'unpack_jobs', 'unawait', 'unrelate', 'wait_again', 'parents_of'
         )
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO windlass_api', v_function);
@@ -193,6 +198,8 @@ CREATE POLICY windlass_api_values ON jobs AS RESTRICTIVE TO windlass_api USING (
     AND length(topic) BETWEEN 1 AND 200 AND length(task) <= 200 AND length(tenant) <= 200
     AND coalesce(length(worker), 0) <= 200 AND coalesce(length(error_summary), 0) <= 200
     AND (body_apart OR payload IS NOT NULL OR raw IS NOT NULL)
+    -- Together they are in an index, whose entries have a largest size.
+    AND coalesce(octet_length(topic) + octet_length(task) + octet_length(tenant) + octet_length(limit_key), 0) <= 2400
 );
 CREATE POLICY windlass_api_values ON finished AS RESTRICTIVE TO windlass_api USING (true) WITH CHECK (
     number BETWEEN 1 AND pg_sequence_last_value('numbers'::regclass) AND fence BETWEEN 0 AND 4611686018427387904

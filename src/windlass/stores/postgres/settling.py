@@ -14,6 +14,7 @@ from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Re
 from windlass.stores.endings import summarise_error
 from windlass.stores.postgres.claiming import WORDS
 from windlass.stores.postgres.database import Database, Statements
+from windlass.stores.postgres.depending import Freed
 from windlass.stores.postgres.packing import completed, completions, is_packed
 from windlass.stores.postgres.recording import step_record
 from windlass.stores.protocol import SUMMARY_LENGTH
@@ -28,7 +29,7 @@ _Ending = tuple[int, str | None, str | None, str | None, int | None, int | None]
 """kind, result, error, summary, delay in microseconds, priority"""
 
 
-async def settle(database: Statements, settlements: Sequence[Settlement]) -> list[bool]:
+async def settle(database: Statements, settlements: Sequence[Settlement], freed: Freed) -> list[bool]:
     """End leases; whether each was held. The first settlement of a lease counts; a second finds nothing."""
     todo = _first_of_each(settlements)
     held: set[Lease] = set()
@@ -56,9 +57,10 @@ async def settle(database: Statements, settlements: Sequence[Settlement]) -> lis
         *others,
         WORDS,
     )
-    if len(rows) == len(settlements):
-        return [True] * len(rows)
-    held.update([ordered[row[0] - 1].lease for row in rows])
+    told = freed.told(rows)
+    if len(told) == len(settlements):
+        return [True] * len(told)
+    held.update([ordered[row[0] - 1].lease for row in told])
     return told_once([settlement.lease for settlement in settlements], held)
 
 
@@ -67,6 +69,11 @@ async def _complete_packed(database: Statements, settlements: list[Settlement]) 
     results = [_text(settlement.outcome.result) for settlement in settlements]  # type: ignore[union-attr]
     rows = await database.fetch(_sql["complete_packed"], database.now, *completions(settlements, results))
     return completed(settlements, rows)
+
+
+def answers_of(leases: Sequence[Lease], held: set[Lease]) -> list[bool]:
+    """Whether each lease held."""
+    return [lease in held for lease in leases]
 
 
 def told_once(leases: Sequence[Lease], held: set[Lease]) -> list[bool]:

@@ -6,19 +6,21 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
-from windlass.clock import Clock, SystemClock, seconds_to_microseconds
+from windlass.clock import Clock, SystemClock
 from windlass.errors import LeaseLost, StoreUnavailable, WindlassError
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
+from windlass.limits import TopicLimits
 from windlass.model import (
     Claim,
     Claimed,
     ClaimRequest,
     Count,
+    Dependents,
     Document,
     Enqueued,
     Head,
@@ -49,7 +51,9 @@ from windlass.stores.postgres import (
     ailing,
     answering,
     checking,
+    depending,
     filing,
+    limiting,
     moving,
     pulling,
     reading,
@@ -59,6 +63,7 @@ from windlass.stores.postgres import (
 )
 from windlass.stores.postgres.claiming import WORDS, Claimer
 from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.depending import Freed
 from windlass.stores.postgres.heralding import Herald
 from windlass.stores.postgres.lending import LentTransaction
 from windlass.stores.postgres.listening import Listener
@@ -66,14 +71,15 @@ from windlass.stores.postgres.location import parse_url
 from windlass.stores.postgres.marks import ANYWHERE
 from windlass.stores.postgres.migrating import migrate, missing_steps
 from windlass.stores.postgres.notifying import Hint, Notifier
-from windlass.stores.postgres.recording import STATES
+from windlass.stores.postgres.pruning import PRUNES_TOGETHER, prune
+from windlass.stores.postgres.releasing import RELEASES_A_RESCUE, Releasing
+from windlass.stores.postgres.settling import answers_of
 from windlass.stores.postgres.writer import Writer
 from windlass.stores.protocol import (
-    LANE_MINUTES_KEPT_SECONDS,
     MAX_BATCH,
+    MAX_DEPENDENTS,
     MAX_ENQUEUE_BATCH,
     MAX_GROUPS,
-    MINUTES_KEPT_SECONDS,
     OnRescued,
     StoreLimits,
     Wakeups,
@@ -111,8 +117,10 @@ class PostgresStore:
         self._unsure: dict[Lease, None] = {}  # settled without an answer: the next one must be looked up
         self._herald = Herald(self._database, self._ready)
         self._unfolded = 0
+        self._prunes = 0
         self._folding: asyncio.Task[None] | None = None
         self.on_rescued: OnRescued | None = None
+        self._releasing = Releasing(self._database, self._ready, self._finished)
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -129,6 +137,7 @@ class PostgresStore:
         await self._notifier.close()
         if self._folding is not None:
             self._folding.cancel()  # whoever writes next adds up all
+        self._releasing.close()
         await self._database.close()
 
     def sibling(self) -> PostgresStore:
@@ -186,13 +195,12 @@ class PostgresStore:
 
     async def start(self, leases: Sequence[Lease]) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
-        return _answers(leases, await settling.start(self._database, leases)) if leases else []
+        return answers_of(leases, await settling.start(self._database, leases)) if leases else []
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
-        if not leases:
-            return []
-        return _answers(leases, await settling.extend(self._database, leases, lease_seconds))
+        held = await settling.extend(self._database, leases, lease_seconds) if leases else set()
+        return answers_of(leases, held)
 
     async def touch(self, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:
         check_batch("leases", len(leases), MAX_BATCH)
@@ -202,8 +210,9 @@ class PostgresStore:
         check_batch("settlements", len(settlements), MAX_BATCH)
         if not settlements:
             return []
+        freed = Freed()
         try:
-            answers = await settling.settle(self._database, settlements)
+            answers = await settling.settle(self._database, settlements, freed)
             if self._unsure and not all(answers):
                 answers = await self._look_up(settlements, answers)
         except (StoreUnavailable, asyncio.CancelledError):
@@ -216,7 +225,7 @@ class PostgresStore:
         if self._unsure:
             for settlement in settlements:
                 self._unsure.pop(settlement.lease, None)
-        self._settled(settlements, answers)
+        self._settled(settlements, answers, freed)
         return answers
 
     async def _look_up(self, settlements: Sequence[Settlement], answers: list[bool]) -> list[bool]:
@@ -229,9 +238,8 @@ class PostgresStore:
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
         check_batch("reports", len(reports), MAX_BATCH)
-        if not reports:
-            return []
-        return _answers([item.lease for item in reports], await settling.report(self._database, reports))
+        held = await settling.report(self._database, reports) if reports else set()
+        return answers_of([item.lease for item in reports], held)
 
     async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
         return await settling.steps(self._database, lease)
@@ -287,10 +295,13 @@ class PostgresStore:
         rows = await self._database.fetch_for(
             tenant, _sql["cancel"], self._database.now, list(job_ids), tenant, summary
         )
-        verdicts = [Verdict(verdict) for _, verdict in sorted(rows)]
+        freed = Freed()
+        verdicts = [Verdict(verdict) for _, verdict in sorted(freed.told(rows))]
         if Verdict.DONE in verdicts:
             self._finished()
+            await self._hint_rooms()
         self._wrote(len(rows))
+        self._releasing.after(freed)
         return verdicts
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
@@ -299,15 +310,23 @@ class PostgresStore:
             tenant, _sql["remove"], self._database.now, list(job_ids), tenant
         )
         self._wrote(len(rows))
-        return [Verdict(verdict) for _, verdict in sorted(rows)]
+        freed = Freed()
+        verdicts = [Verdict(verdict) for _, verdict in sorted(freed.told(rows))]
+        if freed.unfinished:
+            # What was kept for those that are gone now need not be kept any longer.
+            freed.unfinished = await self._releasing.go_on(1)
+        self._releasing.after(freed)
+        if Verdict.DONE in verdicts:
+            await self._hint_rooms()
+        return verdicts
 
     async def kick(
         self, topic: str, limit: int, *, tenant: str | None = None, failed_only: bool = False
     ) -> int:
         check_batch("jobs", limit, MAX_BATCH)
-        kicked = 0
-        if limit > 0:
-            kicked = await pulling.kick(self._database, topic, limit, tenant, failed_only=failed_only)
+        if limit <= 0:
+            return 0
+        kicked = await pulling.kick(self._database, topic, limit, tenant, failed_only=failed_only)
         if kicked:
             self._ready({topic: ANYWHERE})
             self._wrote(kicked)
@@ -321,23 +340,20 @@ class PostgresStore:
         return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
 
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+        await self._releasing.go_on(RELEASES_A_RESCUE)
         row = await self._database.fetchrow(
             _sql["rescue"], self._database.now, limit, self._claimer.tended_to(), WORDS
         )
-        return self._rescued(*row) if row is not None else Rescued()
+        rescued = self._rescued(row) if row is not None else Rescued()
+        if rescued.total > rescued.returned:
+            await self._hint_rooms()
+        return rescued
 
-    def _rescued(
-        self,
-        returned: int,
-        failed: int,
-        cancelled: int,
-        expired: int,
-        topics: Sequence[str],
-        told: Sequence[str],
-    ) -> Rescued:
+    def _rescued(self, row: Sequence[Any]) -> Rescued:
+        returned, failed, cancelled, expired, topics, told = row
         if told:
             self._tell_rescued(told)
-        if returned:
+        if topics:
             self._ready(dict.fromkeys(topics, ANYWHERE))
         if failed or cancelled or expired:
             self._finished()
@@ -356,18 +372,22 @@ class PostgresStore:
         )
         if row is not None:
             *rescued, promoted = row
-            self._rescued(*rescued)
+            self._rescued(rescued)
             if promoted:
                 self._claimer.ready(None)
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
-        kept = seconds_to_microseconds(MINUTES_KEPT_SECONDS)
-        of_lanes = seconds_to_microseconds(LANE_MINUTES_KEPT_SECONDS)
-        rows = await self._database.fetch(_sql["prune"], self._database.now, limit, kept, of_lanes)
-        await registering.forget(self._database)
-        await filing.forget(self._database, limit)
-        await self._fold()
-        return {STATES[state]: n for state, n in rows}
+        await self._releasing.done()
+        await self._releasing.go_on(1)  # what need not be kept for others any longer
+        pruned = await prune(self._database, limit)
+        await self._releasing.go_on(1)
+        self._prunes += 1
+        if sum(pruned.values()) < limit or self._prunes % PRUNES_TOGETHER == 0:
+            await registering.forget(self._database)
+            await filing.forget(self._database, limit)
+            await limiting.forget_meters(self._database, limit)
+            await self._fold()
+        return pruned
 
     async def pause(self, topic: str, until: int | None) -> None:
         if until is None:
@@ -375,6 +395,22 @@ class PostgresStore:
         else:
             await self._database.fetch(_sql["pause"], topic, until)
         self._ready({topic: ANYWHERE})
+
+    async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
+        return await limiting.set_limits(self._database, topic, limits) and self._told(topic)
+
+    def _told(self, topic: str) -> bool:
+        self._ready({topic: ANYWHERE})
+        return True
+
+    async def limits(self) -> dict[str, TopicLimits]:
+        return await limiting.limits(self._database)
+
+    async def _hint_rooms(self) -> None:
+        """Jobs ended, it is not known of which topics: whoever waits for a limit is to look again."""
+        # Who sees one tenant sees no limits; whoever waits looks again by itself, a second later at most.
+        if not self._database.scoped:
+            self._ready(dict.fromkeys(await limiting.limited_topics(self._database), ANYWHERE))
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         return await statistics.topics(self._database, tenant)
@@ -396,6 +432,14 @@ class PostgresStore:
         check_documents(documents)
         return await filing.write(self._database, documents) if documents else []
 
+    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+        check_documents([document])
+        check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
+        answers = await self._writer.enqueue_with(document, jobs)
+        if answers:
+            self._written(jobs, answers)
+        return answers
+
     async def document(self, kind: str, document_id: str) -> Document | None:
         if not could_be(kind, document_id):
             return None
@@ -413,6 +457,11 @@ class PostgresStore:
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         return await reading.get(self._database, job_id, tenant)
+
+    async def dependents(
+        self, job_id: UUID, *, limit: int = MAX_DEPENDENTS, tenant: str | None = None
+    ) -> Dependents:
+        return await depending.dependents(self._database, job_id, limit, tenant)
 
     async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
         check_batch("numbers", len(numbers), MAX_BATCH)
@@ -497,7 +546,7 @@ class PostgresStore:
         self._ready(places_of(jobs, answers))
         self._wrote(len(jobs))
 
-    def _settled(self, settlements: Sequence[Settlement], answers: Sequence[bool]) -> None:
+    def _settled(self, settlements: Sequence[Settlement], answers: Sequence[bool], freed: Freed) -> None:
         kinds = {type(item.outcome) for item, accepted in zip(settlements, answers, strict=True) if accepted}
         if not kinds.isdisjoint(_WAITING_AGAIN):
             # Which topics they were of is not known here, and does not matter: this is rare.
@@ -506,7 +555,10 @@ class PostgresStore:
             self._notifier.ready_anywhere()
         if not kinds <= _WAITING_AGAIN:
             self._finished()
+        if self._claimer.limited_grants:
+            self._ready(dict.fromkeys(self._claimer.rooms_after(settlements), ANYWHERE))
         self._wrote(len(settlements))
+        self._releasing.after(freed)
 
     def _ready(self, places: Mapping[str, int]) -> None:
         """Jobs of these topics became ready, none with a number below the one given."""
@@ -546,7 +598,3 @@ class PostgresStore:
 
     async def _fold(self) -> None:
         await self._database.fetch(_sql["fold"])
-
-
-def _answers(leases: Sequence[Lease], held: set[Lease]) -> list[bool]:
-    return [lease in held for lease in leases]

@@ -19,9 +19,10 @@ from typing import Any, Final
 
 import asyncpg
 
-from windlass.errors import LimitExceeded, StoreError, StoreUnavailable, WindlassError
-from windlass.model import Enqueued, NewJob
+from windlass.errors import LimitExceeded, ParentNotFound, StoreError, StoreUnavailable, WindlassError
+from windlass.model import Enqueued, NewDocument, NewJob
 from windlass.stores.limits import added_by_topic, limit_problem
+from windlass.stores.postgres import filing
 from windlass.stores.postgres.database import Database, Record, Statements
 from windlass.stores.postgres.enqueueing import (
     alike_arguments,
@@ -83,6 +84,27 @@ class Writer:
             task.add_done_callback(self._writing.discard)
         return await call.answer
 
+    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+        """A document and jobs, by one statement: no lock is held while this process might stand still."""
+        if not jobs:
+            return None if await filing.write(self._database, [document]) == [None] else []
+        if self._limits.max_topics or self._limits.max_jobs_per_topic:
+            problem = await self._limit_problem(jobs, Counter())
+            if problem is not None:
+                found = await filing.read(self._database, document.kind, document.id)
+                if document.only_version in (None, 0 if found is None else found.version):
+                    raise problem
+                return None
+        arguments = enqueue_arguments(jobs, self._database.now, again=False)
+        place = (document.kind, document.id, document.body, document.expires_at, document.only_version)
+        try:
+            rows = await self._database.fetch(_verbs["enqueue_with"], *arguments, *place)
+        except StoreUnavailable:
+            raise
+        except StoreError as error:
+            raise _explained(error, jobs) from error
+        return enqueued(jobs, rows) if rows else None
+
     async def close(self) -> None:
         """Finish what was accepted."""
         while self._writing:
@@ -134,7 +156,7 @@ class Writer:
                 return
             for call in calls:
                 _refuse(call, error)
-        except StoreError as error:
+        except (StoreError, ParentNotFound) as error:
             if len(calls) == 1:
                 _refuse(calls[0], error)
                 return

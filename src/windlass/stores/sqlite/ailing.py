@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from windlass.findings import Ailment, AilmentKind
+from windlass.stores.overdue import of_overdue
 from windlass.stores.sqlite.checkpoint import PATIENT_BYTES
 from windlass.stores.sqlite.location import NETWORK_FILE_SYSTEMS, Location, file_system_of
 
@@ -32,11 +33,16 @@ READ_LOCKS: Final = range(123, 128)
 SETTLE_SECONDS: Final = 0.1
 """Who is still reading after so long, and was before, is not just passing by."""
 
+_FIRST_OVERDUE: Final = (
+    "SELECT min(prune_at) FROM windlass_jobs WHERE prune_at IS NOT NULL AND prune_at <= ?"  # by its index
+)
 
-def ailments(connection: sqlite3.Connection, location: Location) -> list[Ailment]:
+
+def ailments(connection: sqlite3.Connection, location: Location, now: int) -> list[Ailment]:
     """All of them. Blocks, as disks do."""
     found = [*of_library(), *of_ground(location), *_of_log(location), *_of_disk(location)]
-    return [*found, *_of_pages(connection, location)]
+    [overdue_since] = connection.execute(_FIRST_OVERDUE, (now,)).fetchone()
+    return [*found, *_of_pages(connection, location), *of_overdue(overdue_since, now)]
 
 
 def of_library() -> list[Ailment]:

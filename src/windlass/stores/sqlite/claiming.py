@@ -13,10 +13,12 @@ from uuid import UUID
 import msgspec
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
+from windlass.limits import TopicLimits
 from windlass.model import FOREVER, Claim, Claimed, ClaimRequest, Lane, Lease
 from windlass.stores.protocol import MAX_BATCH
 from windlass.stores.queries import Queries
-from windlass.stores.sqlite.enqueueing import FORMATS
+from windlass.stores.sqlite import limiting
+from windlass.stores.sqlite.inserting import FORMATS
 from windlass.stores.sqlite.rescuing import rescue
 from windlass.stores.sqlite.transaction import Code, Transaction
 
@@ -61,24 +63,35 @@ class _Chosen(msgspec.Struct, array_like=True, gc=False):
     correlation_id: str | None
     user_id: str | None
     service_id: str | None
-    trace: str | None
+    headers: str | None
+    limit_key: str | None
 
 
 _read_found = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
 _read_tasks = msgspec.json.Decoder(list[str]).decode
 _read_chosen = msgspec.json.Decoder(list[_Chosen]).decode
 _lane_of = operator.attrgetter("tenant", "topic", "task")
+_limit_of = operator.attrgetter("number", "topic", "tenant", "limit_key")
 
 
 def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
     connection, now = transaction.connection, transaction.now
-    moments, some_topic_paused = tend(transaction)
+    moments, topics_say_something = tend(transaction)
     paused: dict[str, int] = {}
-    if some_topic_paused:
-        paused = dict(connection.execute(_sql["paused"], (now,)).fetchall())
+    limited: dict[str, TopicLimits] = {}
+    if topics_say_something:
+        paused, limited = _special(connection, request, now)
     lanes = _lanes(transaction, request)
     held_back = [lane for lane in lanes if lane[0] in paused]
-    numbers = _choose(connection, request, [lane for lane in lanes if lane[0] not in paused])
+    plain = [lane for lane in lanes if lane[0] not in paused and lane[0] not in limited]
+    best = _choose(connection, request, plain)
+    numbers = [number for _, number in best]
+    kept_back = False
+    if limited:
+        choice = limiting.choose(transaction, request, lanes, limited, best)
+        numbers, kept_back = choice.numbers, choice.kept_back
+        if choice.room_at is not None:
+            moments.append(choice.room_at)
     more = len(numbers) == request.limit
     chosen = _look_at(connection, numbers, seconds_to_microseconds(request.lease_seconds))
     suspect = next((position for position, job in enumerate(chosen) if job.suspect), None)
@@ -88,18 +101,46 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
         del chosen[max(suspect, 1) :]
     next_due = 0.0 if more else _next_due_in(transaction, moments, held_back, paused)
     if not chosen:
-        return Claim((), next_due)
-    return Claim(tuple(_grant(transaction, chosen, request.worker, request.lease_seconds)), next_due)
+        return Claim((), next_due, kept_back)
+    if limited:
+        chosen.sort(key=_by_place)
+        for position, job in enumerate(chosen):
+            job.position = position
+    return Claim(
+        tuple(_grant(transaction, chosen, request.worker, request.lease_seconds, limited)),
+        next_due,
+        kept_back,
+    )
+
+
+def _special(
+    connection: sqlite3.Connection, request: ClaimRequest, now: int
+) -> tuple[dict[str, int], dict[str, TopicLimits]]:
+    """Which of a claim's topics are paused, and until when; and which of the others have limits."""
+    topics = {lane.topic for lane in request.lanes}
+    rows = [row for row in connection.execute(_sql["paused"], (now,)) if row[0] in topics]
+    paused = {topic: until for topic, until, _ in rows if until is not None and until > now}
+    limited = {
+        topic: TopicLimits.from_json(text)
+        for topic, _, text in rows
+        if text is not None and topic not in paused
+    }
+    return paused, limited
 
 
 def grant_ready(transaction: Transaction, number: int, worker: str, lease_seconds: float) -> Claimed:
-    """Just this job, which is ready."""
+    """Just this job, which is ready. No limit of its topic is asked, but it runs."""
     chosen = _look_at(transaction.connection, [number], seconds_to_microseconds(lease_seconds))
+    limiting.mark_granted(transaction, chosen[0].topic, number)
     return _grant(transaction, chosen, worker, lease_seconds)[0]
 
 
 def _grant(
-    transaction: Transaction, chosen: list[_Chosen], worker: str, lease_seconds: float
+    transaction: Transaction,
+    chosen: list[_Chosen],
+    worker: str,
+    lease_seconds: float,
+    limited: Mapping[str, TopicLimits] | None = None,
 ) -> list[Claimed]:
     connection = transaction.connection
     first_fence = transaction.take_numbers("fence", len(chosen))
@@ -116,20 +157,24 @@ def _grant(
     )
     jobs = _claimed(connection, chosen, first_fence)
     transaction.grants.add(first_fence, jobs)
+    if limited:
+        limiting.started(transaction, limited, [_limit_of(job) for job in chosen])
     for (tenant, topic, task), n in Counter(map(_lane_of, chosen)).items():
         transaction.tally.moved(tenant, topic, task, Code.READY, Code.RUNNING, n)
     return jobs
 
 
 def tend(transaction: Transaction) -> tuple[list[int], bool]:
-    """Bring back and promote what is due. When the next such moments are, and whether any topic is paused."""
+    """Bring back and promote what is due. When the next such moments are, and whether any topic is paused or
+    has limits.
+    """
     execute, now = transaction.connection.execute, transaction.now
-    lease_end, expiry, due, some_topic_paused = execute(_sql["what_is_due"]).fetchone()
+    lease_end, expiry, due, topics_say_something = execute(_sql["what_is_due"]).fetchone()
     if any(moment is not None and moment <= now for moment in (lease_end, expiry, due)):
         rescue(transaction, MAX_BATCH)
         promote(transaction)
         lease_end, _, due, _ = execute(_sql["what_is_due"]).fetchone()
-    return [moment for moment in (lease_end, due) if moment is not None], bool(some_topic_paused)
+    return [moment for moment in (lease_end, due) if moment is not None], bool(topics_say_something)
 
 
 def promote(transaction: Transaction) -> None:
@@ -165,11 +210,14 @@ def is_due(connection: sqlite3.Connection, now: int) -> bool:
 def first_ready(connection: sqlite3.Connection, topic: str) -> int | None:
     """The number of the best ready job of a topic."""
     request = ClaimRequest("", (Lane(topic),), 1, 0.0)
-    return next(iter(_choose(connection, request, _lanes_of(connection, topic))), None)
+    best = _choose(connection, request, _lanes_of(connection, topic))
+    return best[0][1] if best else None
 
 
-def _choose(connection: sqlite3.Connection, request: ClaimRequest, lanes: list[tuple[str, str]]) -> list[int]:
-    """The numbers of the best jobs across the lanes: highest priority, then lowest number.
+def _choose(
+    connection: sqlite3.Connection, request: ClaimRequest, lanes: list[tuple[str, str]]
+) -> list[_Candidate]:
+    """The best jobs across the lanes: highest priority, then lowest number.
 
     A thousand lanes are not read to the limit each: twice as far as their share of it, and deeper only where
     all that was seen is among the best.
@@ -190,7 +238,7 @@ def _choose(connection: sqlite3.Connection, request: ClaimRequest, lanes: list[t
         ]
         for lane in deeper:
             depths[lane] = min(limit, 8 * depths[lane])
-    return [number for _, number in best]
+    return best
 
 
 def _look_into(
@@ -274,11 +322,15 @@ def _claimed(connection: sqlite3.Connection, chosen: list[_Chosen], first_fence:
             job.correlation_id,
             job.user_id,
             job.service_id,
-            job.trace,
+            job.headers,
             bool(job.suspect),
         )
         for job in chosen
     ]
+
+
+def _by_place(job: _Chosen) -> _Candidate:
+    return -job.priority, job.number
 
 
 def _to_json(numbers: list[int]) -> str:

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from windlass.clock import seconds_to_microseconds
-from windlass.errors import LimitExceeded, WindlassError
-from windlass.model import Enqueued, KeyLifetime, NewJob, OnDuplicate
+from windlass.errors import InvalidInput, LimitExceeded, WindlassError
+from windlass.model import Enqueued, NewDocument, NewJob, OnDuplicate
+from windlass.stores.depending import check_parents
 from windlass.stores.limits import limit_problem
 from windlass.stores.queries import Queries
-from windlass.stores.sqlite.inserting import FORMAT_CODES, KEY_UNTIL, NewRow, insert
+from windlass.stores.sqlite import filing
+from windlass.stores.sqlite.depending import attach, release
+from windlass.stores.sqlite.inserting import FORMAT_CODES, NewRow, insert
 from windlass.stores.sqlite.scoping import by_key
 from windlass.stores.sqlite.transaction import Code, Tally, Transaction, savepoint
 
 _sql = Queries("windlass.stores.sqlite.sql", "enqueue.sql")
-
-FORMATS = {code: name for name, code in FORMAT_CODES.items()}
-UNTIL_FINISHED = KEY_UNTIL[KeyLifetime.FINISHED]
 
 
 def enqueue(
@@ -33,6 +33,12 @@ def enqueue(
         if limited and (problem := _limit_problem(transaction, jobs, rows)):
             answers.append(problem)
             continue
+        if True in [job.after != () for job in jobs]:
+            insert(transaction, rows)
+            rows.clear()
+            answers.append(_with_parents(transaction, jobs, number))
+            number += len(jobs)
+            continue
         answer: list[Enqueued] = []
         for job in jobs:
             answer.append(_add(transaction, job, number, rows))
@@ -40,6 +46,27 @@ def enqueue(
         answers.append(answer)
     insert(transaction, rows)
     return answers
+
+
+def _with_parents(
+    transaction: Transaction, jobs: Sequence[NewJob], number: int
+) -> list[Enqueued] | WindlassError:
+    """A call in which jobs are to run after others: undone as a whole if one of those is not there."""
+    part = transaction.part()
+    rows: list[NewRow] = []
+    try:
+        with savepoint(transaction.connection, "windlass_after"):
+            check_parents(jobs)
+            answer = [_add(part, job, place, rows) for place, job in enumerate(jobs, number)]
+            insert(part, rows)
+            written = {one.job_id for one in answer if not one.duplicate}
+            attach(part, [job for job in jobs if job.after and job.id in written])
+            if part.parents_ended:
+                release(part)
+    except InvalidInput as error:
+        return error
+    transaction.take_in(part)
+    return answer
 
 
 def enqueue_inside(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -53,6 +80,19 @@ def enqueue_inside(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Enq
         part.tally.write(transaction.connection)
         part.tally = Tally()
     transaction.take_in(part)
+    return answer
+
+
+def enqueue_with(
+    transaction: Transaction, call: tuple[NewDocument, Sequence[NewJob]]
+) -> list[Enqueued] | None:
+    """A document and jobs. What is raised here undoes both."""
+    document, jobs = call
+    if filing.write(transaction, [document]) == [None]:
+        return None
+    (answer,) = enqueue(transaction, [jobs]) if jobs else ([],)
+    if isinstance(answer, WindlassError):
+        raise answer
     return answer
 
 

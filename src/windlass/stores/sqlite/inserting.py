@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from windlass.limits import NO_KEY
 from windlass.model import BodyFormat, KeyLifetime, NewJob
 from windlass.stores.columns import Column, columns_of, microseconds, shared, spread
+from windlass.stores.sqlite.limiting import fair_topics
 from windlass.stores.sqlite.rows import blob, write_rows
 from windlass.stores.sqlite.transaction import Code, Metric, Transaction
 
 KEY_UNTIL: Final = {KeyLifetime.PRUNED: 0, KeyLifetime.FINISHED: 1}
+UNTIL_FINISHED: Final = KEY_UNTIL[KeyLifetime.FINISHED]
 FORMAT_CODES: Final = {BodyFormat.JSON: 0, BodyFormat.BYTES: 1}
+FORMATS: Final = {code: name for name, code in FORMAT_CODES.items()}
 
 _WAITING: Final = Code.WAITING.value
 _READY: Final = Code.READY.value
@@ -59,7 +63,8 @@ def insert(transaction: Transaction, rows: Sequence[NewRow]) -> None:
             "correlation_id": of["correlation_id"],
             "user_id": of["user_id"],
             "service_id": of["service_id"],
-            "trace": of["trace"],
+            "limit_key": _limit_keys(transaction, of["topic"], of["limit_key"]),
+            "headers": of["headers"],
         },
     )
     write_rows(
@@ -73,6 +78,16 @@ def insert(transaction: Transaction, rows: Sequence[NewRow]) -> None:
         },
     )
     _count(transaction, number, of["tenant"], of["topic"], of["task"], states)
+
+
+def _limit_keys(transaction: Transaction, topics: Column, limit_keys: Column) -> Column:
+    """With an empty one for jobs of fair topics that have none."""
+    fair = fair_topics(transaction.connection)
+    if not fair or fair.isdisjoint(topics):
+        return limit_keys
+    number = max(len(topics), len(limit_keys))
+    pairs = zip(spread(topics, number), spread(limit_keys, number), strict=True)
+    return [NO_KEY if key is None and topic in fair else key for topic, key in pairs]
 
 
 def _count(

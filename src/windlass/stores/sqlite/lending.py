@@ -22,7 +22,7 @@ from windlass.clock import seconds_to_microseconds
 from windlass.errors import LeaseLost, StoreError, WindlassError, WrongState
 from windlass.model import Enqueued, JobRecord, Lease, NewJob, Report, Settlement
 from windlass.stores.endings import transaction_late
-from windlass.stores.sqlite import enqueueing, gaps, reading, settling
+from windlass.stores.sqlite import depending, enqueueing, gaps, reading, settling
 from windlass.stores.sqlite.connection import UNREADABLE, translate
 from windlass.stores.sqlite.location import Location
 from windlass.stores.sqlite.transaction import Transaction
@@ -350,7 +350,10 @@ def _fetch(transaction: Transaction, statement: str, values: Sequence[Any]) -> l
         cursor.close()
 
 
+_settle = depending.releasing(settling.settle)
+
+
 def _complete(transaction: Transaction, settlement: Settlement, reports: Sequence[Report]) -> bool:
     settling.report(transaction, reports)
-    (accepted,) = settling.settle(transaction, [settlement])
+    (accepted,) = _settle(transaction, [settlement])
     return accepted

@@ -37,7 +37,7 @@ from windlass.stores.compiling import to_sql
 from windlass.stores.protocol import COLUMN_SEARCH_SECONDS, COUNT_LIMIT, SEARCH_SECONDS
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite.compiling import Values
-from windlass.stores.sqlite.enqueueing import FORMATS
+from windlass.stores.sqlite.inserting import FORMATS
 from windlass.stores.sqlite.recording import record
 from windlass.stores.sqlite.scoping import find
 from windlass.stores.sqlite.selecting import counted, created_within, select

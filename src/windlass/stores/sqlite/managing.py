@@ -8,9 +8,11 @@ from uuid import UUID
 from windlass.model import Verdict
 from windlass.stores.endings import CANCELLED_ON_REQUEST
 from windlass.stores.queries import Queries
+from windlass.stores.sqlite import limiting
+from windlass.stores.sqlite.depending import wait_again
 from windlass.stores.sqlite.removing import remove
 from windlass.stores.sqlite.scoping import by_key, find
-from windlass.stores.sqlite.settling import Row, finish_cancelled
+from windlass.stores.sqlite.settling import DELETED, Row, finish_cancelled, parent_ended
 from windlass.stores.sqlite.transaction import Code, Transaction
 
 _sql = Queries("windlass.stores.sqlite.sql", "manage.sql")
@@ -61,10 +63,13 @@ def requeue_row(transaction: Transaction, row: Row, *, kicks: int = 1) -> Verdic
         connection.execute(_sql["take_key_again"], (*key, row.number))
         if connection.execute(by_key(_sql["key_number"]), key).fetchone()[0] != row.number:
             return Verdict.KEY_TAKEN
-    connection.execute(_sql["requeue"], {"now": transaction.now, "number": row.number, "kicks": kicks})
+    blocked = wait_again(transaction, row)
+    state = Code.WAITING if blocked else Code.READY
+    values = {"now": transaction.now, "number": row.number, "kicks": kicks}
+    connection.execute(_sql["requeue"], {**values, "state": state.value, "blocked": blocked})
     connection.execute(_sql["forget_result"], (row.number,))
     connection.execute(_sql["forget_progress"], (row.number,))
-    transaction.tally.moved(row.tenant, row.topic, row.task, row.state, Code.READY)
+    transaction.tally.moved(row.tenant, row.topic, row.task, row.state, state)
     transaction.ready_topics.add(row.topic)
     return Verdict.DONE
 
@@ -82,7 +87,11 @@ def _cancel(transaction: Transaction, row: Row) -> Verdict:
 def _delete(transaction: Transaction, row: Row) -> Verdict:
     if row.state == Code.RUNNING:
         return Verdict.WRONG_STATE
+    if row.awaited and row.state < Code.RUNNING:
+        parent_ended(transaction, row, DELETED)
     remove(transaction, [(row.number, row.state, row.tenant, row.topic, row.task, row.key)])
+    if row.state < Code.RUNNING:
+        limiting.hint_room(transaction, [row.topic])  # others may have waited for it
     return Verdict.DONE
 
 
@@ -90,6 +99,7 @@ def pause(transaction: Transaction, argument: tuple[str, int | None]) -> None:
     topic, until = argument
     if until is None:
         transaction.connection.execute(_sql["resume"], (topic,))
+        limiting.forget_plain(transaction, topic)
         transaction.ready_topics.add(topic)
     else:
         transaction.connection.execute(_sql["pause"], (topic, until))

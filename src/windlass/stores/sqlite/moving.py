@@ -16,9 +16,9 @@ from windlass.stores.columns import Column, microseconds, shared
 from windlass.stores.placing import KeyName, key_name, prune_at, state_code, to_place, were_placed
 from windlass.stores.protocol import MAX_WHOLE_BYTES
 from windlass.stores.queries import Queries
+from windlass.stores.sqlite.depending import place as place_parents
 from windlass.stores.sqlite.inserting import FORMAT_CODES, KEY_UNTIL
-from windlass.stores.sqlite.reading import steps_of
-from windlass.stores.sqlite.recording import full_record
+from windlass.stores.sqlite.reading import told
 from windlass.stores.sqlite.rows import blob, write_rows
 from windlass.stores.sqlite.scoping import by_key
 from windlass.stores.sqlite.transaction import Transaction
@@ -28,7 +28,7 @@ _sql = Queries("windlass.stores.sqlite.sql", "move.sql")
 _read_sql = Queries("windlass.stores.sqlite.sql", "read.sql")
 _whole_sql = _sql["whole"].format(columns=_read_sql["columns"])
 
-_UNSHOWN: Final = 8
+_UNSHOWN: Final = 7
 """Columns of ``whole`` after those of ``get``."""
 _LAST_NUMBER: Final = 2**63 - 1
 _LIFETIMES: Final[dict[int | None, KeyLifetime | None]] = {None: None} | {
@@ -51,18 +51,15 @@ def whole_jobs(connection: sqlite3.Connection, limit: int, before: int | None) -
 
 def _whole(connection: sqlite3.Connection, row: tuple[Any, ...]) -> WholeJob:
     shown, unshown = row[:-_UNSHOWN], row[-_UNSHOWN:]
-    key_until, expires_at, retention_us, retention_failed_us, trace, suspect, granted_alone, buried = unshown
-    number = shown[1]
-    attempts = connection.execute(_read_sql["attempts"], (number,)).fetchall() if shown[-2] else []
-    record = full_record(shown, attempts, steps_of(connection, number) if shown[-1] else ())
+    key_until, expires_at, retention_us, retention_failed_us, *flags = unshown
+    suspect, granted_alone, buried = flags
     return whole(
-        record,
+        told(connection, shown),
         None if shown[25] is None else Progress(*shown[25:29]),
         key_until=_LIFETIMES[key_until],
         expires_at=expires_at,
         retention=None if retention_us is None else retention_us / MICROSECONDS,
         retention_failed=None if retention_failed_us is None else retention_failed_us / MICROSECONDS,
-        trace=trace,
         suspect=bool(suspect),
         granted_alone=bool(granted_alone),
         buried=bool(buried),
@@ -132,7 +129,7 @@ def _write(transaction: Transaction, jobs: list[WholeJob]) -> None:
             "retention_failed_us": microseconds(of_jobs(lambda job: job.retention_failed)),
             "expires_at": of_jobs(lambda job: job.expires_at),
             "key_until": of_jobs(lambda job: None if job.key_until is None else KEY_UNTIL[job.key_until]),
-            "trace": of_jobs(lambda job: job.trace),
+            "headers": of_jobs(lambda job: job.record.headers),
         },
     )
     bodies = [(record.number, FORMAT_CODES[record.format], blob(record.payload or b"")) for record in records]
@@ -166,6 +163,12 @@ def _write(transaction: Transaction, jobs: list[WholeJob]) -> None:
         "windlass_steps", steps,
         "number", "name", "ordinal", "attempt", "worker", "started_at", "finished_at", "output",
     )  # fmt: skip
+    after = [
+        (record.number, blob(parent.job_id.bytes), place, int(record.after_any), int(parent.waits))
+        for record in records
+        for place, parent in enumerate(record.after)
+    ]
+    write("windlass_dependencies", after, "child", "parent", "place", "after_any", "waits")
     keys = [(*name, job.record.number) for job in jobs if (name := key_name(job)) is not None]
     write("windlass_keys", keys, "tenant", "scope", "key", "number")
     lanes = Counter(
@@ -175,6 +178,7 @@ def _write(transaction: Transaction, jobs: list[WholeJob]) -> None:
     for (tenant, topic, task, state), n in lanes.items():
         transaction.tally.moved(tenant, topic, task, None, state, n)
         transaction.ready_topics.add(topic)
+    place_parents(transaction, [record.number for record in records])
 
 
 _AS_RECORDED: Final = (
@@ -190,7 +194,16 @@ _AS_RECORDED: Final = (
         "retry",
         "key",
     ),
-    *("correlation_id", "user_id", "service_id", "error_summary", "reserves", "timeouts", "releases"),
+    *(
+        "correlation_id",
+        "user_id",
+        "service_id",
+        "limit_key",
+        "error_summary",
+        "reserves",
+        "timeouts",
+        "releases",
+    ),
     *("buries", "kicks", "touches"),
 )
 """Columns that are fields of ``JobRecord`` by the same name."""

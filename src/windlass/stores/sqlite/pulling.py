@@ -14,6 +14,7 @@ from windlass.model import ROOT_TENANT, URGENT_ABOVE, Claimed, Head, JobRecord, 
 from windlass.stores.protocol import COUNT_LIMIT, MAX_LOOKED_AT
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite import claiming, reading
+from windlass.stores.sqlite.depending import must_wait
 from windlass.stores.sqlite.managing import Selection, each, find_row, requeue_row
 from windlass.stores.sqlite.scoping import by_key, find
 from windlass.stores.sqlite.settling import Row
@@ -54,6 +55,8 @@ def grant(transaction: Transaction, wanted: Grant) -> Claimed | None:
             pass
         case Code.WAITING:
             _make_due(transaction, [(row.number, row.tenant, row.topic, row.task)], kicks=0)
+        case Code.FAILED if must_wait(transaction, row):
+            return None
         case Code.FAILED if requeue_row(transaction, row, kicks=0) is Verdict.DONE:
             pass
         case _:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
+
+from msgspec import structs
 
 from windlass.conditions import asked
 from windlass.model import Count, JobFilter, JobRecord, Lease, Page, State, StepRecord
 from windlass.stores.protocol import COUNT_LIMIT
 from windlass.stores.queries import Queries
+from windlass.stores.sqlite.depending import parents_of
 from windlass.stores.sqlite.looking import Looking
 from windlass.stores.sqlite.recording import STATES, full_record, record
 from windlass.stores.sqlite.scoping import find
@@ -23,8 +27,18 @@ def get(connection: sqlite3.Connection, job_id: UUID, tenant: str | None) -> Job
     row = find(connection, _sql["get"], tenant, (job_id.bytes,), columns=_sql["columns"]).fetchone()
     if row is None:
         return None
-    attempts = connection.execute(_sql["attempts"], (row[1],)).fetchall() if row[-2] else []
-    return full_record(row, attempts, steps_of(connection, row[1]) if row[-1] else ())
+    return told(connection, row)
+
+
+def told(connection: sqlite3.Connection, row: tuple[Any, ...]) -> JobRecord:
+    """A row of ``get``, with what is kept in other tables: its last columns say whether there is any."""
+    number = row[1]
+    attempts = connection.execute(_sql["attempts"], (number,)).fetchall() if row[-3] else []
+    full = full_record(row, attempts, steps_of(connection, number) if row[-2] else ())
+    if not row[-1]:
+        return full
+    after, after_any = parents_of(connection, number)
+    return structs.replace(full, after=after, after_any=after_any)
 
 
 def states(connection: sqlite3.Connection, job_ids: Sequence[UUID], tenant: str | None) -> list[State | None]:

@@ -10,10 +10,10 @@ import msgspec
 from windlass.clock import MICROSECONDS
 from windlass.model import AttemptRecord, JobError, JobRecord, Progress, State, StepRecord
 from windlass.stores.endings import shown_progress
-from windlass.stores.sqlite.enqueueing import FORMATS
+from windlass.stores.sqlite.inserting import FORMATS
 from windlass.stores.sqlite.transaction import Code
 
-COLUMN_COUNT = 29
+COLUMN_COUNT = 30
 
 STATES = {
     Code.WAITING: State.PENDING,
@@ -58,6 +58,7 @@ def record(row: tuple[Any, ...], **bodies: Any) -> JobRecord:
         cancel_requested=bool(row[23]),
         error_summary=row[24],
         progress=shown_progress(state, reported, row[13]),
+        limit_key=row[29] or None,  # empty: of a limited topic, without one
         **bodies,
     )
 
@@ -73,13 +74,14 @@ def full_record(
         result=row[COLUMN_COUNT + 2],
         checkpoint=row[COLUMN_COUNT + 3],
         retry=row[COLUMN_COUNT + 4],
-        lease_seconds=None if row[COLUMN_COUNT + 5] is None else row[COLUMN_COUNT + 5] / MICROSECONDS,
-        reserves=row[COLUMN_COUNT + 6],
-        timeouts=row[COLUMN_COUNT + 7],
-        releases=row[COLUMN_COUNT + 8],
-        buries=row[COLUMN_COUNT + 9],
-        kicks=row[COLUMN_COUNT + 10],
-        touches=row[COLUMN_COUNT + 11],
+        headers=row[COLUMN_COUNT + 5],
+        lease_seconds=None if row[COLUMN_COUNT + 6] is None else row[COLUMN_COUNT + 6] / MICROSECONDS,
+        reserves=row[COLUMN_COUNT + 7],
+        timeouts=row[COLUMN_COUNT + 8],
+        releases=row[COLUMN_COUNT + 9],
+        buries=row[COLUMN_COUNT + 10],
+        kicks=row[COLUMN_COUNT + 11],
+        touches=row[COLUMN_COUNT + 12],
         attempts=tuple(
             AttemptRecord(attempt, worker, started_at, ended_at, _error_decoder.decode(error))
             for attempt, worker, started_at, ended_at, error in attempts

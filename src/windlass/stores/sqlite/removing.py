@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from windlass.stores.queries import Queries
+from windlass.stores.sqlite.depending import unrelate
 from windlass.stores.sqlite.scoping import by_key
 from windlass.stores.sqlite.transaction import Transaction
 
@@ -21,6 +22,7 @@ def remove(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
     numbers = json.dumps([row[0] for row in rows])
     for part in ("jobs", "bodies", "results", "progress", "attempts", "steps"):
         connection.execute(_sql[f"remove_{part}"], (numbers,))
+    unrelate(transaction, numbers)
     for number, state, tenant, topic, task, key in rows:
         if key is not None:
             connection.execute(by_key(_sql["remove_key"]), (tenant, task or topic, key, number))

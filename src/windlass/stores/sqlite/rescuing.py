@@ -1,23 +1,19 @@
-"""What nobody else takes care of: leases that ended, jobs that expired, finished jobs past their keep."""
+"""What nobody else takes care of: leases that ended, jobs that expired."""
 
 from __future__ import annotations
 
 from collections import Counter
 from uuid import UUID
 
-from windlass.clock import seconds_to_microseconds
 from windlass.model import Rescued, RescuedJob, State
 from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
-from windlass.stores.protocol import LANE_MINUTES_KEPT_SECONDS, MINUTES_KEPT_SECONDS
 from windlass.stores.queries import Queries
-from windlass.stores.sqlite import filing, registering
-from windlass.stores.sqlite.removing import remove
+from windlass.stores.sqlite.depending import release
 from windlass.stores.sqlite.settling import Row, add_attempt, finish_cancelled, finish_failed, load_rows
 from windlass.stores.sqlite.transaction import Code, Transaction
 
 _sql = Queries("windlass.stores.sqlite.sql", "rescue.sql")
 
-_STATES = {Code.COMPLETED: State.COMPLETED, Code.FAILED: State.FAILED, Code.CANCELLED: State.CANCELLED}
 _BECAME = {"returned": State.PENDING, "failed": State.FAILED, "cancelled": State.CANCELLED}
 
 
@@ -40,6 +36,7 @@ def rescue(transaction: Transaction, limit: int) -> Rescued:
         finish_cancelled(transaction, row, error, None)
         transaction.rescued.append(_told(job_id, correlation_id, row, State.CANCELLED, error.code))
         done["expired"] += 1
+    release(transaction)
     return Rescued(**done)
 
 
@@ -77,16 +74,3 @@ def _rescue(transaction: Transaction, row: Row) -> str:
     transaction.tally.moved(row.tenant, row.topic, row.task, Code.RUNNING, Code.READY)
     transaction.ready_topics.add(row.topic)
     return "returned"
-
-
-def prune(transaction: Transaction, limit: int) -> dict[State, int]:
-    connection, now = transaction.connection, transaction.now
-    rows = connection.execute(_sql["prunable"], (now, limit)).fetchall()
-    remove(transaction, rows)
-    connection.execute(_sql["forget_minutes"], (now - seconds_to_microseconds(MINUTES_KEPT_SECONDS),))
-    lanes_before = now - seconds_to_microseconds(LANE_MINUTES_KEPT_SECONDS)
-    connection.execute(_sql["forget_lane_minutes"], (lanes_before,))
-    connection.execute(_sql["forget_counts"])
-    registering.forget(transaction)
-    filing.forget(transaction, limit)
-    return dict(Counter(_STATES[Code(row[1])] for row in rows))

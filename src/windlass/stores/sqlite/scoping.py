@@ -4,6 +4,7 @@ The ``.sql`` files say where a condition stands, and this module which one:
 
 ``{tenant}``  jobs or counters of the tenant in question, or of all of them (None)
 ``{key}``     the row of one key; tenants share none, because the tenant is part of its name
+``{line}``    the jobs or the meter of one limit key, which no two tenants share either
 
 A test takes each of these marks away in turn and sees the tests of two tenants fail.
 """
@@ -25,6 +26,7 @@ _ROOT: Final = "tenant = ?"
 # As the index of tenants has it: jobs of the root tenant, often all there are, are not in it.
 _OTHER: Final = f"tenant = ? AND tenant <> '{ROOT_TENANT}'"
 _KEY: Final = "tenant = ? AND scope = ? AND key = ?"
+_LINE: Final = "tenant = ? AND limit_key = ?"
 
 
 def find(
@@ -52,3 +54,11 @@ def by_key(statement: str) -> str:
     if "{key}" not in statement:
         raise ValueError(f"this statement would find keys of all tenants: {statement}")
     return statement.format(key=_KEY)
+
+
+@functools.lru_cache(16)
+def by_line(statement: str) -> str:
+    """A statement about one limit key. The parameters of ``{line}`` are a tenant and the key."""
+    if "{line}" not in statement:
+        raise ValueError(f"this statement would find limit keys of all tenants: {statement}")
+    return statement.format(line=_LINE)

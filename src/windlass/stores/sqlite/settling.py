@@ -16,7 +16,8 @@ from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 from windlass.stores.endings import CANCELLED_ON_REQUEST, summarise_error
 from windlass.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, MAX_BATCH
 from windlass.stores.queries import Queries
-from windlass.stores.sqlite.enqueueing import UNTIL_FINISHED
+from windlass.stores.sqlite import limiting
+from windlass.stores.sqlite.inserting import UNTIL_FINISHED
 from windlass.stores.sqlite.rows import blob, write_rows
 from windlass.stores.sqlite.scoping import by_key
 from windlass.stores.sqlite.transaction import Code, Metric, NotAsHoped, Transaction
@@ -26,6 +27,11 @@ _sql = Queries("windlass.stores.sqlite.sql", "settle.sql")
 MAX_PARAMETERS = 500
 COMPLETED_TOGETHER = (1, 10, 50, 100, 200, 500, MAX_BATCH)
 """Jobs that one statement completes. Few sizes, so that each is prepared once."""
+
+_complete_seen = _sql["complete"].format(rows="(?, ?, ?)", awaited="")
+"""Of a job whose row was looked at before."""
+DELETED = 6
+"""What became of a parent that was deleted before it had ended."""
 
 _lane_of = operator.attrgetter("tenant", "topic", "task")
 
@@ -56,6 +62,7 @@ class Row(NamedTuple):
     key_until: int | None
     granted_alone: int
     blocked: int
+    awaited: int
 
 
 def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[bool]:
@@ -117,6 +124,8 @@ def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]
     else:
         _measure_lanes(transaction, simple, run_times, wait_times)
     transaction.finished = True
+    if limited := transaction.grants.limited_topics:
+        transaction.ready_topics |= limited.intersection([topic for _, topic, _ in lanes])
     return True
 
 
@@ -156,7 +165,7 @@ def _write_ends(transaction: Transaction, ends: list[int | None]) -> bool:
 
 @functools.cache
 def _complete_statement(size: int) -> str:
-    return _sql["complete"].format(rows=", ".join(["(?, ?, ?)"] * size))
+    return _sql["complete"].format(rows=", ".join(["(?, ?, ?)"] * size), awaited="AND awaited = 0")
 
 
 def _start_of(now: int, run_seconds: float | None, recorded: int | None) -> int | None:
@@ -197,7 +206,7 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
     match outcome:
         case Completed(result):
             end = (now, now, row.number, row.fence, started_at, min(now, row.leased_until - 1))
-            transaction.connection.execute(_complete_statement(1), end)
+            transaction.connection.execute(_complete_seen, end)
             _finished(transaction, row, Code.COMPLETED)
             if result is not None:
                 written = {"number": (row.number,), "result": (result,)}
@@ -265,9 +274,19 @@ def _finish(
 def _finished(transaction: Transaction, row: Row, state: Code) -> None:
     if row.key is not None and row.key_until == UNTIL_FINISHED:
         release_key(transaction, row)
+    if row.awaited:
+        parent_ended(transaction, row, state)
+        transaction.connection.execute(_sql["keep_parent"], (row.number,))
     transaction.tally.moved(row.tenant, row.topic, row.task, row.state, state)
     transaction.tally.happened(transaction.now, _METRICS[state], row.topic, row.task)
     transaction.finished = True
+    limiting.hint_room(transaction, [row.topic])
+
+
+def parent_ended(transaction: Transaction, row: Row, state: int) -> None:
+    """Those who wait for it are to be told, at the end of the call (``depending.release``)."""
+    transaction.connection.execute(_sql["parent_ended"], (int(state), row.number))
+    transaction.parents_ended = True
 
 
 def _return(transaction: Transaction, row: Row, statement: str, delay: float, more: dict[str, Any]) -> None:

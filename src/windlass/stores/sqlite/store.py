@@ -13,11 +13,13 @@ from uuid import UUID
 from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError, NotOpen, StoreError, StoreUnavailable
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
+from windlass.limits import TopicLimits
 from windlass.model import (
     Claim,
     Claimed,
     ClaimRequest,
     Count,
+    Dependents,
     Document,
     Enqueued,
     Head,
@@ -43,16 +45,27 @@ from windlass.outcome import Released
 from windlass.stores.documents import check_documents, could_be
 from windlass.stores.endings import check_batch, tell_rescued
 from windlass.stores.joining import Untold
-from windlass.stores.protocol import MAX_BATCH, MAX_ENQUEUE_BATCH, MAX_GROUPS, OnRescued, StoreLimits, Wakeups
+from windlass.stores.protocol import (
+    MAX_BATCH,
+    MAX_DEPENDENTS,
+    MAX_ENQUEUE_BATCH,
+    MAX_GROUPS,
+    OnRescued,
+    StoreLimits,
+    Wakeups,
+)
 from windlass.stores.sqlite import (
     ailing,
     answering,
     claiming,
+    depending,
     doorbell,
     enqueueing,
     filing,
+    limiting,
     managing,
     moving,
+    pruning,
     pulling,
     reading,
     registering,
@@ -100,7 +113,14 @@ class SqliteStore:
         await asyncio.to_thread(check_location, self._location)
         loop = asyncio.get_running_loop()
         writer = await asyncio.to_thread(
-            Writer, self._location, self._clock, self._limits, self._doorbell, loop, self._tell_rescued
+            Writer,
+            self._location,
+            self._clock,
+            self._limits,
+            self._doorbell,
+            loop,
+            self._tell_rescued,
+            _release,
         )
         reader = Reader(self._location, writer.presence)
         self._open = (writer, reader, Gathering(reader))
@@ -154,7 +174,8 @@ class SqliteStore:
         }
 
     async def ailments(self) -> list[Ailment]:
-        return await self._reader.run(lambda connection: ailing.ailments(connection, self._location))
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: ailing.ailments(connection, self._location, now))
 
     @property
     def deaf(self) -> bool:
@@ -266,10 +287,16 @@ class SqliteStore:
         return await self._writer.run(_rescue, limit)
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
-        return await self._writer.run(_prune, limit)
+        return await self._writer.run(_prune, limit, lasting=False)  # undone by a power cut, it is done again
 
     async def pause(self, topic: str, until: int | None) -> None:
         await self._writer.run(_pause, (topic, until))
+
+    async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
+        return await self._writer.run(_set_limits, (topic, limits))
+
+    async def limits(self) -> dict[str, TopicLimits]:
+        return await self._reader.run(limiting.limits)
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         now = self._clock.now()
@@ -291,6 +318,11 @@ class SqliteStore:
     async def write_documents(self, documents: Sequence[NewDocument]) -> list[int | None]:
         check_documents(documents)
         return await self._writer.run(_write_documents, documents) if documents else []
+
+    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+        check_documents([document])
+        check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
+        return await self._writer.run(_enqueue_with, (document, jobs))
 
     async def document(self, kind: str, document_id: str) -> Document | None:
         if not could_be(kind, document_id):
@@ -316,6 +348,13 @@ class SqliteStore:
         if self._open is None:
             raise NotOpen(f"the store {self.url} is not open")
         return await self._open[2].get(job_id, tenant)
+
+    async def dependents(
+        self, job_id: UUID, *, limit: int = MAX_DEPENDENTS, tenant: str | None = None
+    ) -> Dependents:
+        return await self._reader.run(
+            lambda connection: depending.dependents(connection, job_id, limit, tenant)
+        )
 
     async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
         check_batch("numbers", len(numbers), MAX_BATCH)
@@ -453,21 +492,24 @@ _grant = one_by_one(pulling.grant)
 _start = one_by_one(settling.start)
 _extend = one_by_one(settling.extend)
 _touch = one_by_one(pulling.touch)
-_settle = one_by_one(settling.settle)
+_settle = one_by_one(depending.releasing(settling.settle))
 _report = one_by_one(settling.report)
 _requeue = one_by_one(managing.requeue)
-_cancel = one_by_one(managing.cancel)
-_delete = one_by_one(managing.delete)
+_cancel = one_by_one(depending.releasing(managing.cancel))
+_delete = one_by_one(depending.releasing(managing.delete))
 _kick = one_by_one(pulling.kick)
 _kick_jobs = one_by_one(pulling.kick_jobs)
 _tend = one_by_one(pulling.tend)
+_release = one_by_one(depending.release)
 _rescue = one_by_one(rescuing.rescue)
-_prune = one_by_one(rescuing.prune)
+_prune = one_by_one(pruning.prune)
 _pause = one_by_one(managing.pause)
+_set_limits = one_by_one(limiting.set_limits)
 _place = one_by_one(moving.place)
 _beat = one_by_one(registering.beat)
 _leave = one_by_one(registering.leave)
 _write_documents = one_by_one(filing.write)
+_enqueue_with = one_by_one(enqueueing.enqueue_with)
 _remove_document = one_by_one(filing.remove)
 _register = one_by_one(_register_listener)
 _unregister = one_by_one(_unregister_listener)

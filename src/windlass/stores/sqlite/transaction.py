@@ -143,6 +143,7 @@ class Grants:
 
     def __init__(self) -> None:
         self._by_fence: dict[int, Claimed] = {}
+        self.limited_topics: set[str] = set()  # of which something was granted; none, mostly
 
     def add(self, first_fence: int, jobs: Sequence[Claimed]) -> None:
         """Jobs granted under fences that count up from the first one."""
@@ -178,6 +179,8 @@ class Transaction:
     ready_topics: set[str] = field(default_factory=set)
     finished: bool = False
     rescued: list[RescuedJob] = field(default_factory=list)
+    parents_ended: bool = False  # jobs wait for some of those that ended
+    afterwards: bool = False  # those were too many: there is more to do in a transaction of its own
 
     @property
     def leases_at(self) -> int:
@@ -196,6 +199,8 @@ class Transaction:
         self.ready_topics |= part.ready_topics
         self.finished |= part.finished
         self.rescued += part.rescued
+        self.parents_ended |= part.parents_ended
+        self.afterwards |= part.afterwards
 
     def take_numbers(self, name: str, n: int) -> int:
         """Reserve ``n`` values of a store-wide sequence; the first of them."""

@@ -76,8 +76,10 @@ class Writer:
         doorbell: Doorbell,
         loop: asyncio.AbstractEventLoop,
         rescued: Callable[[Sequence[RescuedJob]], None],
+        afterwards: Operation[None, None],
     ) -> None:
         self._location = location
+        self._afterwards = afterwards  # what goes on where a transaction has left more to do
         self._clock = clock
         self._limits = limits
         self._grants = Grants()
@@ -308,6 +310,8 @@ class Writer:
         self._give_hint(set(), finished=transaction.finished)
         if transaction.rescued:
             self._rescued(transaction.rescued)
+        if transaction.afterwards:
+            self.post(self._afterwards, None)
 
     def _lend(self, lent: LentTransaction) -> bool:
         """Begin a handler's own transaction, and serve nobody else until it is over; whether it committed."""

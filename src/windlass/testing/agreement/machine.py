@@ -14,6 +14,7 @@ from msgspec import structs
 
 from windlass.clock import seconds_to_microseconds
 from windlass.errors import WindlassError
+from windlass.limits import TopicLimits
 from windlass.model import (
     FOREVER,
     Claim,
@@ -142,14 +143,51 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule(jobs=st.lists(st.tuples(say.new_jobs, say.due_offsets), min_size=1, max_size=4))
     def enqueue(self, jobs: list[tuple[NewJob, float | None]]) -> None:
+        written = self._named(jobs)
+        answers: list[Enqueued] = self.same(lambda store, _: store.enqueue(written))
+        assert len(answers) == len(written)
+        self.job_ids += [new.id for new in written]
+
+    def _named(self, jobs: list[tuple[NewJob, float | None]]) -> list[NewJob]:
         written: list[NewJob] = []
         for new, offset in jobs:
             job_id = UUID(int=(7 << 76) | (2 << 62) | (len(self.job_ids) + len(written) + 1))
             run_at = None if offset is None else self.clock.now() + seconds_to_microseconds(offset)
             written.append(structs.replace(new, id=job_id, run_at=run_at))
-        answers: list[Enqueued] = self.same(lambda store, _: store.enqueue(written))
-        assert len(answers) == len(written)
+        return written
+
+    @rule(document=say.documents, jobs=st.lists(st.tuples(say.new_jobs, say.due_offsets), max_size=3))
+    def enqueue_with(self, document: NewDocument, jobs: list[tuple[NewJob, float | None]]) -> None:
+        written = self._named(jobs)
+        answers: list[Enqueued] | None = self.same(lambda store, _: store.enqueue_with(document, written))
+        if answers is not None:
+            self.job_ids += [new.id for new in written]
+
+    @rule(data=st.data(), jobs=st.lists(say.new_jobs, min_size=1, max_size=3))
+    @precondition(lambda self: self.job_ids)
+    def enqueue_after(self, data: st.DataObject, jobs: list[NewJob]) -> None:
+        """Jobs that run after others: known ones, also of other tenants, or those before them in the call."""
+        written: list[NewJob] = []
+        for new in jobs:
+            known = [*self.job_ids[-8:], *(one.id for one in written)]
+            parents = st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True)
+            written.append(
+                structs.replace(
+                    new,
+                    id=UUID(int=(7 << 76) | (2 << 62) | (len(self.job_ids) + len(written) + 1)),
+                    tenant=data.draw(st.sampled_from(["root", "root", new.tenant])),
+                    after=tuple(data.draw(parents, label="after")),
+                    after_any=data.draw(say.yes_or_no),
+                )
+            )
+        self.same(lambda store, _: store.enqueue(written))
         self.job_ids += [new.id for new in written]
+
+    @rule(data=st.data(), tenant=say.some_tenant, limit=say.limits)
+    @precondition(lambda self: self.job_ids)
+    def dependents(self, data: st.DataObject, tenant: str | None, limit: int) -> None:
+        job_id = data.draw(st.sampled_from(self.job_ids))
+        self.same(lambda store, _: store.dependents(job_id, limit=limit, tenant=tenant))
 
     @rule(data=st.data(), new=say.new_jobs)
     @precondition(lambda self: self.job_ids)
@@ -164,11 +202,18 @@ class StoresAgree(RuleBasedStateMachine):
         limit=st.sampled_from([1, 2, 3, 10]),
         lease_seconds=say.lease_lengths,
         topic_limits=say.topic_limits,
+        free=say.free_slots,
     )
     def claim(
-        self, worker: str, lanes: list[Lane], limit: int, lease_seconds: float, topic_limits: dict[str, int]
+        self,
+        worker: str,
+        lanes: list[Lane],
+        limit: int,
+        lease_seconds: float,
+        topic_limits: dict[str, int],
+        free: int | None,
     ) -> None:
-        request = ClaimRequest(worker, tuple(lanes), limit, lease_seconds, topic_limits)
+        request = ClaimRequest(worker, tuple(lanes), limit, lease_seconds, topic_limits, free=free)
         claim: Claim = self.same(lambda store, _: store.claim(request))
         granted = [job.lease for job in claim.jobs]
         self.leases += granted
@@ -176,7 +221,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from([1, 3, 10]))
     def claim_anything(self, limit: int) -> None:
-        self.claim("carl", [Lane("a"), Lane("b"), Lane("c")], limit, 30.0, {})
+        self.claim("carl", [Lane("a"), Lane("b"), Lane("c")], limit, 30.0, {}, None)
 
     @rule(data=st.data())
     @precondition(lambda self: self.leases)
@@ -318,6 +363,10 @@ class StoresAgree(RuleBasedStateMachine):
         if seconds is not None:
             until = FOREVER if seconds > 1e9 else self.clock.now() + seconds_to_microseconds(seconds)
         self.same(lambda store, _: store.pause(topic, until))
+
+    @rule(topic=say.topics, limits=say.limits_of_topics)
+    def set_limits(self, topic: str, limits: TopicLimits | None) -> None:
+        self.same(lambda store, _: store.set_limits(topic, limits))
 
     @rule(worker=say.workers)
     def beat(self, worker: WorkerRecord) -> None:
@@ -463,6 +512,7 @@ class StoresAgree(RuleBasedStateMachine):
     def _compare(self) -> None:
         self.read(lambda store, _: store.list_jobs(JobFilter(), limit=MAX_BATCH))
         self.read(lambda store, _: store.topics())
+        self.read(lambda store, _: store.limits())
         self.read(lambda store, _: store.workers())
         self.read(lambda store, _: store.documents("note", limit=MAX_BATCH))
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
+from windlass.limits import LimitsOrigin, Rate, TopicLimits
 from windlass.model import (
     BodyFormat,
     FailureOrigin,
@@ -76,12 +77,37 @@ new_jobs: st.SearchStrategy[NewJob] = st.builds(
     correlation_id=st.sampled_from([None, "c"]),
     user_id=st.sampled_from([None, "u"]),
     service_id=st.sampled_from([None, "s"]),
-    trace=st.sampled_from([None, "t"]),
+    limit_key=st.sampled_from([None, None, "a", "b"]),
+    headers=st.sampled_from([None, "{}"]),
 )
 due_offsets = st.sampled_from([None, None, None, -60.0, 0.0, 30.0])
 """Seconds from now for ``run_at``; None leaves it to ``delay``."""
 
 lanes = st.builds(Lane, topics, st.sampled_from([None, None, "", "x", "y"]))
+free_slots = st.sampled_from([None, None, None, 0, 1, 2])
+_rates = st.sampled_from([None, None, Rate(1, 60, 1), Rate(3, 1.0, 2), Rate(10, 60)])
+limits_of_topics = st.one_of(
+    st.none(),
+    st.builds(
+        TopicLimits,
+        concurrency=st.sampled_from([None, 2, 3]),
+        rate=_rates,
+        key_concurrency=st.sampled_from([None, 1]),
+        key_rate=_rates,
+        ordered=st.booleans(),
+        fair=st.just(True),
+        weights=st.sampled_from([{}, {"other": 2}]),
+        origin=st.sampled_from(LimitsOrigin),
+    ),
+    st.builds(
+        TopicLimits,
+        concurrency=st.sampled_from([1, 2, 5]),
+        key_concurrency=st.sampled_from([None, 1]),
+        key_rate=_rates,
+        ordered=st.booleans(),
+        origin=st.sampled_from(LimitsOrigin),
+    ),
+)
 topic_limits = st.dictionaries(topics, st.sampled_from([0, 1, 2]), max_size=2)
 
 errors = st.builds(

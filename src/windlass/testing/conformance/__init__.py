@@ -30,12 +30,14 @@ from windlass.testing.conformance.answering import *
 from windlass.testing.conformance.claiming import *
 from windlass.testing.conformance.conditions import *
 from windlass.testing.conformance.contention import *
+from windlass.testing.conformance.depending import *
 from windlass.testing.conformance.documents import *
 from windlass.testing.conformance.due import *
 from windlass.testing.conformance.enqueueing import *
 from windlass.testing.conformance.hints import *
 from windlass.testing.conformance.keys import *
 from windlass.testing.conformance.leases import *
+from windlass.testing.conformance.limits import *
 from windlass.testing.conformance.managing import *
 from windlass.testing.conformance.moving import *
 from windlass.testing.conformance.pruning import *
@@ -48,6 +50,7 @@ from windlass.testing.conformance.statistics import *
 from windlass.testing.conformance.steps import *
 from windlass.testing.conformance.suspects import *
 from windlass.testing.conformance.tenants import *
+from windlass.testing.conformance.together import *
 from windlass.testing.conformance.topics import *
 from windlass.testing.conformance.transactions import *
 from windlass.testing.conformance.workers import *

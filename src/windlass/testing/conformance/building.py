@@ -51,10 +51,13 @@ async def ask(
     lease_seconds: float = LEASE_SECONDS,
     worker: str = "worker-1",
     topic_limits: Mapping[str, int] | None = None,
+    free: int | None = None,
 ) -> Claim:
     """Claim from these lanes or whole topics (``TOPIC`` when none is named)."""
     wanted = tuple(Lane(lane) if isinstance(lane, str) else lane for lane in lanes or (TOPIC,))
-    return await store.claim(ClaimRequest(worker, wanted, limit, lease_seconds, topic_limits or {}))
+    return await store.claim(
+        ClaimRequest(worker, wanted, limit, lease_seconds, topic_limits or {}, free=free)
+    )
 
 
 async def claim(store: Store, *lanes: Lane | str, **options: Any) -> list[Claimed]:

@@ -34,7 +34,7 @@ async def test_a_claim_carries_what_the_handler_needs(store: Store) -> None:
         correlation_id="c",
         user_id="u",
         service_id="s",
-        trace="00-trace",
+        headers="{}",
     )
     record = await look(store, job_id)
     claimed = await claim_one(store, lease_seconds=7.5)
@@ -45,7 +45,8 @@ async def test_a_claim_carries_what_the_handler_needs(store: Store) -> None:
     assert (claimed.payload, claimed.checkpoint, claimed.key) == (b"[1]", None, "k")
     assert (claimed.created_at, claimed.run_at) == (record.created_at, record.run_at)
     assert (claimed.correlation_id, claimed.user_id, claimed.service_id) == ("c", "u", "s")
-    assert (claimed.trace, claimed.alone) == ("00-trace", False)
+    assert (claimed.headers, claimed.alone) == ("{}", False)
+    assert record.headers == "{}"
 
 
 async def test_a_claim_brings_bodies_of_every_kind_and_size(store: Store) -> None:

@@ -15,6 +15,7 @@ from windlass.model import (
     Lease,
     NewStep,
     Progress,
+    Relative,
     Report,
     State,
     Verdict,
@@ -28,6 +29,7 @@ from windlass.testing.conformance.building import (
     TOPIC,
     claim,
     claim_one,
+    completed,
     end,
     ids,
     job,
@@ -49,7 +51,7 @@ async def _every_kind(store: Store, clock: FrozenClock) -> None:
         "correlation_id": "c",
         "user_id": "u",
         "service_id": "s",
-        "trace": "00-t",
+        "headers": "00-t",
         "retention": 3600.0,
         "retention_failed": 7200.5,
         "lease_seconds": 33.3,
@@ -93,6 +95,11 @@ async def _every_kind(store: Store, clock: FrozenClock) -> None:
     await claim(store, "suspect", lease_seconds=2.0)
     clock.advance(3)
     await store.rescue()
+    parent = await put(store, "family", retention=60.0)
+    over = await put(store, "family-over", retention=60.0)
+    assert await end(store, (await claim_one(store, "family-over")).lease, Completed())
+    child = await put(store, "family-child", after=(over, parent), delay=5.0)
+    await put(store, "family-child", after=(child,), after_any=True)
     failed = await put(store, "kicked")
     assert await end(store, (await claim_one(store, "kicked")).lease, Failed(BOOM))
     assert await store.requeue([failed]) == [Verdict.DONE]
@@ -316,3 +323,41 @@ async def test_what_runs_have_saved_counts_for_the_size_of_a_page(store: Store) 
     assert len(await store.whole_jobs(limit=3)) == 2
     [last] = await store.whole_jobs(limit=3, before=second.number)
     assert last.record.id == first.lease.job_id
+
+
+async def test_families_that_were_placed_go_on(store: Store, clock: FrozenClock) -> None:
+    """In any order: a parent that ends here lets its children go, and stays as long as they do."""
+    other = await _elsewhere(clock)
+    parent = await put(other, "family", retention=10.0)
+    over = await completed(other, "family-over", retention=10.0)
+    child = await put(other, "family-child", after=(parent, over), retention=60.0)
+    for whole in await _all(other):  # newest first: children before their parents
+        await store.place_jobs([whole])
+    assert await store.check() == []
+    assert (await look(store, child)).blocked == 1
+    assert await end(store, (await claim_one(store, "family")).lease, Completed())
+    clock.advance(20)
+    assert await store.prune() == {}
+    assert await end(store, (await claim_one(store, "family-child")).lease, Completed())
+    assert (await look(store, child)).after == (
+        Relative(parent, State.COMPLETED),
+        Relative(over, State.COMPLETED),
+    )
+    assert await store.check() == []
+
+
+async def test_a_child_whose_parent_had_ended_untold_is_told_where_it_comes(
+    store: Store, clock: FrozenClock
+) -> None:
+    """A copy made just then leaves nobody waiting."""
+    other = await _elsewhere(clock)
+    parent = await put(other, "family")
+    child = await put(other, "family-child", after=(parent,))
+    waiting, _ = await _all(other)
+    assert await end(other, (await claim_one(other, "family")).lease, Completed())
+    [ended] = [whole for whole in await _all(other) if whole.record.id == parent]
+    await store.place_jobs([waiting])
+    await store.place_jobs([ended])
+    await store.rescue()
+    assert (await look(store, child)).blocked == 0
+    assert await store.check() == []

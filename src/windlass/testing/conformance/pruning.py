@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.model import FailureOrigin, JobFilter, State, Verdict
-from windlass.outcome import Failed
+from windlass.findings import AilmentKind
+from windlass.model import FailureOrigin, JobFilter, Progress, Report, Settlement, State, Verdict
+from windlass.outcome import Completed, Failed, Retried
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
 from windlass.testing.conformance.building import (
     BOOM,
     End,
     cancelled,
+    claim,
     claim_one,
     completed,
     end,
     failed,
     look,
     put,
+    put_many,
     state,
 )
 
@@ -134,3 +137,49 @@ async def test_pruning_leaves_the_series_alone(store: Store, clock: FrozenClock)
     await store.prune()
     after = await store.stats(window_seconds=3600)
     assert (after.series, after.completed) == (before.series, 0)
+
+
+async def test_more_than_one_call_removes_is_removed_by_many(store: Store, clock: FrozenClock) -> None:
+    """None is left behind, and none is counted twice, however many ended at the same moment."""
+    ids = await put_many(store, 130, retention=DAY)
+    leases = [claimed.lease for claimed in await claim(store, limit=130)]
+    await store.settle([Settlement(lease, Completed()) for lease in leases])
+    clock.advance(DAY)
+    pruned = 0
+    while removed := await store.prune(limit=60):
+        assert sum(removed.values()) <= 60
+        pruned += removed[State.COMPLETED]
+    assert pruned == len(ids)
+    assert await store.states(ids) == [None] * len(ids)
+    assert await store.check() == []
+
+
+async def test_what_belongs_to_a_job_goes_with_it(store: Store, clock: FrozenClock) -> None:
+    """A large body, a result, progress, a checkpoint, errors: nothing is left that nobody could find."""
+    job_id = await put(store, payload=b'"' + b"x" * 5_000 + b'"', retention=DAY, key="once")
+    lease = (await claim_one(store)).lease
+    await end(store, lease, Retried(0.0, BOOM))
+    lease = (await claim_one(store)).lease
+    await store.report([Report(lease, Progress(50.0, "half"), b'{"at": 1}')])
+    await end(store, lease, Completed(b'"' + b"y" * 5_000 + b'"'))
+    clock.advance(DAY)
+    assert await store.prune() == {State.COMPLETED: 1}
+    assert await store.get(job_id) is None
+    assert await store.check() == []
+    await put(store, key="once")
+
+
+async def test_overdue_jobs_that_nobody_removes_are_an_ailment(store: Store, clock: FrozenClock) -> None:
+    """From an hour on; not those that are only just over, and none once they are removed."""
+
+    async def unpruned() -> list[object]:
+        return [one.figures["seconds"] for one in await store.ailments() if one.kind is AilmentKind.UNPRUNED]
+
+    await completed(store, retention=DAY)
+    await completed(store)
+    clock.advance(DAY + 3_599)
+    assert await unpruned() == []
+    clock.advance(1)
+    assert await unpruned() == [3_600.0]
+    await store.prune()
+    assert await unpruned() == []

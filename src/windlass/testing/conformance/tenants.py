@@ -10,15 +10,18 @@ import itertools
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import pytest
 from msgspec import structs
 
 from windlass.conditions import Compare, ComparePayload, Comparison, Field
-from windlass.errors import WrongState
+from windlass.errors import ParentNotFound, WrongState
 from windlass.findings import TaskStats
 from windlass.ids import new_id
+from windlass.limits import Rate, TopicLimits
 from windlass.model import (
     ROOT_TENANT,
     Count,
+    Dependents,
     Head,
     JobFilter,
     JobRecord,
@@ -38,10 +41,12 @@ from windlass.testing.conformance.building import (
     BOOM,
     ask,
     cancelled,
+    claim,
     claim_one,
     completed,
     end,
     failed,
+    ids,
     job,
     put,
 )
@@ -519,3 +524,52 @@ async def _placed(store: Store, whole: WholeJob) -> bool:
         return await store.place_jobs([whole]) == [True]
     except WrongState:
         return False
+
+
+async def test_a_job_runs_after_jobs_of_its_own_tenant_only(store: Store) -> None:
+    """One of another tenant, pending, running or finished, is not there; nor is who runs after it told."""
+    theirs = await put(store, "kin-theirs", tenant="their-kin")
+    running = await put(store, "kin-running", tenant="their-kin")
+    await claim_one(store, "kin-running")
+    over = await completed(store, "kin-over", tenant="their-kin")
+    for parent in (theirs, running, over):
+        with pytest.raises(ParentNotFound):
+            await put(store, "kin-ours", tenant="our-kin", after=(parent,))
+        both = [
+            job("kin-ours", tenant="their-kin", after=(parent,)),
+            job("kin-ours", tenant="our-kin", after=(parent,)),
+        ]
+        with pytest.raises(ParentNotFound):
+            await store.enqueue(both)
+    first = job("kin-ours", tenant="their-kin")
+    with pytest.raises(ParentNotFound):
+        await store.enqueue([first, job("kin-ours", tenant="our-kin", after=(first.id,))])
+    await store.enqueue([first, job("kin-ours", tenant="their-kin", after=(first.id,))])
+    child = await put(store, "kin-theirs", tenant="their-kin", after=(theirs,))
+    assert [one.job_id for one in (await store.dependents(theirs, tenant="their-kin")).jobs] == [child]
+    for stranger in ("our-kin", "nobody"):
+        assert await store.dependents(theirs, tenant=stranger) == Dependents((), Count(0))
+
+
+async def test_blocked_jobs_of_others_are_not_taken_off_a_tenants_counts(store: Store) -> None:
+    """Delayed jobs are those that wait without the blocked ones, of the same tenant."""
+    theirs = await put(store, "kin-shared", tenant="their-blocked")
+    await put(store, "kin-shared", tenant="their-blocked", after=(theirs,))
+    await put(store, "kin-shared", tenant="our-delayed", delay=60.0)
+    assert (await store.stats(window_seconds=60.0, tenant="our-delayed")).delayed == 1
+    [depth] = await store.depths(["kin-shared"], tenant="our-delayed")
+    assert (depth.ready, depth.delayed) == (0, 1)
+
+
+async def test_limits_of_keys_do_not_tell_one_tenant_of_another(store: Store) -> None:
+    """The same key of two tenants is two keys: in strict order, by rate, and behind a crowd."""
+    for topic in ("ordered", "rated", "crowded"):
+        limits = TopicLimits(key_rate=Rate(1, 60, 1)) if topic == "rated" else TopicLimits(ordered=True)
+        await store.set_limits(topic, limits)
+        if topic == "crowded":
+            await store.enqueue([job(topic, limit_key="full") for _ in range(40)])
+            await claim(store, topic, limit=1)
+        theirs = await put(store, topic, limit_key="k", tenant="another")
+        first = await claim(store, topic, limit=1) if topic == "rated" else []
+        mine = await put(store, topic, limit_key="k", tenant="mine")
+        assert ids([*first, *await claim(store, topic)]) == [theirs, mine]

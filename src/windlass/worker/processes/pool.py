@@ -167,7 +167,7 @@ class Processes:
     async def _run(self, process: Process, held: Held, place: Place) -> Ended:
         run = self._run_of(held)
         message = Run(
-            held.job,
+            held.task.app.telemetry.handed_over(held.job),
             place,
             self._settings.max_result_bytes,
             held.task.memory_limit,

@@ -142,7 +142,9 @@ class JobRun:
         """What the handler returned or raised; afterwards there is memory again."""
         variables = contextvars.copy_context()
         variables.run(adopt, self._message.job)
+        variables.run(self._task.app.telemetry.taken_over, self._message.job)
         try:
+            variables.run(self._task.app.registry.around.restore, self._message.job.headers)
             self._interruptible = True
             if self._task.is_async:
                 awaited = self._awaited(context, args, kwargs)

@@ -1,7 +1,9 @@
 /** Lines of the audit log as sentences: what was done, to what, and what else is known about it. */
 import type Ban from "@lucide/svelte/icons/ban";
+import CalendarClock from "@lucide/svelte/icons/calendar-clock";
 import CircleX from "@lucide/svelte/icons/circle-x";
 import Copy from "@lucide/svelte/icons/copy";
+import Gauge from "@lucide/svelte/icons/gauge";
 import KeyRound from "@lucide/svelte/icons/key-round";
 import ListChecks from "@lucide/svelte/icons/list-checks";
 import LogIn from "@lucide/svelte/icons/log-in";
@@ -39,6 +41,14 @@ const looks: Record<string, Look> = {
   "topic.pause": { icon: Pause, verb: "paused topic", tone: "warn" },
   "topic.resume": { icon: Play, verb: "resumed topic", tone: "" },
   "topic.kick": { icon: RotateCw, verb: "requeued failed jobs of topic", tone: "" },
+  "limits.set": { icon: Gauge, verb: "limited topic", tone: "warn" },
+  "limits.remove": { icon: Gauge, verb: "removed the limits of topic", tone: "" },
+  "schedule.create": { icon: CalendarClock, verb: "made schedule", tone: "" },
+  "schedule.replace": { icon: CalendarClock, verb: "replaced schedule", tone: "warn" },
+  "schedule.pause": { icon: Pause, verb: "paused schedule", tone: "warn" },
+  "schedule.resume": { icon: Play, verb: "resumed schedule", tone: "" },
+  "schedule.run": { icon: Play, verb: "ran schedule", tone: "" },
+  "schedule.delete": { icon: Trash, verb: "deleted schedule", tone: "bad" },
   "bulk.start": { icon: ListChecks, verb: "began a bulk", tone: "warn" },
   "bulk.stop": { icon: ListChecks, verb: "stopped the bulk", tone: "" },
   "bulk.end": { icon: ListChecks, verb: "finished the bulk", tone: "" },
@@ -58,7 +68,8 @@ export function lookOf(action: string): Look {
 export function targetOf({ action, target, details }: Line): { text: string; href?: string } {
   const kind = action.split(".")[0];
   if (kind === "job") return { text: target, href: action === "job.delete" ? undefined : jobHref(target) };
-  if (kind === "topic") return { text: target, href: `topics?${new URLSearchParams({ q: target })}` };
+  if (kind === "schedule") return { text: target, href: action === "schedule.delete" ? undefined : `schedules?${new URLSearchParams({ open: target })}` };
+  if (kind === "topic" || kind === "limits") return { text: target, href: `topics?${new URLSearchParams({ q: target })}` };
   if (kind === "key") return { text: typeof details.name === "string" && details.name ? details.name : target, href: "access" };
   if (kind === "superuser") return { text: target, href: "access?tab=superusers" };
   if (kind === "bulk") {
@@ -80,6 +91,14 @@ export function notesOf({ action, details, tenant }: Line): string[] {
     delete rest[name];
   };
   if (action === "topic.pause") take("seconds", (seconds: number | null) => (seconds === null ? "until it is resumed" : `for ${duration(seconds)}`));
+  if (action.startsWith("limits.")) {
+    take("limits", (text: string) => text);
+    take("removed", (yes: boolean) => (yes ? null : "it had none"));
+  }
+  if (action.startsWith("schedule.")) {
+    take("when", (when: string) => when);
+    take("for", (what: string) => `runs ${what}`);
+  }
   take("kicked", (count: number) => plural(count, "job"));
   if (action.startsWith("bulk.")) {
     take("matched", (count: number) => `${number(count)} matched`);

@@ -21,11 +21,12 @@ export interface TopicRow {
 export const columns = ["topic", "due", "delayed", "running", "failed", "wait", "enqueued", "done", "errors"] as const;
 export type Column = (typeof columns)[number];
 
-export function rowOf(counted: Schema["TopicDetail"] | undefined, told: TopicCounts | undefined, activity: Activity | undefined): TopicRow {
-  const newest = told ?? counted!;
+/** One that nobody has counted has no jobs: it has limits only. */
+export function rowOf(topic: string, counted: Schema["TopicDetail"] | undefined, told: TopicCounts | undefined, activity: Activity | undefined): TopicRow {
+  const newest = told ?? counted ?? { pending: 0, running: 0, completed: 0, failed: 0, paused: false, paused_until: undefined };
   const delayed = Math.min(newest.pending, counted?.delayed ?? 0);
   return {
-    topic: newest.topic,
+    topic,
     delayed,
     due: newest.pending - delayed,
     running: newest.running,

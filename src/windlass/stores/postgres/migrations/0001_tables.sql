@@ -43,6 +43,7 @@ CREATE TABLE jobs (
     granted_alone       boolean  NOT NULL DEFAULT false,
     cancel_requested    boolean  NOT NULL DEFAULT false,
     body_apart          boolean  NOT NULL DEFAULT false,
+    awaited             boolean  NOT NULL DEFAULT false, -- there are jobs that run after it
     topic               text     NOT NULL,
     task                text     NOT NULL,
     tenant              text     NOT NULL,
@@ -52,7 +53,8 @@ CREATE TABLE jobs (
     correlation_id      text,
     user_id             text,
     service_id          text,
-    trace               text,
+    limit_key           text,
+    headers             text,
     error_summary       text,
     -- A small body travels with its row; a large one is in bodies. Text, not jsonb: it comes back as it was put in.
     payload             text,
@@ -88,11 +90,20 @@ CREATE INDEX jobs_correlation ON jobs (correlation_id, number) WHERE correlation
 CREATE INDEX jobs_key ON jobs (key, number) WHERE key IS NOT NULL;
 -- Due jobs that were delayed once: with the lanes' heads this gives the longest wait without a scan.
 CREATE INDEX jobs_promoted ON jobs (run_at) WHERE run_at > created_at AND state = 1;
+-- What runs of limited topics, to be counted. Jobs of other topics without a limit key are in none of these three.
+CREATE INDEX jobs_limited ON jobs (topic, tenant, limit_key) WHERE state = 2 AND limit_key IS NOT NULL;
+-- Due jobs by key, so that those of a key without room are passed over together.
+CREATE INDEX jobs_lines ON jobs (topic, task, tenant, limit_key, (-priority), number)
+    WHERE state = 1 AND limit_key IS NOT NULL;
+-- Who is first in strict order, of those that do not run. state + 0: for who asks in these words only. To the planner
+-- it would otherwise look as good as the two above, where it would be read from end to end.
+CREATE INDEX jobs_in_order ON jobs (topic, tenant, limit_key, number)
+    WHERE limit_key IS NOT NULL AND (state + 0 = 1 OR state + 0 = 0 AND reserves > 0);
 
 -- Jobs that were claimed together, up to 63 in one row. Most jobs are settled within milliseconds, and a row with its
 -- index entries for each would cost more than everything else that is done for them. As soon as anything but its
 -- completion is to be written about a packed job, it moves back to jobs (unpack). All of a pack are of one tenant.
--- Jobs with a key or a lease of their own length are never packed.
+-- Jobs with a key, a limit key or a lease of their own length are never packed, nor are those that others run after.
 CREATE TABLE packs (
     pack         bigint PRIMARY KEY, -- fence / 64
     leased_until bigint NOT NULL,
@@ -143,6 +154,7 @@ CREATE TABLE finished (
     key_until           smallint,
     format              smallint NOT NULL,
     buried              boolean  NOT NULL DEFAULT false,
+    awaited             boolean  NOT NULL DEFAULT false,
     body_apart          boolean  NOT NULL,
     topic               text     NOT NULL,
     task                text     NOT NULL,
@@ -153,13 +165,16 @@ CREATE TABLE finished (
     correlation_id      text,
     user_id             text,
     service_id          text,
-    trace               text,
+    limit_key           text,
+    headers             text,
     error_summary       text,
     payload             text,
     raw                 bytea,
     result              text
 ) WITH (
-    autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05, vacuum_truncate = off
+    -- A tenth at a time: every vacuum reads all of the indexes, which at a fiftieth cost more than the deletes did.
+    -- What is waiting for it is a tenth more room, filled again afterwards.
+    autovacuum_vacuum_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05, vacuum_truncate = off
 );
 ALTER TABLE finished ALTER COLUMN result SET STORAGE EXTERNAL;
 CREATE INDEX finished_number ON finished (number);
@@ -234,6 +249,33 @@ CREATE TABLE steps (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, vacuum_truncate = off);
 ALTER TABLE steps ALTER COLUMN output SET STORAGE EXTERNAL;
 
+-- Who runs after whom: kept as long as the child is. waits: it has not been told yet that the parent has ended. The tenant
+-- is part of the key because callers write here, and asked for with every id.
+CREATE TABLE dependencies (
+    child   uuid    NOT NULL,
+    parent  uuid    NOT NULL,
+    tenant  text    NOT NULL, -- of both
+    place   integer NOT NULL, -- in the order in which they were named
+    any_end boolean NOT NULL, -- after_any
+    waits   boolean NOT NULL,
+    PRIMARY KEY (child, parent, tenant)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, vacuum_truncate = off);
+CREATE INDEX dependencies_parent ON dependencies (parent, child);
+CREATE INDEX dependencies_waiting ON dependencies (parent, child) WHERE waits;
+
+-- Parents that have ended, until all who wait for them are told: nearly always empty. State 6: deleted before it had
+-- ended; NULL: all are told, and it may be that nobody runs after it any more. No key: nobody waits to write here.
+CREATE TABLE endings (
+    parent uuid NOT NULL,
+    tenant text NOT NULL,
+    state  smallint CHECK (state BETWEEN 3 AND 6)
+) WITH (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0,
+    vacuum_truncate = off
+);
+CREATE INDEX endings_parent ON endings (parent) WHERE state IS NOT NULL;
+CREATE INDEX endings_looked_for ON endings (parent) WHERE state IS NULL;
+
 CREATE TABLE keys (
     tenant text NOT NULL,
     scope  text NOT NULL, -- the task, or the topic of a job without one
@@ -243,9 +285,22 @@ CREATE TABLE keys (
 );
 
 CREATE TABLE topics (
-    topic        text PRIMARY KEY,
-    paused_until bigint
+    topic        text    PRIMARY KEY,
+    paused_until bigint,
+    fair         boolean NOT NULL DEFAULT false, -- as in limits, for those who may not read whose share is how large
+    limits       jsonb   -- as limits.py has it
 );
+
+-- How far the rates of limited topics are used up: of a topic (tenant and key empty) or of a key. Rows whose moment has
+-- passed mean nothing.
+CREATE TABLE meters (
+    topic     text   NOT NULL,
+    tenant    text   NOT NULL,
+    limit_key text   NOT NULL,
+    tat       bigint NOT NULL,
+    PRIMARY KEY (topic, tenant, limit_key)
+) WITH (fillfactor = 50);
+CREATE INDEX meters_over ON meters (tat);
 
 -- What every write appends instead of changing a counter that all of them would queue up for. Folded into
 -- counts and minutes by whoever has written a while; statistics add up both.
@@ -351,14 +406,14 @@ CREATE VIEW unpacked_jobs WITH (security_invoker = true) AS
 SELECT id, number, priority, run_at, created_at, NULL::bigint AS finished_at, NULL::bigint AS prune_at, fence,
        leased_until, claimed_at, started_at, expires_at, timeout_us, attempt, max_attempts, blocked, state,
        key_until, format, cancel_requested, suspect, body_apart, false AS buried, topic, task, tenant, worker,
-       key, correlation_id, user_id, service_id, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
+       key, correlation_id, user_id, service_id, limit_key, headers, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
        error_summary, payload, raw, NULL::text AS result
 FROM jobs
 UNION ALL
 SELECT id, number, priority, run_at, created_at, finished_at, prune_at, fence,
        NULL::bigint, claimed_at, started_at, NULL::bigint, timeout_us, attempt, max_attempts, 0, state,
        key_until, format, false, false, body_apart, buried, topic, task, tenant, worker,
-       key, correlation_id, user_id, service_id, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
+       key, correlation_id, user_id, service_id, limit_key, headers, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
        error_summary, payload, raw, result
 FROM finished;
 
@@ -368,7 +423,7 @@ SELECT r.id, r.number, r.priority, r.run_at, r.created_at, NULL::bigint AS finis
        p.pack * 64 + r.ordinality AS fence, p.leased_until, p.claimed_at, NULL::bigint AS started_at, r.expires_at,
        r.timeout_us, r.attempt + 1 AS attempt, r.max_attempts, r.blocked, 2::smallint AS state, r.key_until, r.format,
        r.cancel_requested, r.suspect, r.body_apart, false AS buried, r.topic, r.task, r.tenant, p.worker, r.key,
-       r.correlation_id, r.user_id, r.service_id, r.retry, r.lease_us, r.reserves + 1 AS reserves, r.timeouts, r.releases,
+       r.correlation_id, r.user_id, r.service_id, r.limit_key, r.headers, r.retry, r.lease_us, r.reserves + 1 AS reserves, r.timeouts, r.releases,
        r.buries, r.kicks, r.touches, r.error_summary, r.payload, r.raw, NULL::text AS result,
        p.ids AS beside
 FROM packs p, unnest(p.jobs) WITH ORDINALITY AS r

@@ -59,14 +59,15 @@ DECLARE
     v_prune_at bigint;
 BEGIN
     DELETE FROM jobs WHERE id = p_id RETURNING * INTO STRICT job;
-    v_prune_at := CASE WHEN p_buried THEN NULL
+    -- One that others run after stays as long as they do.
+    v_prune_at := CASE WHEN p_buried OR job.awaited THEN NULL
                        WHEN p_state = 4 THEN p_now + job.retention_failed_us
                        ELSE p_now + job.retention_us END;
     INSERT INTO finished (
         id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
         timeout_us, lease_us, retention_us, retention_failed_us, attempt, max_attempts,
-        reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, buried, body_apart,
-        topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, trace,
+        reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, buried, awaited, body_apart,
+        topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, limit_key, headers,
         error_summary, payload, raw
     ) VALUES (
         job.id, job.number, coalesce(p_priority, job.priority), job.run_at, job.created_at, p_now, v_prune_at, job.fence,
@@ -74,10 +75,14 @@ BEGIN
         job.timeout_us, job.lease_us, job.retention_us, job.retention_failed_us, p_attempt, job.max_attempts,
         job.reserves, coalesce(job.timeouts + p_timeouts, nullif(p_timeouts, 0)), job.releases,
         CASE WHEN p_buried THEN coalesce(job.buries, 0) + 1 ELSE job.buries END, job.kicks, job.touches,
-        p_state, job.key_until, job.format, p_buried, job.body_apart,
+        p_state, job.key_until, job.format, p_buried, job.awaited, job.body_apart,
         job.topic, job.task, job.tenant, job.worker, job.retry, job.key, job.correlation_id, job.user_id,
-        job.service_id, job.trace, p_summary, job.payload, job.raw
+        job.service_id, job.limit_key, job.headers, p_summary, job.payload, job.raw
     );
+    IF job.awaited THEN
+        INSERT INTO endings (parent, tenant, state) VALUES (job.id, job.tenant, p_state);
+        PERFORM set_config('windlass.ended', 'true', true); -- for whoever has called: see 0010
+    END IF;
     IF job.key_until = 1 THEN
         DELETE FROM keys
         WHERE tenant = job.tenant AND scope = CASE job.task WHEN '' THEN job.topic ELSE job.task END

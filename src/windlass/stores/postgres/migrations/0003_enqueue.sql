@@ -2,6 +2,8 @@
 -- stands for an array of NULLs.
 --
 -- p_again: an earlier try of the same jobs ended without an answer; what it wrote is not written twice.
+-- p_children, p_parents, p_anys: which of them, by position, run after which jobs, and whether however those end; see
+-- attach.
 -- One row comes back for each job: its own id, the id of the holder if its key was taken, and number and times of
 -- the job that now stands for it. Without keys and p_again the rows come in the order of the jobs.
 CREATE FUNCTION enqueue(
@@ -10,8 +12,10 @@ CREATE FUNCTION enqueue(
     p_run_ats bigint[], p_delays_us bigint[], p_expires_ats bigint[], p_expires_in_us bigint[],
     p_max_attempts integer[], p_timeouts_us bigint[], p_leases_us bigint[], p_retentions_us bigint[],
     p_retentions_failed_us bigint[], p_retries text[], p_keys text[], p_key_untils smallint[],
-    p_replaces boolean[], p_correlation_ids text[], p_user_ids text[], p_service_ids text[], p_traces text[],
-    p_formats smallint[], p_payloads text[], p_raws bytea[], p_aparts boolean[]
+    p_replaces boolean[], p_correlation_ids text[], p_user_ids text[], p_service_ids text[], p_limit_keys text[],
+    p_headers text[],
+    p_formats smallint[], p_payloads text[], p_raws bytea[], p_aparts boolean[],
+    p_children integer[], p_parents uuid[], p_anys boolean[]
 ) RETURNS TABLE (
     o_id uuid, o_holder uuid, o_number bigint, o_created_at bigint, o_run_at bigint, o_replaced boolean
 )
@@ -26,6 +30,7 @@ DECLARE
     v_orphan keys;              -- a key without a job
     v_run_at bigint;
     v_replaced boolean;
+    v_written boolean[];        -- which were, where some run after others
 BEGIN
     IF current_setting('windlass.caller_lock_timeout', true) <> '' THEN -- called by enqueue_given
         PERFORM set_config('lock_timeout', current_setting('windlass.caller_lock_timeout'), true); -- until its end
@@ -51,10 +56,27 @@ BEGIN
         p_correlation_ids := spread(p_correlation_ids, cardinality(p_ids));
         p_user_ids := spread(p_user_ids, cardinality(p_ids));
         p_service_ids := spread(p_service_ids, cardinality(p_ids));
-        p_traces := spread(p_traces, cardinality(p_ids));
+        p_limit_keys := spread(p_limit_keys, cardinality(p_ids));
+        p_headers := spread(p_headers, cardinality(p_ids));
         p_formats := spread(p_formats, cardinality(p_ids));
         p_raws := spread(p_raws, cardinality(p_ids));
         p_aparts := spread(p_aparts, cardinality(p_ids));
+    END IF;
+    IF row_security_active('topics') THEN
+        -- A topic is shown to whoever has jobs in it, and what follows has to know it before the first one is there.
+        INSERT INTO tally (minute, tenant, topic, task)
+        SELECT DISTINCT minute_of(v_now), u.tenant, u.topic, ''
+        FROM unnest(spread(p_topics, cardinality(p_ids)), spread(p_tenants, cardinality(p_ids))) AS u(topic, tenant)
+        WHERE NOT EXISTS (SELECT FROM counts c WHERE c.topic = u.topic);
+    END IF;
+    IF EXISTS (SELECT FROM topics t WHERE t.fair AND t.topic = ANY (p_topics)) THEN
+        -- Jobs of these are found by tenant, which takes a limit key.
+        p_limit_keys := ARRAY(
+            SELECT coalesce(p_limit_keys[u.position], CASE WHEN EXISTS (
+                SELECT FROM topics t WHERE t.fair AND t.topic = u.topic
+            ) THEN '' END)
+            FROM unnest(spread(p_topics, cardinality(p_ids))) WITH ORDINALITY AS u(topic, position) ORDER BY u.position
+        );
     END IF;
     IF p_again THEN
         v_write := ARRAY(SELECT NOT EXISTS (SELECT FROM all_jobs a WHERE a.id = ANY (ARRAY[n.id])
@@ -108,21 +130,21 @@ BEGIN
                 INSERT INTO jobs AS j (
                     id, state, topic, task, tenant, priority, run_at, created_at, expires_at, max_attempts,
                     timeout_us, lease_us, retention_us, retention_failed_us, retry, key, key_until,
-                    correlation_id, user_id, service_id, trace, format, body_apart, payload, raw
+                    correlation_id, user_id, service_id, limit_key, headers, format, body_apart, payload, raw
                 )
                 SELECT u.id, (d.run_at <= v_now)::integer, u.topic, u.task, u.tenant, u.priority, d.run_at, v_now,
                        coalesce(u.expires_at, v_now + u.expires_in_us), u.max_attempts,
                        u.timeout_us, u.lease_us, u.retention_us, u.retention_failed_us, u.retry, u.key, u.key_until,
-                       u.correlation_id, u.user_id, u.service_id, u.trace, u.format, u.apart,
+                       u.correlation_id, u.user_id, u.service_id, u.limit_key, u.headers, u.format, u.apart,
                        CASE WHEN NOT u.apart THEN u.payload END, CASE WHEN NOT u.apart THEN u.raw END
                 FROM unnest(p_ids, p_topics, p_tasks, p_tenants, p_priorities, p_run_ats, p_delays_us,
                             p_expires_ats, p_expires_in_us, p_max_attempts, p_timeouts_us, p_leases_us,
                             p_retentions_us, p_retentions_failed_us, p_retries, p_keys, p_key_untils,
-                            p_correlation_ids, p_user_ids, p_service_ids, p_traces, p_formats, p_payloads,
+                            p_correlation_ids, p_user_ids, p_service_ids, p_limit_keys, p_headers, p_formats, p_payloads,
                             p_raws, p_aparts) WITH ORDINALITY
                         AS u(id, topic, task, tenant, priority, run_at, delay_us, expires_at, expires_in_us,
                              max_attempts, timeout_us, lease_us, retention_us, retention_failed_us, retry, key,
-                             key_until, correlation_id, user_id, service_id, trace, format, payload, raw, apart,
+                             key_until, correlation_id, user_id, service_id, limit_key, headers, format, payload, raw, apart,
                              position),
                     -- A past run_at means now: nobody has waited for a job before it existed.
                     LATERAL (SELECT greatest(coalesce(u.run_at, v_now + u.delay_us), v_now) AS run_at) AS d
@@ -141,6 +163,12 @@ BEGIN
             FROM unnest(p_ids, p_tenants, p_aparts, p_payloads, p_raws) WITH ORDINALITY
                 AS u(id, tenant, apart, payload, raw, position)
             WHERE u.apart AND (v_write IS NULL OR v_write[u.position]);
+        END IF;
+        IF p_children IS NOT NULL THEN
+            v_written := ARRAY(
+                SELECT coalesce(v_written[position], false) OR coalesce(v_write[position], v_write IS NULL)
+                FROM generate_series(1, cardinality(p_ids)) AS position
+            );
         END IF;
         EXIT WHEN v_left = '{}';
 
@@ -220,6 +248,17 @@ BEGIN
         END LOOP;
         EXIT WHEN true <> ALL (v_write);
     END LOOP;
+    IF p_children IS NOT NULL THEN
+        -- What a duplicate was to run after is nobody's business, nor is what an earlier try has written.
+        PERFORM attach(v_now, e.children, e.parents, e.anys)
+        FROM (
+            SELECT array_agg(p_ids[u.child] ORDER BY u.position) AS children,
+                   array_agg(u.parent ORDER BY u.position) AS parents, array_agg(u.any_end ORDER BY u.position) AS anys
+            FROM unnest(p_children, p_parents, p_anys) WITH ORDINALITY AS u(child, parent, any_end, position)
+            WHERE v_written[u.child]
+        ) AS e
+        WHERE e.children IS NOT NULL;
+    END IF;
 END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
@@ -242,6 +281,7 @@ DECLARE
     v_holders text;
     v_unnamed boolean;
     v_told boolean := false;
+    v_missing text;
 BEGIN
     PERFORM set_config('windlass.caller_lock_timeout', current_setting('lock_timeout'), true);
     SELECT * INTO STRICT g FROM json_to_record(p_given::json) AS given(
@@ -250,30 +290,52 @@ BEGIN
         run_ats bigint[], delays_us bigint[], expires_ats bigint[], expires_in_us bigint[],
         max_attempts integer[], timeouts_us bigint[], leases_us bigint[], retentions_us bigint[],
         retentions_failed_us bigint[], retries text[], keys text[], key_untils smallint[],
-        replaces boolean[], correlation_ids text[], user_ids text[], service_ids text[], traces text[],
-        formats smallint[], payloads text[], raws bytea[], aparts boolean[]
+        replaces boolean[], correlation_ids text[], user_ids text[], service_ids text[], limit_keys text[],
+        headers text[],
+        formats smallint[], payloads text[], raws bytea[], aparts boolean[],
+        children integer[], parents uuid[], anys boolean[]
     );
     -- Under row-level security a transaction has to say whose rows it means. One that does not gets the jobs' tenant.
     v_unnamed := coalesce(current_setting('app.tenant_id', true), '') = '' AND cardinality(g.tenants) = 1;
     IF v_unnamed THEN
         PERFORM set_config('app.tenant_id', g.tenants[1], true);
     END IF;
-    SELECT json_agg(json_build_array(e.o_id, e.o_holder, e.o_number, e.o_created_at, e.o_run_at, e.o_replaced))
-    INTO v_rows
-    FROM enqueue(
-        g.now, g.again, g.keyed, g.large, g.ids, g.topics, g.tasks, g.tenants, g.priorities, g.run_ats, g.delays_us,
-        g.expires_ats, g.expires_in_us, g.max_attempts, g.timeouts_us, g.leases_us, g.retentions_us,
-        g.retentions_failed_us, g.retries, g.keys, g.key_untils, g.replaces, g.correlation_ids, g.user_ids,
-        g.service_ids, g.traces, g.formats, g.payloads, g.raws, g.aparts
-    ) AS e;
+    IF g.children IS NULL THEN
+        SELECT json_agg(json_build_array(e.o_id, e.o_holder, e.o_number, e.o_created_at, e.o_run_at, e.o_replaced))
+        INTO v_rows
+        FROM enqueue(
+            g.now, g.again, g.keyed, g.large, g.ids, g.topics, g.tasks, g.tenants, g.priorities, g.run_ats, g.delays_us,
+            g.expires_ats, g.expires_in_us, g.max_attempts, g.timeouts_us, g.leases_us, g.retentions_us,
+            g.retentions_failed_us, g.retries, g.keys, g.key_untils, g.replaces, g.correlation_ids, g.user_ids,
+            g.service_ids, g.limit_keys, g.headers, g.formats, g.payloads, g.raws, g.aparts, g.children, g.parents,
+            g.anys
+        ) AS e;
+    ELSE
+        BEGIN -- what is refused leaves the caller's transaction as it was
+            SELECT json_agg(json_build_array(e.o_id, e.o_holder, e.o_number, e.o_created_at, e.o_run_at, e.o_replaced))
+            INTO v_rows
+            FROM enqueue(
+                g.now, g.again, g.keyed, g.large, g.ids, g.topics, g.tasks, g.tenants, g.priorities, g.run_ats, g.delays_us,
+                g.expires_ats, g.expires_in_us, g.max_attempts, g.timeouts_us, g.leases_us, g.retentions_us,
+                g.retentions_failed_us, g.retries, g.keys, g.key_untils, g.replaces, g.correlation_ids, g.user_ids,
+                g.service_ids, g.limit_keys, g.headers, g.formats, g.payloads, g.raws, g.aparts, g.children, g.parents,
+                g.anys
+            ) AS e;
+        EXCEPTION WHEN SQLSTATE 'WL001' THEN
+            v_missing := SQLERRM;
+        END;
+    END IF;
     PERFORM set_config('windlass.caller_lock_timeout', '', true);
-    IF g.keyed THEN
+    IF g.keyed AND v_missing IS NULL THEN
         v_holders := encode(convert_to(records(
             ARRAY(SELECT (r ->> 1)::uuid FROM json_array_elements(v_rows) AS r WHERE r ->> 1 IS NOT NULL), g.tenants
         )::text, 'UTF8'), 'base64');
     END IF;
     IF v_unnamed THEN
         PERFORM set_config('app.tenant_id', '', true);
+    END IF;
+    IF v_missing IS NOT NULL THEN
+        RETURN json_build_object('missing', v_missing)::text;
     END IF;
     IF EXISTS (SELECT FROM json_array_elements(v_rows) AS r WHERE r ->> 1 IS NULL OR (r ->> 5)::boolean) THEN
         v_told := pg_try_advisory_xact_lock(hashtextextended('windlass.tell.' || current_schema(), 0));
@@ -299,14 +361,16 @@ BEGIN
             j.id, j.number, j.tenant, j.topic, j.task, j.state, j.priority, j.attempt, j.max_attempts, j.created_at,
             j.run_at, j.claimed_at, j.started_at, j.finished_at, j.leased_until, j.fence, j.worker, j.timeout_us, j.key,
             j.correlation_id, j.user_id, j.service_id, j.blocked, j.cancel_requested, j.error_summary, p.percent,
-            p.message, p.stage, p.updated_at,
+            p.message, p.stage, p.updated_at, j.limit_key,
             j.format, coalesce(b.payload, j.payload), encode(coalesce(b.raw, j.raw), 'hex'), j.result, p.checkpoint,
-            j.retry, j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
+            j.retry, j.headers, j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
             coalesce(j.kicks, 0), coalesce(j.touches, 0),
             coalesce((SELECT json_agg(json_build_array(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
                                       ORDER BY a.ordinal) FROM attempts a WHERE a.id = j.id), '[]'),
             coalesce((SELECT json_agg(json_build_array(s.name, s.output, s.attempt, s.worker, s.started_at, s.finished_at)
-                                      ORDER BY s.ordinal) FROM steps s WHERE s.id = j.id), '[]')
+                                      ORDER BY s.ordinal) FROM steps s WHERE s.id = j.id), '[]'),
+            coalesce((SELECT json_agg(json_build_array(d.o_parent, d.o_state, d.o_waits, d.o_any))
+                      FROM parents_of(j.id, j.tenant, j.state) AS d), '[]')
         ))
         FROM all_jobs j
         LEFT JOIN bodies b ON b.id = j.id AND b.tenant = j.tenant AND j.body_apart

@@ -88,6 +88,9 @@ BEGIN
         )::text;
         expired := expired + 1;
     END LOOP;
+    IF current_setting('windlass.ended', true) = 'true' THEN
+        topics := topics || (SELECT r.topics FROM release(p_now, 1000, false) AS r);
+    END IF;
 END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
@@ -116,12 +119,14 @@ $$;
 -- job one begins (NULL = at its start), p_befores before which urgency it ends (NULL = at its end). Each job comes with its tenant and the position of its lane. more: the limit or a job that
 -- must run alone ended the choice. packable: these jobs may share a row (see packs).
 --
--- A job others have locked is passed over. With several lanes the choice is made first without locks, to learn
+-- p_whole: what becomes of a job that must run alone is decided by the caller, for whom urgencies, numbers and suspects
+-- are. A job others have locked is passed over. With several lanes the choice is made first without locks, to learn
 -- how many to take of each, so that no lane has more locked than is taken.
 CREATE FUNCTION choose(
     p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[], p_numbers bigint[], p_befores bigint[],
-    p_limit integer,
-    OUT tids tid[], OUT tenants text[], OUT lanes integer[], OUT more boolean, OUT packable boolean
+    p_limit integer, p_whole boolean,
+    OUT tids tid[], OUT tenants text[], OUT lanes integer[], OUT more boolean, OUT packable boolean,
+    OUT urgencies bigint[], OUT numbers bigint[], OUT suspects boolean[]
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -129,9 +134,6 @@ DECLARE
     v_quotas integer[];
     v_depths integer[];
     v_deeper boolean;
-    v_urgencies bigint[];
-    v_numbers bigint[];
-    v_suspects boolean[];
     v_alone integer;
 BEGIN
     IF cardinality(p_topics) = 1 THEN
@@ -193,11 +195,11 @@ BEGIN
     END IF;
     SELECT coalesce(array_agg(c.tid), '{}'), array_agg(c.tenant), array_agg(l.lane), array_agg(c.urgency),
            array_agg(c.number), array_agg(c.suspect), bool_and(c.plain) AND min(c.tenant) = max(c.tenant)
-    INTO tids, tenants, lanes, v_urgencies, v_numbers, v_suspects, packable
+    INTO tids, tenants, lanes, urgencies, numbers, suspects, packable
     FROM unnest(v_lanes, v_quotas) AS l(lane, quota),
         LATERAL (
             SELECT j.ctid AS tid, j.tenant, -j.priority AS urgency, j.number, j.suspect,
-                   j.key IS NULL AND j.lease_us IS NULL AS plain
+                   j.key IS NULL AND j.lease_us IS NULL AND j.limit_key IS NULL AND NOT j.awaited AS plain
             FROM jobs j
             WHERE j.state = 1 AND j.topic = p_topics[l.lane] AND j.task = p_tasks[l.lane]
                 AND ((-j.priority), j.number)
@@ -208,14 +210,14 @@ BEGIN
             FOR UPDATE SKIP LOCKED
         ) AS c;
     more := cardinality(tids) >= p_limit;
-    IF true = ANY (v_suspects) THEN
+    IF true = ANY (suspects) AND NOT p_whole THEN
         -- A suspect is granted alone: the only one when it comes first, the end of the choice otherwise.
         SELECT array_agg(b.tid ORDER BY b.place), array_agg(b.tenant ORDER BY b.place),
                array_agg(b.lane ORDER BY b.place), min(b.place) FILTER (WHERE b.suspect)
         INTO tids, tenants, lanes, v_alone
         FROM (
             SELECT u.tid, u.tenant, u.lane, u.suspect, row_number() OVER (ORDER BY u.urgency, u.number) AS place
-            FROM unnest(tids, tenants, lanes, v_urgencies, v_numbers, v_suspects)
+            FROM unnest(tids, tenants, lanes, urgencies, numbers, suspects)
                 AS u(tid, tenant, lane, urgency, number, suspect)
         ) AS b;
         tids := tids[1:greatest(v_alone - 1, 1)];
@@ -263,16 +265,20 @@ $$;
 --
 -- The last row is no job: o_created_at is the time, o_run_at the moment at which a claim may find more (the time
 -- itself: at once; NULL: nothing is known), o_number the moment up to which all was tended to (NULL: nothing was done
--- about it), o_fence what it took to look at everything (NULL: that was not done).
+-- about it), o_fence what it took to look at everything (NULL: that was not done), o_payload which of the topics have
+-- limits (a JSON list, or NULL), o_alone whether more p_free might mean more jobs.
+--
+-- Topics with limits go another way (0011_limits.sql): they have no marks and are never packed. p_free: so many jobs of
+-- topics with strict limits may be granted (NULL: any number).
 CREATE FUNCTION claim(
     p_now bigint, p_worker text, p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[],
     p_numbers bigint[], p_befores bigint[], p_limit integer, p_lease_us bigint, p_from bigint, p_tend boolean,
-    p_again boolean, p_words text[], p_claimer bigint, p_pack_from integer
+    p_again boolean, p_words text[], p_claimer bigint, p_pack_from integer, p_free integer
 ) RETURNS TABLE (
     o_id uuid, o_fence bigint, o_topic text, o_task text, o_tenant text, o_priority bigint, o_attempt integer,
     o_max_attempts integer, o_timeout_us bigint, o_retry text, o_lease_us bigint, o_payload text, o_raw bytea,
     o_format smallint, o_checkpoint text, o_number bigint, o_created_at bigint, o_run_at bigint, o_key text,
-    o_correlation_id text, o_user_id text, o_service_id text, o_trace text, o_alone boolean
+    o_correlation_id text, o_user_id text, o_service_id text, o_headers text, o_alone boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -296,6 +302,18 @@ DECLARE
     v_tended bigint;
     v_pauses boolean;
     v_pause bigint;
+    v_limited text[] := '{}';   -- topics with limits, if they are not paused
+    v_choice record;
+    v_left tid[];               -- of the other jobs, beside what was chosen of those
+    l_tids tid[];               -- what was chosen of those
+    l_topics text[];
+    l_tasks text[];
+    l_tenants text[];
+    v_moment bigint;            -- when
+    v_room bigint;              -- when a rate of theirs lets the next job start
+    v_kept_back boolean := false;
+    v_packing boolean;
+    v_updated tid[];
     v_began timestamptz;
     v_cost bigint;
     v_told text[]; -- of jobs rescued on the way
@@ -320,6 +338,14 @@ BEGIN
         ELSE
             v_pauses := EXISTS (SELECT FROM topics);
         END IF;
+        v_limited := '{}';
+        IF v_pauses THEN
+            v_limited := ARRAY(
+                SELECT p.topic FROM topics p
+                WHERE p.topic = ANY (p_topics) AND p.limits IS NOT NULL AND coalesce(p.paused_until <= v_now, true)
+                ORDER BY p.topic
+            );
+        END IF;
         IF v_pauses OR array_position(p_tasks, NULL) IS NOT NULL THEN
             WITH RECURSIVE lanes AS (
                 SELECT DISTINCT ON (l.topic, t.task, l.before)
@@ -339,11 +365,13 @@ BEGIN
                    CASE WHEN v_numbers IS NOT NULL THEN array_agg(lanes.before) END
             INTO v_topics, v_tasks, v_rooms, v_urgencies, v_numbers, v_befores
             FROM lanes
-            WHERE NOT EXISTS (SELECT FROM topics p WHERE p.topic = lanes.topic AND p.paused_until > v_now);
+            WHERE NOT EXISTS (SELECT FROM topics p WHERE p.topic = lanes.topic AND p.paused_until > v_now)
+                AND lanes.topic <> ALL (v_limited);
         END IF;
-        SELECT chosen.tids, chosen.tenants, chosen.lanes, chosen.more, chosen.packable
-        INTO v_tids, v_tenants, v_lanes, v_more, v_packable
-        FROM choose(v_topics, v_tasks, v_rooms, v_urgencies, v_numbers, v_befores, p_limit) AS chosen;
+        SELECT chosen.* INTO v_choice
+        FROM choose(v_topics, v_tasks, v_rooms, v_urgencies, v_numbers, v_befores, p_limit, v_limited <> '{}') AS chosen;
+        v_tids := v_choice.tids;
+        v_more := v_choice.more;
         EXIT WHEN v_more OR v_began IS NOT NULL OR NOT p_again OR v_tids <> '{}' AND p_now IS NULL;
         -- All parts of the lanes: of each lane, the one that has no end.
         SELECT array_agg(l.topic), array_agg(l.task), array_agg(l.room) INTO v_topics, v_tasks, v_rooms
@@ -355,24 +383,40 @@ BEGIN
     IF v_began IS NOT NULL THEN
         v_cost := extract(epoch FROM clock_timestamp() - v_began) * 1000000;
     END IF;
-    v_now := now_us(p_now); -- again: the table may have been locked, and leases are not shortened by that
+    v_tenants := v_choice.tenants;
+    v_lanes := v_choice.lanes;
+    v_packable := v_choice.packable;
+    IF v_limited <> '{}' THEN
+        SELECT c.plain, c.tids, c.topics, c.tasks, c.tenants, c.moment, c.due, c.more, c.kept_back
+        INTO v_left, l_tids, l_topics, l_tasks, l_tenants, v_moment, v_room, v_more, v_kept_back
+        FROM choose_with_limits(
+            p_now, v_limited, p_topics, p_tasks, p_rooms, p_limit, p_free, v_tids, v_choice.urgencies, v_choice.numbers,
+            v_choice.suspects
+        ) AS c;
+        -- What is left of the others, which were chosen without a look at these.
+        SELECT coalesce(array_agg(t.tid), '{}'), array_agg(t.tenant), array_agg(t.lane) INTO v_tids, v_tenants, v_lanes
+        FROM unnest(v_tids, v_tenants, v_lanes) AS t(tid, tenant, lane) WHERE t.tid = ANY (v_left);
+    END IF;
+    -- Again: the table may have been locked, and leases are not shortened by that. A rate goes by the moment of the choice.
+    v_now := coalesce(v_moment, now_us(p_now));
     IF v_more THEN
         v_due := v_now;
     ELSE
         IF v_pauses THEN
             SELECT min(p.paused_until) INTO v_pause
-            FROM topics p
-            WHERE p.paused_until > v_now AND p.paused_until < 253402300799999999 AND EXISTS (
-                SELECT FROM unnest(p_topics, p_tasks) AS l(topic, task)
-                WHERE l.topic = p.topic AND EXISTS (
-                    SELECT FROM jobs j
-                    WHERE j.state = 1 AND j.topic = l.topic AND j.task = l.task
-                ) OR l.topic = p.topic AND l.task IS NULL AND EXISTS (SELECT FROM tasks_of(l.topic))
-            );
+            FROM topics p JOIN unnest(p_topics, p_tasks) AS l(topic, task) ON l.topic = p.topic,
+                LATERAL (
+                    (SELECT FROM jobs j WHERE j.state = 1 AND j.topic = l.topic AND j.task = l.task
+                     ORDER BY (-j.priority), j.number LIMIT 1)
+                    UNION ALL
+                    (SELECT FROM tasks_of(l.topic) WHERE l.task IS NULL LIMIT 1)
+                ) AS first
+            WHERE p.paused_until > v_now AND p.paused_until < 253402300799999999;
         END IF;
-        v_due := least(v_waiting, v_leased, v_pause);
+        v_due := least(v_waiting, v_leased, v_pause, v_room);
     END IF;
-    IF v_packable AND cardinality(v_tids) >= p_pack_from THEN
+    v_packing := v_packable AND cardinality(v_tids) >= p_pack_from;
+    IF v_packing THEN
         v_packs := ARRAY(SELECT nextval('fences') FROM generate_series(1, (cardinality(v_tids) + 62) / 63));
         RETURN QUERY
             WITH gone AS (
@@ -380,7 +424,7 @@ BEGIN
                 WHERE j.ctid = t.tid
                 RETURNING (t.position - 1) / 63 AS pack, (t.position - 1) % 63 + 1 AS place, j.id, j.topic, j.task,
                     j.tenant, j.priority, j.attempt, j.max_attempts, j.timeout_us, j.retry, j.payload, j.raw, j.format,
-                    j.number, j.created_at, j.run_at, j.correlation_id, j.user_id, j.service_id, j.trace, j.suspect,
+                    j.number, j.created_at, j.run_at, j.correlation_id, j.user_id, j.service_id, j.headers, j.suspect,
                     j.body_apart, j.reserves, j AS job
             ), packed AS (
                 INSERT INTO packs (pack, leased_until, claimed_at, claimer, held, tenant, worker, ids, last_id, jobs)
@@ -401,10 +445,12 @@ BEGIN
                    ) ELSE g.raw END,
                    g.format,
                    CASE WHEN g.reserves > 0 THEN (SELECT p.checkpoint FROM progress p WHERE p.id = g.id) END,
-                   g.number, g.created_at, g.run_at, NULL::text, g.correlation_id, g.user_id, g.service_id, g.trace,
+                   g.number, g.created_at, g.run_at, NULL::text, g.correlation_id, g.user_id, g.service_id, g.headers,
                    g.suspect
             FROM gone g;
-    ELSIF v_tids <> '{}' THEN
+    END IF;
+    v_updated := CASE WHEN v_packing THEN l_tids ELSE v_tids || l_tids END;
+    IF v_updated <> '{}' THEN
         RETURN QUERY
             -- By ctid, not by id IN (SELECT …): that may, with a legal plan, be asked again for every row and claim
             -- the whole table. The row is locked, so neither its place nor its state can change; and with no more
@@ -412,9 +458,12 @@ BEGIN
             UPDATE jobs j
             SET state = 2, attempt = attempt + 1, fence = nextval('fences') * 64,
                 leased_until = v_now + coalesce(lease_us, p_lease_us), worker = p_worker, claimed_at = v_now,
-                claimer = p_claimer, started_at = NULL, granted_alone = cardinality(v_tids) = 1,
-                reserves = reserves + 1
-            WHERE j.ctid = ANY (v_tids)
+                claimer = p_claimer, started_at = NULL,
+                granted_alone = cardinality(v_tids) + coalesce(cardinality(l_tids), 0) = 1,
+                reserves = reserves + 1,
+                -- What runs of a limited topic has a limit key, if only an empty one: it is counted by an index of such.
+                limit_key = CASE WHEN j.ctid = ANY (l_tids) THEN coalesce(j.limit_key, '') ELSE j.limit_key END
+            WHERE j.ctid = ANY (v_updated)
             RETURNING j.id, j.fence, j.topic, j.task, j.tenant, j.priority, j.attempt, j.max_attempts, j.timeout_us,
                 j.retry, coalesce(j.lease_us, p_lease_us),
                 CASE WHEN j.body_apart THEN (
@@ -426,7 +475,7 @@ BEGIN
                 j.format,
                 -- Only a job that was granted before can have left a checkpoint.
                 CASE WHEN j.reserves > 1 THEN (SELECT p.checkpoint FROM progress p WHERE p.id = j.id) END,
-                j.number, j.created_at, j.run_at, j.key, j.correlation_id, j.user_id, j.service_id, j.trace,
+                j.number, j.created_at, j.run_at, j.key, j.correlation_id, j.user_id, j.service_id, j.headers,
                 j.suspect;
     END IF;
     IF v_tids <> '{}' THEN
@@ -434,8 +483,17 @@ BEGIN
         SELECT minute_of(v_now), g.tenant, v_topics[g.lane], v_tasks[g.lane], -count(*), count(*)
         FROM unnest(v_tenants, v_lanes) AS g(tenant, lane) GROUP BY g.tenant, g.lane;
     END IF;
+    IF l_tids <> '{}' THEN
+        INSERT INTO tally (minute, tenant, topic, task, ready, running)
+        SELECT minute_of(v_now), g.tenant, g.topic, g.task, -count(*), count(*)
+        FROM unnest(l_tenants, l_topics, l_tasks) AS g(tenant, topic, task)
+        GROUP BY g.tenant, g.topic, g.task;
+    END IF;
     o_id := NULL; o_created_at := v_now; o_run_at := v_due; o_number := v_tended; o_fence := v_cost;
-    o_payload := array_to_json(v_told)::text;
+    o_payload := array_to_json(v_told)::text; o_alone := v_kept_back;
+    IF v_limited <> '{}' THEN
+        o_checkpoint := array_to_json(v_limited)::text;
+    END IF;
     RETURN NEXT;
 END
 $$

@@ -12,15 +12,20 @@
 
 -- End leases as told. p_kinds: 0 completed, 1 failed, 2 buried, 3 cancelled, 4 retried, 5 released, 6 released and not
 -- counted as that, 7 given back by who never had it; a single one is that of all. NULL stands for an array of NULLs.
+-- Where jobs run after those that ended, rows at position 0 follow, with topics in which some became ready, and one at -1
+-- where there is more to do about them (release).
 CREATE FUNCTION settle(
     p_now bigint, p_ids uuid[], p_fences bigint[], p_kinds smallint[], p_run_us bigint[], p_results text[],
     p_errors text[], p_summaries text[], p_delays_us bigint[], p_priorities bigint[], p_words text[]
-) RETURNS SETOF integer
+) RETURNS TABLE (o_position integer, o_topic text)
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint;
     v_bounds bigint[] := bucket_bounds();
-    v_held bigint;
+    v_held integer[];
+    v_awaited boolean;
+    v_unfinished boolean;
+    v_topics text[];
     v_job record;
 BEGIN
     PERFORM unpack_leases(p_fences);
@@ -31,58 +36,60 @@ BEGIN
     END IF;
     -- Jobs that completed, which is nearly all of them, in one go.
     v_now := now_us(p_now);
-    RETURN QUERY
-        WITH gone AS (
-            DELETE FROM jobs j
-            USING unnest(p_ids, p_fences, p_kinds, p_run_us, p_results) WITH ORDINALITY
-                AS e(id, fence, kind, run_us, result, position)
-            WHERE e.kind = 0 AND j.id = ANY (ARRAY[e.id]) AND j.fence = e.fence AND j.leased_until > now_us(p_now)
-            -- What is counted comes first: a row is taken apart only as far as it is needed.
-            RETURNING e.position, e.run_us, least(j.started_at, v_now - e.run_us) AS began_at, j.run_at, j.tenant,
-                      j.topic, j.task, j.id, j.number, j.retention_us, j.key_until, j.priority, j.created_at, j.fence,
-                      j.claimed_at, j.timeout_us, j.lease_us, j.retention_failed_us, j.attempt, j.max_attempts,
-                      j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches, j.format, j.body_apart,
-                      j.worker, j.retry, j.key, j.correlation_id, j.user_id, j.service_id, j.trace, j.error_summary,
-                      j.payload, j.raw, e.result
-        ), kept AS (
-            INSERT INTO finished (
-                id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
-                timeout_us, lease_us, retention_us, retention_failed_us, attempt, max_attempts,
-                reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, body_apart,
-                topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, trace,
-                error_summary, payload, raw, result
-            )
-            SELECT g.id, g.number, g.priority, g.run_at, g.created_at, v_now, v_now + g.retention_us, g.fence,
-                   g.claimed_at, g.began_at, g.timeout_us, g.lease_us, g.retention_us, g.retention_failed_us,
-                   g.attempt, g.max_attempts, g.reserves, g.timeouts, g.releases, g.buries, g.kicks, g.touches,
-                   3, g.key_until, g.format, g.body_apart, g.topic, g.task, g.tenant, g.worker, g.retry, g.key,
-                   g.correlation_id, g.user_id, g.service_id, g.trace, g.error_summary, g.payload, g.raw, g.result
-            FROM gone g
-        ), tallied AS (
-            INSERT INTO tally (
-                minute, tenant, topic, task, running, completed, did_complete, run_total, run_buckets, wait_total,
-                wait_buckets
-            )
-            SELECT minute_of(v_now), g.tenant, g.topic, g.task, -count(*), count(*), count(*),
-                   sum(greatest(g.run_us, 0)),
-                   array_agg(width_bucket(greatest(g.run_us, 0), v_bounds)::smallint)
-                       FILTER (WHERE g.run_us IS NOT NULL),
-                   sum(greatest(g.began_at - g.run_at, 0)) FILTER (WHERE g.run_us IS NOT NULL),
-                   array_agg(width_bucket(greatest(g.began_at - g.run_at, 0), v_bounds)::smallint)
-                       FILTER (WHERE g.run_us IS NOT NULL)
-            FROM gone g GROUP BY g.tenant, g.topic, g.task
-        ), to_prune AS (
-            INSERT INTO prunable (prune_at, number, ids)
-            SELECT v_now + g.retention_us, min(g.number), array_agg(g.id)
-            FROM gone g WHERE g.retention_us IS NOT NULL GROUP BY g.retention_us
-        ), unlocked AS (
-            DELETE FROM keys k USING gone g
-            WHERE g.key_until = 1 AND k.tenant = ANY (ARRAY[g.tenant]) AND k.key = ANY (ARRAY[g.key])
-                AND k.scope = ANY (ARRAY[CASE g.task WHEN '' THEN g.topic ELSE g.task END]) AND k.id = g.id
+    WITH gone AS (
+        DELETE FROM jobs j
+        USING unnest(p_ids, p_fences, p_kinds, p_run_us, p_results) WITH ORDINALITY
+            AS e(id, fence, kind, run_us, result, position)
+        WHERE e.kind = 0 AND j.id = ANY (ARRAY[e.id]) AND j.fence = e.fence AND j.leased_until > now_us(p_now)
+        -- What is counted comes first: a row is taken apart only as far as it is needed.
+        RETURNING e.position, e.run_us, least(j.started_at, v_now - e.run_us) AS began_at, j.run_at, j.tenant,
+                  j.topic, j.task, j.id, j.number, j.retention_us, j.key_until, j.priority, j.created_at, j.fence,
+                  j.claimed_at, j.timeout_us, j.lease_us, j.retention_failed_us, j.attempt, j.max_attempts,
+                  j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches, j.format, j.body_apart,
+                  j.worker, j.retry, j.key, j.correlation_id, j.user_id, j.service_id, j.limit_key, j.headers, j.error_summary,
+                  j.payload, j.raw, e.result, j.awaited
+    ), kept AS (
+        INSERT INTO finished (
+            id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
+            timeout_us, lease_us, retention_us, retention_failed_us, attempt, max_attempts,
+            reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, awaited, body_apart,
+            topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, limit_key, headers,
+            error_summary, payload, raw, result
         )
-        SELECT g.position::integer FROM gone g;
-    GET DIAGNOSTICS v_held = ROW_COUNT;
-    IF v_held = cardinality(p_ids) THEN
+        SELECT g.id, g.number, g.priority, g.run_at, g.created_at, v_now,
+               CASE WHEN NOT g.awaited THEN v_now + g.retention_us END, g.fence,
+               g.claimed_at, g.began_at, g.timeout_us, g.lease_us, g.retention_us, g.retention_failed_us,
+               g.attempt, g.max_attempts, g.reserves, g.timeouts, g.releases, g.buries, g.kicks, g.touches,
+               3, g.key_until, g.format, g.awaited, g.body_apart, g.topic, g.task, g.tenant, g.worker, g.retry, g.key,
+               g.correlation_id, g.user_id, g.service_id, g.limit_key, g.headers, g.error_summary, g.payload, g.raw, g.result
+        FROM gone g
+    ), tallied AS (
+        INSERT INTO tally (
+            minute, tenant, topic, task, running, completed, did_complete, run_total, run_buckets, wait_total,
+            wait_buckets
+        )
+        SELECT minute_of(v_now), g.tenant, g.topic, g.task, -count(*), count(*), count(*),
+               sum(greatest(g.run_us, 0)),
+               array_agg(width_bucket(greatest(g.run_us, 0), v_bounds)::smallint)
+                   FILTER (WHERE g.run_us IS NOT NULL),
+               sum(greatest(g.began_at - g.run_at, 0)) FILTER (WHERE g.run_us IS NOT NULL),
+               array_agg(width_bucket(greatest(g.began_at - g.run_at, 0), v_bounds)::smallint)
+                   FILTER (WHERE g.run_us IS NOT NULL)
+        FROM gone g GROUP BY g.tenant, g.topic, g.task
+    ), to_prune AS (
+        INSERT INTO prunable (prune_at, number, ids)
+        SELECT v_now + g.retention_us, min(g.number), array_agg(g.id)
+        FROM gone g WHERE g.retention_us IS NOT NULL AND NOT g.awaited GROUP BY g.retention_us
+    ), ended AS (
+        INSERT INTO endings (parent, tenant, state) SELECT g.id, g.tenant, 3 FROM gone g WHERE g.awaited
+    ), unlocked AS (
+        DELETE FROM keys k USING gone g
+        WHERE g.key_until = 1 AND k.tenant = ANY (ARRAY[g.tenant]) AND k.key = ANY (ARRAY[g.key])
+            AND k.scope = ANY (ARRAY[CASE g.task WHEN '' THEN g.topic ELSE g.task END]) AND k.id = g.id
+    )
+    SELECT array_agg(g.position::integer), bool_or(g.awaited) INTO v_held, v_awaited FROM gone g;
+    RETURN QUERY SELECT u.position, NULL::text FROM unnest(v_held) AS u(position);
+    IF NOT v_awaited AND cardinality(v_held) = cardinality(p_ids) THEN
         RETURN;
     END IF;
 
@@ -142,8 +149,16 @@ BEGIN
             VALUES (minute_of(v_now), v_job.tenant, v_job.topic, v_job.task, (v_job.delay_us > 0)::integer,
                     (v_job.delay_us <= 0)::integer, -1, (v_job.kind = 4)::integer);
         END IF;
-        RETURN NEXT v_job.position::integer;
+        o_position := v_job.position;
+        RETURN NEXT;
     END LOOP;
+    IF v_awaited OR current_setting('windlass.ended', true) = 'true' THEN
+        SELECT r.topics, r.unfinished INTO v_topics, v_unfinished FROM release(p_now, 1000, false) AS r;
+        RETURN QUERY SELECT 0, t.topic FROM unnest(v_topics) AS t(topic);
+        IF v_unfinished THEN
+            RETURN QUERY SELECT -1, NULL::text;
+        END IF;
+    END IF;
 END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'

@@ -48,11 +48,25 @@ DECLARE
     v_job finished;
     v_holder uuid;
     v_scope text;
+    v_related uuid[]; -- those that run after others
+    v_blocked integer;
     v_tenants text[] := '{}';
     v_topics text[] := '{}';
     v_tasks text[] := '{}';
     v_before smallint[] := '{}';
 BEGIN
+    -- Whoever was not told yet that one of these had ended goes on waiting for it.
+    -- Locked before anything else: whoever tells them locks in this order, too.
+    PERFORM FROM endings e
+    WHERE e.parent = ANY (p_ids) AND e.state IS NOT NULL AND coalesce(e.tenant = p_tenant, true)
+    ORDER BY e.parent FOR UPDATE;
+    v_related := ARRAY(SELECT DISTINCT d.child FROM dependencies d WHERE d.child = ANY (p_ids));
+    IF v_related <> '{}' THEN
+        -- What they run after must not end before they wait for it again.
+        PERFORM FROM jobs
+        WHERE id = ANY (ARRAY(SELECT d.parent FROM dependencies d WHERE d.child = ANY (v_related)))
+        ORDER BY id FOR KEY SHARE;
+    END IF;
     v_locked := ARRAY(
         SELECT id FROM finished WHERE id = ANY (p_ids) AND coalesce(tenant = p_tenant, true) ORDER BY id FOR UPDATE
     );
@@ -85,20 +99,29 @@ BEGIN
                 CONTINUE;
             END IF;
         END IF;
+        v_blocked := CASE WHEN v_id = ANY (v_related) THEN wait_again(v_id) ELSE 0 END;
+        IF v_job.awaited THEN
+            DELETE FROM endings e WHERE e.parent = v_id AND e.tenant = v_job.tenant AND e.state IS NOT NULL;
+        END IF;
         DELETE FROM finished WHERE id = v_id;
         INSERT INTO jobs (
             id, number, priority, run_at, created_at, fence, timeout_us, lease_us, retention_us,
             retention_failed_us, attempt, max_attempts, reserves, timeouts, releases, buries, kicks, touches, state,
             key_until, format, body_apart, topic, task, tenant, retry, key, correlation_id, user_id, service_id,
-            trace, error_summary, payload, raw
+            limit_key, headers, error_summary, payload, raw, awaited, blocked
         ) VALUES (
             v_id, v_job.number, v_job.priority, v_now, v_job.created_at, v_job.fence, v_job.timeout_us,
             v_job.lease_us, v_job.retention_us, v_job.retention_failed_us, 0, v_job.max_attempts, v_job.reserves,
-            v_job.timeouts, v_job.releases, v_job.buries, coalesce(v_job.kicks, 0) + p_kicks, v_job.touches, 1,
+            v_job.timeouts, v_job.releases, v_job.buries, coalesce(v_job.kicks, 0) + p_kicks, v_job.touches,
+            (v_blocked = 0)::integer,
             v_job.key_until, v_job.format, v_job.body_apart, v_job.topic, v_job.task, v_job.tenant, v_job.retry,
-            v_job.key, v_job.correlation_id, v_job.user_id, v_job.service_id, v_job.trace, v_job.error_summary,
-            v_job.payload, v_job.raw
+            v_job.key, v_job.correlation_id, v_job.user_id, v_job.service_id, v_job.limit_key, v_job.headers, v_job.error_summary,
+            v_job.payload, v_job.raw, v_job.awaited, v_blocked
         );
+        IF v_blocked > 0 THEN -- below it is counted as ready
+            INSERT INTO tally (minute, tenant, topic, task, waiting, ready)
+            VALUES (minute_of(v_now), v_job.tenant, v_job.topic, v_job.task, 1, -1);
+        END IF;
         -- Checkpoint and steps stay: the next run goes on from there.
         UPDATE progress SET percent = NULL, message = NULL, stage = NULL, updated_at = NULL WHERE id = v_id;
         v_tenants := array_append(v_tenants, v_job.tenant);
@@ -114,6 +137,21 @@ END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+
+-- What is to be told of jobs that run after those that just ended, beside verdicts: topics in which some became ready at
+-- position 0, and -1 where there is more to do about them (release).
+CREATE FUNCTION released(p_now bigint) RETURNS TABLE (o_position integer, o_topic text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_released record;
+BEGIN
+    IF current_setting('windlass.ended', true) = 'true' THEN
+        SELECT * INTO v_released FROM release(p_now, 1000, false);
+        RETURN QUERY SELECT 0, t.topic FROM unnest(v_released.topics) AS t(topic);
+        RETURN QUERY SELECT -1, NULL::text;
+    END IF;
+END
+$$;
 
 CREATE FUNCTION cancel(p_now bigint, p_ids uuid[], p_tenant text, p_summary text)
 RETURNS TABLE (o_position integer, o_verdict text)
@@ -158,6 +196,7 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     PERFORM count_moved(v_now, v_tenants, v_topics, v_tasks, v_before, 5);
+    RETURN QUERY SELECT r.o_position, r.o_topic FROM released(p_now) AS r;
 END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
@@ -171,6 +210,7 @@ BEGIN
     DELETE FROM progress WHERE id = ANY (p_ids);
     DELETE FROM attempts WHERE id = ANY (p_ids);
     DELETE FROM steps WHERE id = ANY (p_ids);
+    PERFORM unrelate(p_ids);
 END
 $$;
 
@@ -191,13 +231,17 @@ BEGIN
     LOOP
         o_verdict := NULL;
         WHILE o_verdict IS NULL LOOP
-            SELECT state, tenant, topic, task, key INTO v_job FROM jobs
+            SELECT state, tenant, topic, task, key, awaited INTO v_job FROM jobs
             WHERE id = v_id AND coalesce(tenant = p_tenant, true) FOR UPDATE;
             IF FOUND AND v_job.state = 2 THEN
                 o_verdict := 'wrong_state';
             ELSIF FOUND THEN
                 DELETE FROM jobs WHERE id = v_id;
                 o_verdict := 'done';
+                IF v_job.awaited THEN
+                    INSERT INTO endings (parent, tenant, state) VALUES (v_id, v_job.tenant, 6);
+                    PERFORM set_config('windlass.ended', 'true', true);
+                END IF;
             ELSE
                 DELETE FROM finished WHERE id = v_id AND coalesce(tenant = p_tenant, true)
                 RETURNING state, tenant, topic, task, key INTO v_job;
@@ -227,13 +271,17 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     PERFORM count_moved(now_us(p_now), v_tenants, v_topics, v_tasks, v_before, NULL);
+    RETURN QUERY SELECT r.o_position, r.o_topic FROM released(p_now) AS r;
 END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Remove finished jobs whose time is over, oldest first; how many of each state.
-CREATE FUNCTION prune(p_now bigint, p_limit integer, p_minutes_before bigint, p_lane_minutes_before bigint)
+-- Remove finished jobs whose time is over, oldest first; how many of each state. Whatever is overdue, a call looks at no
+-- more than p_looked jobs or so: where it stopped for that, there is a row without a state.
+CREATE FUNCTION prune(
+    p_now bigint, p_limit integer, p_looked integer, p_minutes_before bigint, p_lane_minutes_before bigint
+)
 RETURNS TABLE (o_state smallint, o_n bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -242,37 +290,50 @@ DECLARE
     v_more boolean;
     v_wanted integer := p_limit;
     v_last bigint;
+    v_rows tid[];
     v_due uuid[] := '{}';
+    v_found integer;
+    v_places tid[];
     v_ids uuid[];
+    v_apart uuid[];  -- those with a body of its own
+    v_erred uuid[];  -- those with attempts that did not complete
 BEGIN
     LOOP
         v_more := false;
+        v_rows := '{}';
         FOR v_together IN
             SELECT ctid AS tid, prune_at, ids FROM prunable WHERE prune_at <= v_now ORDER BY prune_at, number
             FOR UPDATE SKIP LOCKED
         LOOP
-            -- Among those due at the same time the order is by number, which rows do not tell: so all of them.
-            v_more := cardinality(v_due) >= v_wanted AND v_together.prune_at > v_last;
+            -- Among those due at the same time the order is by number, which rows do not tell: so all of them, unless
+            -- these are very many.
+            v_more := cardinality(v_due) >= v_wanted
+                AND (v_together.prune_at > v_last OR cardinality(v_due) >= p_looked);
             EXIT WHEN v_more;
-            DELETE FROM prunable WHERE ctid = v_together.tid;
+            v_rows := array_append(v_rows, v_together.tid);
             v_due := v_due || v_together.ids;
             v_last := v_together.prune_at;
         END LOOP;
-        v_ids := ARRAY(
-            -- One that was requeued and finished again is named twice; or it has more time now, and another row says so.
-            SELECT f.id FROM (SELECT DISTINCT id FROM unnest(v_due) AS d(id)) AS u
-                JOIN finished f ON f.id = ANY (ARRAY[u.id])
-            WHERE f.prune_at <= v_now
+        DELETE FROM prunable WHERE ctid = ANY (v_rows);
+        -- One that was requeued and finished again is named twice; or it has more time now, and another row says so.
+        -- All ids in one array: they are neighbours in the index, and looking each up by itself costs four times that.
+        -- A job that others were to run after has no prune_at as long as they are there.
+        SELECT count(*), array_agg(d.place), array_agg(d.id), array_agg(d.id) FILTER (WHERE d.body_apart),
+               array_agg(d.id) FILTER (WHERE d.error_summary IS NOT NULL)
+        INTO v_found, v_places, v_ids, v_apart, v_erred
+        FROM (
+            SELECT f.ctid AS place, f.id, f.body_apart, f.error_summary FROM finished f
+            WHERE f.id = ANY (v_due) AND f.prune_at <= v_now
             ORDER BY f.prune_at, f.number LIMIT p_limit
             FOR UPDATE OF f SKIP LOCKED
-        );
-        EXIT WHEN NOT v_more OR cardinality(v_ids) >= p_limit;
-        v_wanted := cardinality(v_due) + p_limit - cardinality(v_ids); -- others had been removed, or are in use
+        ) AS d;
+        EXIT WHEN NOT v_more OR v_found >= p_limit OR cardinality(v_due) >= p_looked;
+        v_wanted := cardinality(v_due) + p_limit - v_found; -- others had been removed, or are in use
     END LOOP;
-    IF v_ids <> '{}' THEN
+    IF v_found > 0 THEN
         RETURN QUERY
             WITH gone AS (
-                DELETE FROM finished f USING unnest(v_ids) AS u(id) WHERE f.id = ANY (ARRAY[u.id])
+                DELETE FROM finished f WHERE f.ctid = ANY (v_places) -- they are locked, and stay where they are
                 RETURNING f.id, f.state, f.tenant, f.topic, f.task, f.key
             ), unlocked AS (
                 DELETE FROM keys k USING gone g
@@ -285,15 +346,36 @@ BEGIN
                 FROM gone g GROUP BY g.tenant, g.topic, g.task
             )
             SELECT g.state, count(*) FROM gone g GROUP BY g.state;
-        PERFORM forget(v_ids);
+        -- Most jobs have none of these, and a look for each would cost more than its own row does.
+        IF v_apart IS NOT NULL THEN
+            DELETE FROM bodies WHERE id = ANY (v_apart);
+        END IF;
+        IF v_erred IS NOT NULL THEN
+            DELETE FROM attempts WHERE id = ANY (v_erred);
+        END IF;
+        IF EXISTS (SELECT FROM progress) THEN
+            DELETE FROM progress WHERE id = ANY (v_ids);
+        END IF;
+        IF EXISTS (SELECT FROM steps) THEN
+            DELETE FROM steps WHERE id = ANY (v_ids);
+        END IF;
+        IF EXISTS (SELECT FROM dependencies) THEN
+            PERFORM unrelate(v_ids);
+        END IF;
     END IF;
-    -- What was too much for this time, or is in somebody's hands.
-    INSERT INTO prunable (prune_at, number, ids)
-    SELECT f.prune_at, min(f.number), array_agg(f.id)
-    FROM (SELECT DISTINCT id FROM unnest(v_due) AS d(id)) AS u
-            JOIN finished f ON f.id = ANY (ARRAY[u.id])
-    WHERE f.prune_at <= v_now
-    GROUP BY f.prune_at;
+    IF cardinality(v_due) > v_found THEN
+        -- What was too much for this time, or is in somebody's hands.
+        INSERT INTO prunable (prune_at, number, ids)
+        SELECT f.prune_at, min(f.number), array_agg(f.id) FROM finished f
+        WHERE f.id = ANY (
+                ARRAY(SELECT d.id FROM unnest(v_due) AS d(id) EXCEPT SELECT i.id FROM unnest(v_ids) AS i(id))
+            ) AND f.prune_at <= v_now
+        GROUP BY f.prune_at;
+    END IF;
+    IF v_more AND v_found < p_limit THEN
+        o_n := cardinality(v_due);
+        RETURN NEXT;
+    END IF;
     IF pg_try_advisory_xact_lock('tally'::regclass::oid::bigint) THEN -- not while somebody adds up
         DELETE FROM minutes WHERE minute < v_now - p_minutes_before;
         DELETE FROM lane_minutes WHERE minute < v_now - p_lane_minutes_before;

@@ -58,7 +58,7 @@ BEGIN
             id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
             timeout_us, lease_us, retention_us, retention_failed_us, attempt, max_attempts,
             reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, body_apart,
-            topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, trace,
+            topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, limit_key, headers,
             error_summary, payload, raw, result
         )
         SELECT r.id, r.number, r.priority, r.run_at, r.created_at, v_now, v_now + r.retention_us,
@@ -66,7 +66,7 @@ BEGIN
                r.timeout_us, r.lease_us, r.retention_us, r.retention_failed_us,
                r.attempt + 1, r.max_attempts, r.reserves + 1, r.timeouts, r.releases, r.buries, r.kicks, r.touches,
                3, r.key_until, r.format, r.body_apart, r.topic, r.task, r.tenant, p.worker, r.retry, r.key,
-               r.correlation_id, r.user_id, r.service_id, r.trace, r.error_summary, r.payload, r.raw,
+               r.correlation_id, r.user_id, r.service_id, r.limit_key, r.headers, r.error_summary, r.payload, r.raw,
                p_results[t.start + r.ordinality]
         FROM unnest(v_packs, v_masks, v_starts) AS t(pack, mask, start), packs p, unnest(p.jobs) WITH ORDINALITY AS r
         WHERE p.pack = t.pack AND (t.mask >> r.ordinality::integer) & 1 = 1
@@ -104,13 +104,13 @@ BEGIN
         id, number, priority, run_at, created_at, fence, leased_until, claimed_at, expires_at, timeout_us, lease_us,
         retention_us, retention_failed_us, claimer, attempt, max_attempts, blocked, reserves, timeouts, releases,
         buries, kicks, touches, state, key_until, format, suspect, granted_alone, cancel_requested, body_apart, topic, task, tenant,
-        worker, retry, key, correlation_id, user_id, service_id, trace, error_summary, payload, raw
+        worker, retry, key, correlation_id, user_id, service_id, limit_key, headers, error_summary, payload, raw
     )
     SELECT r.id, r.number, r.priority, r.run_at, r.created_at, p.pack * 64 + r.ordinality, p.leased_until,
            p.claimed_at, r.expires_at, r.timeout_us, r.lease_us, r.retention_us, r.retention_failed_us, p.claimer,
            r.attempt + 1, r.max_attempts, r.blocked, r.reserves + 1, r.timeouts, r.releases, r.buries, r.kicks,
            r.touches, 2, r.key_until, r.format, r.suspect, cardinality(p.ids) = 1, r.cancel_requested, r.body_apart, r.topic,
-           r.task, r.tenant, p.worker, r.retry, r.key, r.correlation_id, r.user_id, r.service_id, r.trace, r.error_summary, r.payload,
+           r.task, r.tenant, p.worker, r.retry, r.key, r.correlation_id, r.user_id, r.service_id, r.limit_key, r.headers, r.error_summary, r.payload,
            r.raw
     FROM unnest(p_packs, p_masks) AS t(pack, mask), packs p, unnest(p.jobs) WITH ORDINALITY AS r
     WHERE p.pack = t.pack AND (t.mask >> r.ordinality::integer) & 1 = 1;

@@ -1,4 +1,4 @@
--- What the server tells about itself. No table of ours or of anybody else is read. Times as microseconds.
+-- What the server tells about itself. No table of anybody is read, but for a single row of ours. Times as microseconds.
 
 -- name: settings
 SELECT name, current_setting(name) FROM unnest($1::text[]) AS n(name)
@@ -67,6 +67,13 @@ FROM pg_stat_user_tables
 WHERE schemaname = $1 AND coalesce(last_analyze, last_autoanalyze, last_vacuum, last_autovacuum) IS NOT NULL
     AND pg_relation_size(relid) >= greatest($2::bigint, (n_live_tup + n_dead_tup) * 8192)
 ORDER BY 2 DESC LIMIT $3::integer
+
+-- name: overdue
+SELECT p.prune_at, n.now
+FROM (SELECT {schema}.now_us($1::bigint) AS now) AS n
+    LEFT JOIN LATERAL (
+        SELECT q.prune_at FROM {schema}.prunable q WHERE q.prune_at <= n.now ORDER BY q.prune_at, q.number LIMIT 1
+    ) AS p ON true
 
 -- name: notifications
 SELECT pg_notification_queue_usage()

@@ -31,7 +31,7 @@ WHERE held = 0 OR held & 1 = 1 OR cardinality(ids) <> cardinality(jobs) OR cardi
     OR ids <> ARRAY(SELECT r.id FROM unnest(jobs) WITH ORDINALITY AS r ORDER BY r.ordinality)
     OR EXISTS (
         SELECT FROM unnest(jobs) AS r
-        WHERE r.tenant <> packs.tenant OR r.key IS NOT NULL OR r.lease_us IS NOT NULL OR r.state <> 1
+        WHERE r.tenant <> packs.tenant OR r.key IS NOT NULL OR r.lease_us IS NOT NULL OR r.state <> 1 OR r.awaited
     )
 
 -- name: numbers_differ
@@ -62,7 +62,7 @@ WHERE f.prune_at IS NOT NULL AND p.id IS NULL
 -- name: pruned_as_promised
 -- Too early loses a job that is to be kept; too late, or never, keeps what is to go.
 SELECT format('job %s is not to be pruned when its retention ends', number) FROM {schema}.finished
-WHERE prune_at IS DISTINCT FROM CASE WHEN state = 4 AND buried THEN NULL
+WHERE prune_at IS DISTINCT FROM CASE WHEN state = 4 AND buried OR awaited THEN NULL
                                      WHEN state = 4 THEN finished_at + retention_failed_us
                                      ELSE finished_at + retention_us END
 
@@ -126,3 +126,33 @@ FROM (
     FROM {schema}.fences
 ) AS sequences
 WHERE last_value < used
+
+-- name: blocked_add_up
+SELECT format('job %s says it waits for %s jobs, there are %s', number, blocked, n)
+FROM (
+    SELECT j.number, j.blocked, j.state,
+           (SELECT count(*) FROM {schema}.dependencies d WHERE d.child = j.id AND d.tenant = j.tenant AND d.waits) AS n
+    FROM {schema}.all_jobs j WHERE j.state < 3
+) AS j
+WHERE blocked <> n OR blocked > 0 AND state > 0
+
+-- name: nobody_waits_in_vain
+SELECT format('job %s waits for a job that has ended or is gone', j.number)
+FROM {schema}.jobs j JOIN {schema}.dependencies d ON d.child = j.id AND d.tenant = j.tenant AND d.waits
+WHERE NOT EXISTS (SELECT FROM {schema}.jobs p WHERE p.id = d.parent AND p.tenant = d.tenant)
+    AND NOT EXISTS (SELECT FROM {schema}.endings e WHERE e.parent = d.parent AND e.tenant = d.tenant AND e.state IS NOT NULL)
+
+-- name: parents_awaited
+SELECT DISTINCT format('job %s does not know that others run after it', p.number)
+FROM {schema}.dependencies d
+JOIN (
+    SELECT id, tenant, number, awaited FROM {schema}.jobs
+    UNION ALL
+    SELECT id, tenant, number, awaited AND prune_at IS NULL FROM {schema}.finished
+) AS p ON p.id = d.parent AND p.tenant = d.tenant
+WHERE NOT p.awaited
+
+-- name: dependencies_owned
+SELECT DISTINCT format('dependencies of %s have no job', d.child)
+FROM {schema}.dependencies d
+WHERE NOT EXISTS (SELECT FROM {schema}.all_jobs j WHERE j.id = d.child AND j.tenant = d.tenant)

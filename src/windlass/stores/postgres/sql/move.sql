@@ -32,13 +32,13 @@ LEFT JOIN LATERAL (
 -- As ``get`` reads it (recording.py knows the order), and then what is shown to nobody. From the last number of the page
 -- to the first.
 SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.raw), j.result, p.checkpoint, j.retry,
-       j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
+       j.headers, j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
        coalesce(j.kicks, 0), coalesce(j.touches, 0),
        ARRAY(SELECT ROW(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
              FROM {schema}.attempts a WHERE a.id = j.id ORDER BY a.ordinal),
        ARRAY(SELECT ROW(s.name, s.output, s.attempt, s.worker, s.started_at, s.finished_at)
-             FROM {schema}.steps s WHERE s.id = j.id ORDER BY s.ordinal),
-       j.key_until, j.expires_at, j.retention_us, j.retention_failed_us, j.trace, j.suspect, j.granted_alone, j.buried
+             FROM {schema}.steps s WHERE s.id = j.id ORDER BY s.ordinal), {after},
+       j.key_until, j.expires_at, j.retention_us, j.retention_failed_us, j.suspect, j.granted_alone, j.buried
 FROM (
     SELECT {same}, finished_at, NULL::bigint AS leased_until, NULL::bigint AS expires_at, 0 AS blocked,
            false AS cancel_requested, false AS suspect, false AS granted_alone, buried, result
@@ -60,7 +60,7 @@ ORDER BY j.number DESC
 -- Columns that jobs and finished have in common.
 id, number, priority, run_at, created_at, fence, claimed_at, started_at, timeout_us, lease_us, retention_us,
 retention_failed_us, attempt, max_attempts, reserves, timeouts, releases, buries, kicks, touches, state, key_until,
-format, body_apart, topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, trace,
+format, body_apart, topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, limit_key, headers,
 error_summary, payload, raw
 
 -- name: packed
@@ -68,7 +68,7 @@ error_summary, payload, raw
 r.id, r.number, r.priority, r.run_at, r.created_at, p.pack * 64 + r.ordinality, p.claimed_at, NULL::bigint,
 r.timeout_us, r.lease_us, r.retention_us, r.retention_failed_us, r.attempt + 1, r.max_attempts, r.reserves + 1,
 r.timeouts, r.releases, r.buries, r.kicks, r.touches, 2::smallint, r.key_until, r.format, r.body_apart, r.topic, r.task,
-r.tenant, p.worker, r.retry, r.key, r.correlation_id, r.user_id, r.service_id, r.trace, r.error_summary, r.payload,
+r.tenant, p.worker, r.retry, r.key, r.correlation_id, r.user_id, r.service_id, r.limit_key, r.headers, r.error_summary, r.payload,
 r.raw
 
 -- name: one_at_a_time

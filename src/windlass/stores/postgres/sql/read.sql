@@ -3,16 +3,26 @@
 j.id, j.number, j.tenant, j.topic, j.task, j.state, j.priority, j.attempt, j.max_attempts, j.created_at,
 j.run_at, j.claimed_at, j.started_at, j.finished_at, j.leased_until, j.fence, j.worker, j.timeout_us, j.key,
 j.correlation_id, j.user_id, j.service_id, j.blocked, j.cancel_requested, j.error_summary, p.percent,
-p.message, p.stage, p.updated_at
+p.message, p.stage, p.updated_at, j.limit_key
+
+-- name: after
+-- The jobs that one runs after, as parents_of in 0010 tells them. A job that others run after is never packed.
+ARRAY(SELECT ROW(
+          d.parent,
+          coalesce((SELECT o.state FROM {schema}.jobs o WHERE o.id = d.parent AND o.tenant = d.tenant),
+                   (SELECT f.state FROM {schema}.finished f WHERE f.id = d.parent AND f.tenant = d.tenant)),
+          d.waits AND j.state < 2, d.any_end
+      )
+      FROM {schema}.dependencies d WHERE d.child = j.id AND d.tenant = j.tenant ORDER BY d.place)
 
 -- name: get
 SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.raw), j.result, p.checkpoint, j.retry,
-       j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
+       j.headers, j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
        coalesce(j.kicks, 0), coalesce(j.touches, 0),
        ARRAY(SELECT ROW(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
              FROM {schema}.attempts a WHERE a.id = j.id ORDER BY a.ordinal),
        ARRAY(SELECT ROW(s.name, s.output, s.attempt, s.worker, s.started_at, s.finished_at)
-             FROM {schema}.steps s WHERE s.id = j.id ORDER BY s.ordinal)
+             FROM {schema}.steps s WHERE s.id = j.id ORDER BY s.ordinal), {after}
 FROM {schema}.all_jobs j
 LEFT JOIN {schema}.bodies b ON b.id = j.id AND b.tenant = j.tenant AND j.body_apart
 LEFT JOIN {schema}.progress p ON p.id = j.id

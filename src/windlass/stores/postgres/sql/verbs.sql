@@ -6,9 +6,26 @@ SELECT * FROM {schema}.enqueue(
     $1::bigint, $2::boolean, $3::boolean, $4::boolean, $5::uuid[], $6::text[], $7::text[], $8::text[],
     $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::integer[], $15::bigint[],
     $16::bigint[], $17::bigint[], $18::bigint[], $19::text[], $20::text[], $21::smallint[], $22::boolean[],
-    $23::text[], $24::text[], $25::text[], $26::text[], $27::smallint[], $28::text[], $29::bytea[],
-    $30::boolean[]
+    $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::smallint[], $29::text[],
+    $30::bytea[], $31::boolean[], $32::integer[], $33::uuid[], $34::boolean[]
 )
+
+-- name: enqueue_with
+-- A document and jobs. No rows when the document was not written: the time the jobs are given comes from that, so the
+-- function cannot be called before it or without it.
+WITH written AS MATERIALIZED (
+    SELECT o_version FROM {schema}.write_documents(
+        $1::bigint, ARRAY[$35::text], ARRAY[$36::text], ARRAY[$37::bytea], ARRAY[$38::bigint], ARRAY[$39::bigint]
+    )
+)
+SELECT e.* FROM written w, LATERAL {schema}.enqueue(
+    CASE WHEN w.o_version > 0 THEN $1::bigint END, $2::boolean, $3::boolean, $4::boolean, $5::uuid[], $6::text[],
+    $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::integer[],
+    $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::text[], $20::text[], $21::smallint[],
+    $22::boolean[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::smallint[], $29::text[],
+    $30::bytea[], $31::boolean[], $32::integer[], $33::uuid[], $34::boolean[]
+) AS e
+WHERE w.o_version IS NOT NULL
 
 -- name: enqueue_alike
 -- New jobs that differ in nothing but their ids and payloads, without keys, long bodies and expiry: what is enqueued
@@ -21,11 +38,16 @@ WITH moment AS MATERIALIZED (
     WHERE NOT EXISTS (
         SELECT FROM unnest($2::uuid[]) AS u(id),
             LATERAL (SELECT FROM {schema}.finished f WHERE f.id = u.id LIMIT 1) AS taken
-    ) AND NOT {schema}.are_packed($2)
+    ) AND NOT {schema}.are_packed($2) AND NOT EXISTS (SELECT FROM {schema}.topics t WHERE t.fair AND t.topic = $6)
+        -- Who does not see a topic before there are jobs of theirs cannot tell.
+        AND (
+            NOT row_security_active('{schema}.topics')
+            OR EXISTS (SELECT FROM {schema}.counts c WHERE c.topic = $6)
+        )
 ), written AS (
     INSERT INTO {schema}.jobs (
         id, state, topic, task, tenant, priority, run_at, created_at, max_attempts, timeout_us, lease_us,
-        retention_us, retention_failed_us, retry, correlation_id, user_id, service_id, trace, format, payload
+        retention_us, retention_failed_us, retry, correlation_id, user_id, service_id, headers, format, payload
     )
     SELECT u.id, (m.run_at <= m.now)::integer, $6::text, $7::text, $8::text, $9::bigint, m.run_at, m.now,
            $10::integer, $11::bigint, $12::bigint, $13::bigint, $14::bigint, $15::text, $16::text, $17::text,
@@ -52,7 +74,8 @@ SELECT {schema}.get_given(CAST({text} AS text))
 -- name: claim
 SELECT * FROM {schema}.claim(
     $1::bigint, $2::text, $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[],
-    $9::integer, $10::bigint, $11::bigint, $12::boolean, $13::boolean, $14::text[], $15::bigint, $16::integer
+    $9::integer, $10::bigint, $11::bigint, $12::boolean, $13::boolean, $14::text[], $15::bigint, $16::integer,
+    $17::integer
 )
 
 -- name: tend
@@ -139,7 +162,7 @@ SELECT * FROM {schema}.remove($1::bigint, $2::uuid[], $3::text)
 SELECT * FROM {schema}.rescue($1::bigint, $2::integer, $3::bigint, $4::text[])
 
 -- name: prune
-SELECT * FROM {schema}.prune($1::bigint, $2::integer, $3::bigint, $4::bigint)
+SELECT * FROM {schema}.prune($1::bigint, $2::integer, $3::integer, $4::bigint, $5::bigint)
 
 -- name: fold
 SELECT {schema}.fold()
@@ -149,4 +172,23 @@ INSERT INTO {schema}.topics (topic, paused_until) VALUES ($1, $2)
 ON CONFLICT (topic) DO UPDATE SET paused_until = excluded.paused_until
 
 -- name: resume
-DELETE FROM {schema}.topics WHERE topic = $1
+WITH resumed AS (
+    UPDATE {schema}.topics SET paused_until = NULL WHERE topic = $1 AND limits IS NOT NULL
+)
+DELETE FROM {schema}.topics WHERE topic = $1 AND limits IS NULL
+
+-- name: set_limits
+SELECT * FROM {schema}.set_limits($1::text, $2::text, $3::integer)
+
+-- name: limits
+SELECT topic, limits::text FROM {schema}.topics WHERE limits IS NOT NULL ORDER BY topic COLLATE "C" LIMIT $1
+
+-- name: forget_meters
+DELETE FROM {schema}.meters
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM {schema}.meters WHERE tat <= {schema}.now_us($1::bigint) ORDER BY tat LIMIT $2
+    FOR UPDATE SKIP LOCKED
+))
+
+-- name: limited_topics
+SELECT topic FROM {schema}.topics WHERE limits IS NOT NULL LIMIT $1

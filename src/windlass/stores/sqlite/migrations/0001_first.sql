@@ -25,7 +25,8 @@ CREATE TABLE windlass_jobs (
     suspect             INTEGER NOT NULL DEFAULT 0,
     granted_alone       INTEGER NOT NULL DEFAULT 0,
     cancel_requested    INTEGER NOT NULL DEFAULT 0,
-    blocked             INTEGER NOT NULL DEFAULT 0,
+    blocked             INTEGER NOT NULL DEFAULT 0, -- jobs it waits for
+    awaited             INTEGER NOT NULL DEFAULT 0, -- there are jobs that run after it
     timeout_us          INTEGER,
     lease_us            INTEGER,
     retention_us        INTEGER,
@@ -37,7 +38,8 @@ CREATE TABLE windlass_jobs (
     correlation_id      TEXT,
     user_id             TEXT,
     service_id          TEXT,
-    trace               TEXT,
+    limit_key           TEXT,
+    headers             TEXT,
     error_summary       TEXT,
     buried              INTEGER NOT NULL DEFAULT 0,
     reserves            INTEGER NOT NULL DEFAULT 0,
@@ -77,6 +79,16 @@ CREATE INDEX windlass_jobs_key ON windlass_jobs (key, number) WHERE key IS NOT N
 CREATE INDEX windlass_jobs_tenant ON windlass_jobs (tenant, number) WHERE tenant <> 'root';
 -- Due jobs that were delayed once: with the lanes' heads this gives the longest wait without a scan.
 CREATE INDEX windlass_jobs_promoted ON windlass_jobs (run_at) WHERE run_at > created_at AND state = 1;
+
+-- What runs of limited topics, to be counted. Jobs of other topics without a limit key are in none of these three.
+CREATE INDEX windlass_jobs_limited ON windlass_jobs (topic, tenant, limit_key)
+    WHERE state = 2 AND limit_key IS NOT NULL;
+-- Due jobs by key, so that those of a key without room are passed over together.
+CREATE INDEX windlass_jobs_lines ON windlass_jobs (topic, task, tenant, limit_key, priority DESC, number)
+    WHERE state = 1 AND limit_key IS NOT NULL;
+-- Who is first in strict order.
+CREATE INDEX windlass_jobs_in_order ON windlass_jobs (topic, tenant, limit_key, number)
+    WHERE limit_key IS NOT NULL AND (state IN (1, 2) OR state = 0 AND reserves > 0);
 
 -- Bodies live apart: an UPDATE of a row in SQLite rewrites all of it, and a claim must not rewrite 10 kB.
 CREATE TABLE windlass_bodies (
@@ -124,6 +136,24 @@ CREATE TABLE windlass_steps (
     PRIMARY KEY (number, name)
 ) STRICT, WITHOUT ROWID;
 
+-- Who runs after whom: kept as long as the child is. waits: it has not been told yet that the parent has ended.
+CREATE TABLE windlass_dependencies (
+    child     INTEGER NOT NULL,
+    parent    BLOB    NOT NULL, -- an id: it may be deleted before the child
+    place     INTEGER NOT NULL, -- in the order in which they were named
+    after_any INTEGER NOT NULL,
+    waits     INTEGER NOT NULL,
+    PRIMARY KEY (child, parent)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX windlass_dependencies_parent ON windlass_dependencies (parent, child);
+CREATE INDEX windlass_dependencies_waiting ON windlass_dependencies (parent, child) WHERE waits = 1;
+
+-- Parents that have ended, until all who wait for them are told. State 6: deleted before it had ended.
+CREATE TABLE windlass_endings (
+    parent BLOB    PRIMARY KEY,
+    state  INTEGER NOT NULL CHECK (state BETWEEN 3 AND 6)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE windlass_keys (
     tenant TEXT    NOT NULL,
     scope  TEXT    NOT NULL, -- the task, or the topic of a job without one
@@ -134,8 +164,20 @@ CREATE TABLE windlass_keys (
 
 CREATE TABLE windlass_topics (
     topic        TEXT PRIMARY KEY,
-    paused_until INTEGER
+    paused_until INTEGER,
+    limits       TEXT -- JSON, as limits.py has it
 ) STRICT, WITHOUT ROWID;
+
+-- How far the rates of limited topics are used up: of a topic (tenant and key empty) or of a key. Rows whose moment has
+-- passed mean nothing.
+CREATE TABLE windlass_meters (
+    topic     TEXT    NOT NULL,
+    tenant    TEXT    NOT NULL,
+    limit_key TEXT    NOT NULL,
+    tat       INTEGER NOT NULL,
+    PRIMARY KEY (topic, tenant, limit_key)
+) STRICT;
+CREATE INDEX windlass_meters_over ON windlass_meters (tat);
 
 -- Kept with every write, so that statistics never count rows.
 CREATE TABLE windlass_counts (

@@ -61,7 +61,7 @@ FROM windlass_jobs WHERE attempt > max_attempts
 -- name: pruned_as_promised
 -- Too early loses a job that is to be kept; too late, or never, keeps what is to go.
 SELECT printf('job %d is not to be pruned when its retention ends', number) FROM windlass_jobs
-WHERE prune_at IS NOT CASE WHEN state < 3 OR (state = 4 AND buried) THEN NULL
+WHERE prune_at IS NOT CASE WHEN state < 3 OR awaited OR (state = 4 AND buried) THEN NULL
                            WHEN state = 4 THEN finished_at + retention_failed_us
                            ELSE finished_at + retention_us END
 
@@ -79,3 +79,24 @@ WHERE name NOT IN (SELECT name FROM windlass_sequences)
 SELECT DISTINCT printf('job %d has attempts, but no error', j.number)
 FROM windlass_attempts a JOIN windlass_jobs j ON j.number = a.number
 WHERE j.error_summary IS NULL
+
+-- name: blocked_add_up
+SELECT printf('job %d says it waits for %d jobs, there are %d', j.number, j.blocked,
+              (SELECT coalesce(sum(d.waits), 0) FROM windlass_dependencies d WHERE d.child = j.number))
+FROM windlass_jobs j
+WHERE j.state < 2 AND j.blocked <> (SELECT coalesce(sum(d.waits), 0) FROM windlass_dependencies d WHERE d.child = j.number)
+
+-- name: nobody_waits_in_vain
+SELECT printf('job %d waits for a job that has ended or is gone', j.number)
+FROM windlass_jobs j JOIN windlass_dependencies d ON d.child = j.number AND d.waits = 1
+LEFT JOIN windlass_jobs p ON p.id = d.parent
+WHERE j.state < 2 AND (p.number IS NULL OR p.state > 2)
+    AND NOT EXISTS (SELECT 1 FROM windlass_endings e WHERE e.parent = d.parent)
+
+-- name: parents_awaited
+SELECT DISTINCT printf('job %d does not know that others run after it', p.number)
+FROM windlass_dependencies d JOIN windlass_jobs p ON p.id = d.parent WHERE p.awaited = 0
+
+-- name: dependencies_owned
+SELECT DISTINCT printf('dependencies of %d have no job', child) FROM windlass_dependencies
+WHERE child NOT IN (SELECT number FROM windlass_jobs)

@@ -33,7 +33,7 @@ SELECT json_group_array(json_array(
     CASE WHEN length(b.payload) <= :small THEN hex(b.payload) END,
     j.topic, j.task, j.tenant, j.priority, j.attempt + 1, j.max_attempts, j.timeout_us, j.retry,
     coalesce(j.lease_us, :lease_us), j.number, j.created_at, j.run_at, j.key, j.correlation_id,
-    j.user_id, j.service_id, j.trace
+    j.user_id, j.service_id, j.headers, j.limit_key
 ))
 FROM json_each(:numbers) AS chosen
 CROSS JOIN windlass_jobs j ON j.number = chosen.value
@@ -56,7 +56,7 @@ SELECT json_group_array(task) FROM tasks WHERE task IS NOT NULL
 SELECT EXISTS (SELECT 1 FROM windlass_jobs WHERE state = 1 AND topic = ? AND task = ?)
 
 -- name: paused
-SELECT topic, paused_until FROM windlass_topics WHERE paused_until > ?
+SELECT topic, paused_until, limits FROM windlass_topics WHERE paused_until > ? OR limits IS NOT NULL
 
 -- name: grant
 -- Leases start here: the fence is new in the whole store, so an older holder can write nothing from now on.

@@ -1,10 +1,11 @@
 -- name: whole
 -- As ``get`` reads it (recording.py knows the order), and then what is shown to nobody. Of all tenants.
 SELECT {columns}, b.format, b.payload, r.result, p.checkpoint, j.retry,
-       j.lease_us, j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches,
+       j.headers, j.lease_us, j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches,
        EXISTS (SELECT 1 FROM windlass_attempts a WHERE a.number = j.number),
        EXISTS (SELECT 1 FROM windlass_steps s WHERE s.number = j.number),
-       j.key_until, j.expires_at, j.retention_us, j.retention_failed_us, j.trace, j.suspect, j.granted_alone, j.buried
+       EXISTS (SELECT 1 FROM windlass_dependencies d WHERE d.child = j.number),
+       j.key_until, j.expires_at, j.retention_us, j.retention_failed_us, j.suspect, j.granted_alone, j.buried
 FROM windlass_jobs j
 JOIN windlass_bodies b ON b.number = j.number
 LEFT JOIN windlass_progress p ON p.number = j.number

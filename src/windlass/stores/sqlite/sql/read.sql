@@ -3,14 +3,15 @@
 j.id, j.number, j.tenant, j.topic, j.task, j.state, j.priority, j.attempt, j.max_attempts, j.created_at,
 j.run_at, j.claimed_at, j.started_at, j.finished_at, j.leased_until, j.fence, j.worker, j.timeout_us, j.key,
 j.correlation_id, j.user_id, j.service_id, j.blocked, j.cancel_requested, j.error_summary, p.percent,
-p.message, p.stage, p.updated_at
+p.message, p.stage, p.updated_at, j.limit_key
 
 -- name: get
 -- Most jobs have neither attempts that errored nor steps: then nobody needs to look for them.
 SELECT {columns}, b.format, b.payload, r.result, p.checkpoint, j.retry,
-       j.lease_us, j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches,
+       j.headers, j.lease_us, j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches,
        EXISTS (SELECT 1 FROM windlass_attempts a WHERE a.number = j.number),
-       EXISTS (SELECT 1 FROM windlass_steps s WHERE s.number = j.number)
+       EXISTS (SELECT 1 FROM windlass_steps s WHERE s.number = j.number),
+       EXISTS (SELECT 1 FROM windlass_dependencies d WHERE d.child = j.number)
 FROM windlass_jobs j
 JOIN windlass_bodies b ON b.number = j.number
 LEFT JOIN windlass_progress p ON p.number = j.number

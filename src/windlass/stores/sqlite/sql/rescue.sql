@@ -17,16 +17,3 @@ WHERE number = :number
 SELECT id, correlation_id FROM windlass_jobs
 WHERE state < 2 AND attempt = 0 AND expires_at IS NOT NULL AND expires_at <= ?
 ORDER BY expires_at LIMIT ?
-
--- name: prunable
-SELECT number, state, tenant, topic, task, key FROM windlass_jobs
-WHERE prune_at IS NOT NULL AND prune_at <= ? ORDER BY prune_at LIMIT ?
-
--- name: forget_minutes
-DELETE FROM windlass_minutes WHERE minute < ?
-
--- name: forget_lane_minutes
-DELETE FROM windlass_lane_minutes WHERE minute < ?
-
--- name: forget_counts
-DELETE FROM windlass_counts WHERE n = 0

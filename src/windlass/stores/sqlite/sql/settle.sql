@@ -1,18 +1,19 @@
 -- name: held
 -- The rows behind some leases. {ids} becomes as many parameters as there are leases. Fence, state and end are judged by the caller in the same transaction.
 SELECT id, number, state, fence, leased_until, topic, task, tenant, run_at, attempt, max_attempts, worker,
-       started_at, cancel_requested, key, key_until, granted_alone, blocked
+       started_at, cancel_requested, key, key_until, granted_alone, blocked, awaited
 FROM windlass_jobs WHERE id IN ({ids})
 
 -- name: complete
 -- {rows} becomes as many (number, fence, started_at) as there are jobs, or a few more with a number that no job has.
 -- A start that was recorded was recorded a little late.
 -- Fenced by itself, because the usual completion comes without a look at the row before.
+-- {awaited}: a job that others wait for is looked at.
 UPDATE windlass_jobs
 SET state = 3, finished_at = ?, started_at = coalesce(min(started_at, ends.column3), started_at, ends.column3),
     leased_until = NULL, prune_at = ? + retention_us, suspect = 0, cancel_requested = 0
 FROM (VALUES {rows}) AS ends
-WHERE windlass_jobs.number = ends.column1 AND fence = ends.column2 AND state = 2 AND leased_until > ?
+WHERE windlass_jobs.number = ends.column1 AND fence = ends.column2 AND state = 2 AND leased_until > ? {awaited}
 
 -- name: fail
 -- buried: put away by a verb; kept until somebody kicks it.
@@ -20,7 +21,7 @@ UPDATE windlass_jobs
 SET state = 4, finished_at = :now, started_at = coalesce(:started_at, started_at), leased_until = NULL,
     prune_at = CASE WHEN :buried THEN NULL ELSE :now + retention_failed_us END, suspect = 0,
     cancel_requested = 0, error_summary = :summary, buried = :buried, buries = buries + :buried,
-    priority = coalesce(:priority, priority)
+    priority = coalesce(:priority, priority), blocked = 0
 WHERE number = :number
 
 -- name: uncount
@@ -30,7 +31,7 @@ UPDATE windlass_jobs SET attempt = attempt - 1 WHERE number = ?
 -- name: cancel
 UPDATE windlass_jobs
 SET state = 5, finished_at = :now, started_at = coalesce(:started_at, started_at), leased_until = NULL,
-    prune_at = :now + retention_us, suspect = 0, cancel_requested = 0, error_summary = :summary
+    prune_at = :now + retention_us, suspect = 0, cancel_requested = 0, error_summary = :summary, blocked = 0
 WHERE number = :number
 
 -- name: retry
@@ -46,6 +47,14 @@ SET state = :state, run_at = :run_at, priority = coalesce(:priority, priority), 
     leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, granted_alone = 0,
     releases = releases + :counted, reserves = reserves - :untaken
 WHERE number = :number
+
+-- name: parent_ended
+-- Left for who sees to those that wait; it stays as long as they do.
+INSERT INTO windlass_endings (parent, state) SELECT id, ? FROM windlass_jobs WHERE number = ?
+ON CONFLICT (parent) DO UPDATE SET state = excluded.state
+
+-- name: keep_parent
+UPDATE windlass_jobs SET prune_at = NULL WHERE number = ?
 
 -- name: release_key
 DELETE FROM windlass_keys WHERE {key} AND number = ?

@@ -1,0 +1,1 @@
+"""Limits at work: real processes, real stores, and workers that are killed."""

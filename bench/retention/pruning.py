@@ -1,0 +1,28 @@
+"""``python -m bench.retention.pruning URL``: prunes as a worker does, until its input ends."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from windlass import Windlass
+from windlass.worker.pruner import Pruner
+from windlass.worker.waiting import Recovery
+
+
+async def main(url: str) -> None:
+    async with Windlass(url) as app:
+        pruner = Pruner(app.store, app.clock, Recovery())
+        print("ready", flush=True)
+        work = asyncio.create_task(pruner.work_off())
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+        work.cancel()
+        await asyncio.wait([work])
+        if not work.cancelled() and (error := work.exception()) is not None:
+            raise error
+        await app.store.remove_document("turn", "prune")
+    print(sum(pruner.pruned.values()), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""What metrics and spans cost: ``python -m bench.telemetry``."""

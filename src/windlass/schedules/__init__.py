@@ -1,0 +1,1 @@
+"""Schedules: jobs made at their times, each firing once, however many workers there are."""

@@ -1,1 +1,0 @@
-import{Et as e,Tt as t,mt as n}from"./shared-Dy5jc2F5.js";var r=new Set([`$$slots`,`$$events`,`$$legacy`]);function i(i,a){let o=t(a,r),s={name:`chevron-down`,size:24,node:[[`path`,{d:`m6 9 6 6 6-6`}]]};n(i,e(()=>o,{get icon(){return s}}))}export{i as t};

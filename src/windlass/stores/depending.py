@@ -1,0 +1,43 @@
+"""Jobs that run after others: what every store refuses alike, before it looks at what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from windlass.errors import LimitExceeded, ParentNotFound
+from windlass.model import NewJob
+from windlass.stores.protocol import MAX_EDGES, MAX_PARENTS
+
+
+def check_parents(jobs: Sequence[NewJob]) -> bool:
+    """Whether any of these is to run after another; raises for what cannot be written.
+
+    A job of the same call is there only for those that stand behind it, so nobody can wait in a circle.
+    """
+    edges = sum([len(job.after) for job in jobs if job.after])
+    if not edges:
+        return False
+    if edges > MAX_EDGES:
+        raise LimitExceeded(
+            f"{edges:,} jobs to run after are named in one call; the limit is {MAX_EDGES:,}, send them in "
+            "several"
+        )
+    places = {job.id: place for place, job in enumerate(jobs)}
+    for place, job in enumerate(jobs):
+        if len(job.after) > MAX_PARENTS:
+            raise LimitExceeded(
+                f"a job is to run after {len(job.after):,} others; the limit is {MAX_PARENTS:,}, put a job "
+                "between that runs after some of them"
+            )
+        for parent in job.after:
+            if places.get(parent, -1) >= place:
+                raise parent_not_found(parent)
+    return True
+
+
+def parent_not_found(parent: UUID | str) -> ParentNotFound:
+    """The same words for one that was never there, is gone, or is another tenant's."""
+    return ParentNotFound(
+        f"there is no job {parent} to run after; nothing was enqueued. Enqueue it first, in the same tenant"
+    )

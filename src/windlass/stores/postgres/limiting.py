@@ -1,0 +1,33 @@
+"""Limits of topics. What has room is chosen by the claim itself, in the database (``0011_limits.sql``)."""
+
+from __future__ import annotations
+
+from windlass.limits import TopicLimits
+from windlass.stores.limits import check_limited_topics
+from windlass.stores.postgres.database import Database
+from windlass.stores.protocol import MAX_LIMITED_TOPICS
+from windlass.stores.queries import Queries
+
+_sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
+
+
+async def set_limits(database: Database, topic: str, limits: TopicLimits | None) -> bool:
+    text = None if limits is None else limits.to_json()
+    [(done, others)] = await database.fetch(_sql["set_limits"], topic, text, MAX_LIMITED_TOPICS)
+    if done is None:
+        check_limited_topics(others + 1)
+    return bool(done)
+
+
+async def limits(database: Database) -> dict[str, TopicLimits]:
+    rows = await database.fetch(_sql["limits"], MAX_LIMITED_TOPICS)
+    return {topic: TopicLimits.from_json(text) for topic, text in rows}
+
+
+async def limited_topics(database: Database) -> list[str]:
+    return [topic for (topic,) in await database.fetch(_sql["limited_topics"], MAX_LIMITED_TOPICS)]
+
+
+async def forget_meters(database: Database, limit: int) -> None:
+    """Those that are back at zero mean nothing any more."""
+    await database.fetch(_sql["forget_meters"], database.now, limit)

@@ -1,0 +1,234 @@
+"""Limits of topics: setting them, and choosing what has room."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import msgspec
+
+from windlass.limits import NO_KEY, LimitsOrigin, TopicLimits
+from windlass.model import ClaimRequest
+from windlass.stores.limits import check_limited_topics
+from windlass.stores.protocol import LINES_OF_TENANT, MAX_LIMITED_TOPICS, MAX_LINES, MAX_WALKED
+from windlass.stores.queries import Queries
+from windlass.stores.rooms import Candidate, Choice, Line, Offer, Rooms, merge, meters_after, wish_of
+from windlass.stores.sqlite.scoping import by_line
+from windlass.stores.sqlite.transaction import Code, Transaction
+
+_sql = Queries("windlass.stores.sqlite.sql", "limit.sql")
+
+FIRST_WALK = 32
+"""Due jobs of a lane that are looked at first. Mostly the wish is filled by then."""
+
+_LAST_KEY = "\U0010ffff"
+"""After every limit key."""
+
+Lane = tuple[str, str]
+"""Topic and task."""
+
+
+def set_limits(transaction: Transaction, argument: tuple[str, TopicLimits | None]) -> bool:
+    topic, limits = argument
+    execute = transaction.connection.execute
+    if limits is None:
+        execute(_sql["remove"], (topic,))
+        forget_plain(transaction, topic)
+    else:
+        found = execute(_sql["limits_of"], (topic,)).fetchone()
+        before = found and found[0] and TopicLimits.from_json(found[0]).origin
+        if before is LimitsOrigin.OPERATOR and limits.origin is LimitsOrigin.CODE:
+            return False
+        check_limited_topics(execute(_sql["how_many"], (topic,)).fetchone()[0] + 1)
+        execute(_sql["set"], (topic, limits.to_json()))
+        execute(_sql["mark_running"], (topic,))
+    transaction.ready_topics.add(topic)
+    return True
+
+
+def forget_plain(transaction: Transaction, topic: str) -> None:
+    """Let go of a topic's row that says nothing any more."""
+    transaction.connection.execute(_sql["forget_plain"], (topic,))
+
+
+def limits(connection: sqlite3.Connection) -> dict[str, TopicLimits]:
+    rows = connection.execute(_sql["limits"], (MAX_LIMITED_TOPICS,))
+    return {topic: TopicLimits.from_json(text) for topic, text in rows}
+
+
+def fair_topics(connection: sqlite3.Connection) -> set[str]:
+    return {topic for (topic,) in connection.execute(_sql["fair_topics"])}
+
+
+def hint_room(transaction: Transaction, topics: Collection[str]) -> None:
+    """Jobs of these topics ended: whoever waits for a limit is to look again."""
+    found = {topic for (topic,) in transaction.connection.execute(_sql["limited_topics"])}
+    transaction.ready_topics |= found.intersection(topics)
+
+
+def forget_meters(transaction: Transaction, limit: int) -> None:
+    """Those that are back at zero mean nothing any more."""
+    transaction.connection.execute(_sql["forget_meters"], (transaction.now, limit))
+
+
+def choose(
+    transaction: Transaction,
+    request: ClaimRequest,
+    lanes: Sequence[Lane],
+    limited: Mapping[str, TopicLimits],
+    plain: Sequence[tuple[int, int]],
+) -> Choice:
+    """The best of these jobs of topics without limits, and of what has room in the others."""
+    offers: list[Offer] = []
+    for topic, of_topic in sorted(limited.items()):
+        wish = wish_of(request, topic, of_topic)
+        tasks = [task for of, task in lanes if of == topic and _has_due(transaction, of, task)]
+        if wish >= 0 and tasks:
+            taken, room_at = _Topic(transaction, topic, of_topic, tasks).choose(wish) if wish else ((), None)
+            offers.append(Offer(of_topic, taken, room_at))
+    return merge(request, plain, offers)
+
+
+def _has_due(transaction: Transaction, topic: str, task: str) -> bool:
+    return bool(transaction.connection.execute(_sql["has_due"], (topic, task)).fetchone()[0])
+
+
+def mark_granted(transaction: Transaction, topic: str, number: int) -> None:
+    """A job is granted without a look at limits; in a topic that has some it runs all the same."""
+    found = transaction.connection.execute(_sql["limits_of"], (topic,)).fetchone()
+    if found is not None and found[0] is not None:
+        transaction.grants.limited_topics.add(topic)
+        transaction.connection.execute(_sql["mark_granted"], (f"[{number}]",))
+
+
+def started(
+    transaction: Transaction,
+    limited: Mapping[str, TopicLimits],
+    jobs: Sequence[tuple[int, str, str, str | None]],
+) -> None:
+    """Jobs were granted, told as (number, topic, tenant, limit key): let the meters of their topics know."""
+    execute = transaction.connection.execute
+    numbers: list[int] = []
+    meters: dict[tuple[str, Line], int] = {}
+    for number, topic, tenant, limit_key in jobs:
+        if (of_topic := limited.get(topic)) is None:
+            continue
+        transaction.grants.limited_topics.add(topic)
+        if limit_key is None:
+            numbers.append(number)
+        read = _MeterReader(transaction.connection, topic, meters)
+        line = (tenant, limit_key) if limit_key else None
+        for moved, meter in meters_after(of_topic, line, read, transaction.now):
+            meters[topic, moved] = meter
+    if numbers:
+        execute(_sql["mark_granted"], (msgspec.json.encode(numbers).decode(),))
+    for (topic, line), meter in meters.items():
+        execute(_sql["set_meter"], (topic, *line, meter))
+
+
+class _MeterReader:
+    """Tells the meters of a topic, those that were moved already included."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, topic: str, moved: Mapping[tuple[str, Line], int]
+    ) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._moved = moved
+
+    def __call__(self, line: Line) -> int:
+        if (moved := self._moved.get((self._topic, line))) is not None:
+            return moved
+        found = self._connection.execute(by_line(_sql["meter"]), (self._topic, *line)).fetchone()
+        return 0 if found is None else int(found[0])
+
+
+class _Topic:
+    """The choice of one claim in one topic."""
+
+    def __init__(
+        self, transaction: Transaction, topic: str, limits: TopicLimits, tasks: Sequence[str]
+    ) -> None:
+        self._transaction = transaction
+        self._execute = transaction.connection.execute
+        self._topic = topic
+        self._limits = limits
+        self._tasks = tasks
+        rows = self._execute(_sql["running"], (topic,))
+        self._running = {(tenant, limit_key): number for tenant, limit_key, number in rows}
+
+    def choose(self, wish: int) -> tuple[list[Candidate], int | None]:
+        """The jobs to take, and when a rate lets the next one start.
+
+        First among the first jobs of each lane; where those are many and have no room, among the first of
+        each key, so that a hundred thousand jobs of a full key do not hide the others.
+        """
+        if self._limits.fair:
+            seen, _, untold = self._walk(FIRST_WALK)
+            if untold:
+                seen, _, _ = self._walk(MAX_WALKED)
+            return self._decide({*seen, *self._lines(wish)}, wish)
+        seen, horizon, _ = self._walk(FIRST_WALK)
+        rooms = self._rooms()
+        within = seen if horizon is None else [one for one in seen if one[:2] <= horizon]
+        taken = rooms.choose(sorted(within), wish)
+        if len(taken) == wish or horizon is None or rooms.full:
+            return taken, rooms.due
+        seen, _, _ = self._walk(MAX_WALKED)
+        return self._decide({*seen, *self._lines(wish)}, wish)
+
+    def _decide(self, candidates: Collection[Candidate], wish: int) -> tuple[list[Candidate], int | None]:
+        rooms = self._rooms()
+        return rooms.choose(sorted(candidates), wish), rooms.due
+
+    def _rooms(self) -> Rooms:
+        meter = _MeterReader(self._transaction.connection, self._topic, {})
+        return Rooms(self._limits, self._transaction.now, self._running, meter, self._heads_its_line)
+
+    def _walk(self, depth: int) -> tuple[list[Candidate], tuple[int, int] | None, bool]:
+        """The first jobs of each lane; up to where all of them were seen, when not to the end; and whether
+        some of those are in no line, because they were enqueued before there were limits.
+        """
+        seen: list[Candidate] = []
+        ends: list[tuple[int, int]] = []
+        for task in self._tasks:
+            rows = self._execute(_sql["walk"], (self._topic, task, depth)).fetchall()
+            seen += map(Candidate._make, rows)
+            if len(rows) == depth:
+                ends.append((rows[-1][0], rows[-1][1]))
+        return seen, min(ends, default=None), any(one.limit_key is None for one in seen)
+
+    def _lines(self, wish: int) -> Iterator[Candidate]:
+        """The first jobs of each key, so many of each; in strict order whoever is first."""
+        for task in self._tasks:
+            for line in self._keys(task):
+                if self._limits.ordered and line[1] != NO_KEY:
+                    *head, state, its_task = self._head(line)
+                    if state == Code.READY and its_task == task:
+                        yield Candidate._make(head)
+                else:
+                    values = (self._topic, task, *line, wish)
+                    yield from map(Candidate._make, self._execute(by_line(_sql["first_of_line"]), values))
+
+    def _keys(self, task: str) -> Iterator[Line]:
+        """Tenants and keys that have due jobs in a lane."""
+        line: Line = ("", "")
+        of_tenant = 0
+        for _ in range(MAX_LINES):
+            if self._limits.fair and of_tenant == LINES_OF_TENANT:
+                line = (line[0], _LAST_KEY)  # on to the next tenant
+            found = self._execute(_sql["next_line"], (self._topic, task, *line)).fetchone()
+            if found is None:
+                return
+            of_tenant = of_tenant + 1 if found[0] == line[0] else 1
+            line = found
+            yield line
+
+    def _heads_its_line(self, candidate: Candidate) -> bool:
+        return bool(self._head((candidate.tenant, candidate.limit_key or NO_KEY))[1] == candidate.number)
+
+    def _head(self, line: Line) -> tuple[int, int, str, str, int, str]:
+        row: tuple[int, int, str, str, int, str] = self._execute(
+            by_line(_sql["head_of_line"]), (self._topic, *line)
+        ).fetchone()
+        return row

@@ -1,0 +1,78 @@
+-- name: limits
+SELECT topic, limits FROM windlass_topics WHERE limits IS NOT NULL ORDER BY topic LIMIT ?
+
+-- name: limits_of
+SELECT limits FROM windlass_topics WHERE topic = ?
+
+-- name: limited_topics
+SELECT topic FROM windlass_topics WHERE limits IS NOT NULL
+
+-- name: how_many
+SELECT count(*) FROM windlass_topics WHERE limits IS NOT NULL AND topic <> ?
+
+-- name: set
+INSERT INTO windlass_topics (topic, limits) VALUES (?, ?)
+ON CONFLICT (topic) DO UPDATE SET limits = excluded.limits
+
+-- name: mark_running
+-- What runs when a limit is set counts, too: from now on it is in the index of such jobs.
+UPDATE windlass_jobs SET limit_key = '' WHERE state = 2 AND topic = ? AND limit_key IS NULL
+
+-- name: remove
+UPDATE windlass_topics SET limits = NULL WHERE topic = ?
+
+-- name: forget_plain
+-- A row that says nothing would make every claim look at it.
+DELETE FROM windlass_topics WHERE topic = ? AND limits IS NULL AND paused_until IS NULL
+
+-- name: fair_topics
+-- Their jobs are found by tenant, which takes a limit key: those without one get an empty one.
+SELECT topic FROM windlass_topics WHERE limits IS NOT NULL AND json_extract(limits, '$.fair')
+
+-- name: running
+SELECT tenant, limit_key, count(*) FROM windlass_jobs INDEXED BY windlass_jobs_limited
+WHERE state = 2 AND limit_key IS NOT NULL AND topic = ?
+GROUP BY tenant, limit_key
+
+-- name: has_due
+SELECT EXISTS (
+    SELECT 1 FROM windlass_jobs INDEXED BY windlass_jobs_ready WHERE state = 1 AND topic = ? AND task = ?
+)
+
+-- name: walk
+-- The first due jobs of a lane.
+SELECT -priority, number, tenant, limit_key FROM windlass_jobs INDEXED BY windlass_jobs_ready
+WHERE state = 1 AND topic = ? AND task = ?
+ORDER BY priority DESC, number LIMIT ?
+
+-- name: next_line
+-- The next key of a lane that has due jobs, without a look at the jobs between.
+SELECT tenant, limit_key FROM windlass_jobs INDEXED BY windlass_jobs_lines
+WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND (tenant, limit_key) > (?, ?)
+ORDER BY tenant, limit_key LIMIT 1
+
+-- name: first_of_line
+SELECT -priority, number, tenant, limit_key FROM windlass_jobs INDEXED BY windlass_jobs_lines
+WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND {line}
+ORDER BY priority DESC, number LIMIT ?
+
+-- name: head_of_line
+-- Strict order: whoever is first among those that run, are due, or wait again after they were granted once.
+SELECT -priority, number, tenant, limit_key, state, task FROM windlass_jobs INDEXED BY windlass_jobs_in_order
+WHERE limit_key IS NOT NULL AND (state IN (1, 2) OR state = 0 AND reserves > 0) AND topic = ? AND {line}
+ORDER BY number LIMIT 1
+
+-- name: meter
+SELECT tat FROM windlass_meters WHERE topic = ? AND {line}
+
+-- name: set_meter
+INSERT INTO windlass_meters (topic, tenant, limit_key, tat) VALUES (?, ?, ?, ?)
+ON CONFLICT (topic, tenant, limit_key) DO UPDATE SET tat = excluded.tat
+
+-- name: mark_granted
+-- So that what runs of a limited topic is in the index of such jobs, whether it has a key or not.
+UPDATE windlass_jobs SET limit_key = ''
+WHERE number IN (SELECT value FROM json_each(?)) AND limit_key IS NULL
+
+-- name: forget_meters
+DELETE FROM windlass_meters WHERE rowid IN (SELECT rowid FROM windlass_meters WHERE tat <= ? ORDER BY tat LIMIT ?)

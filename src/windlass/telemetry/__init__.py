@@ -1,0 +1,1 @@
+"""What an app tells of its work: metrics, and spans where an integration asks for them."""

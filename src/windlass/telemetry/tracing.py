@@ -1,0 +1,41 @@
+"""What a tracer is, for those who call one; ``windlass.integrations.opentelemetry`` has one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from windlass.model import Claimed, Enqueued, NewJob
+from windlass.outcome import Outcome
+
+
+class EnqueueSpan(Protocol):
+    """Around one write of new jobs."""
+
+    @property
+    def jobs(self) -> Sequence[NewJob]:
+        """The same jobs with the span's context in their headers."""
+
+    def answered(self, answers: Sequence[Enqueued]) -> None: ...
+
+
+class ExecuteSpan(Protocol):
+    """Around one attempt. It is the current one of the task that began it, until that ends it."""
+
+    def end(self, outcome: Outcome | None) -> None:
+        """``outcome`` is None where the lease was lost."""
+
+
+class Tracing(Protocol):
+    """Spans around the two things a job consists of."""
+
+    def enqueueing(self, jobs: Sequence[NewJob]) -> AbstractContextManager[EnqueueSpan]: ...
+
+    def executing(self, job: Claimed, task: str, worker: str) -> ExecuteSpan: ...
+
+    def handed_over(self, job: Claimed) -> Claimed:
+        """The job for another process, with the current span's context in its headers."""
+
+    def taken_over(self, job: Claimed) -> None:
+        """Make that context the current one, in the context variables at hand."""

@@ -1,0 +1,36 @@
+"""What a worker's tasks declare about their topics, written when it starts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from windlass.errors import StoreError
+from windlass.limits import TopicLimits
+from windlass.stores.protocol import Store
+from windlass.worker.backoff import Backoff
+from windlass.worker.waiting import Recovery, first_of
+
+_log = logging.getLogger("windlass.worker")
+
+
+async def declare_limits(
+    store: Store, limits: Mapping[str, TopicLimits], recovery: Recovery, stopping: asyncio.Event
+) -> None:
+    """Before the first claim, which is to obey them. Tries again until the store is there."""
+    if not limits:
+        return
+    backoff = Backoff("declaring limits", recovery)
+    while not stopping.is_set():
+        try:
+            # Looked at first: a fleet that starts would otherwise write the same again and again.
+            present = await store.limits()
+            for topic, declared in limits.items():
+                if present.get(topic) != declared and not await store.set_limits(topic, declared):
+                    _log.info("topic %s keeps the limits an operator has set: %s", topic, present[topic])
+        except StoreError as error:
+            await first_of(backoff.pause(backoff.failed(error)), stopping.wait())
+        else:
+            backoff.reset()
+            return

@@ -1,0 +1,188 @@
+"""``/metrics`` of a worker's health port: one process, several, and what they are told by their children."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+
+from tests.cli.processes import Process, Project, wait_until
+from tests.telemetry.scraping import scrape
+from windlass import Windlass
+from windlass.cli.health.counts import WHOLE_EVERY, Counted, Counts, Recount
+from windlass.ids import new_id
+from windlass.model import RescuedJob, State
+from windlass.settings import load_settings
+from windlass.telemetry.catalogue import LEASES_LOST
+from windlass.telemetry.counting import MOST_TASKS, Metrics
+from windlass.telemetry.figures import TopicFigures
+from windlass.telemetry.samples import Sample, one, text
+from windlass.telemetry.telemetry import Telemetry
+
+needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGKILL")
+
+APP = """
+from windlass import Windlass
+
+app = Windlass(lease=10)
+
+
+@app.task
+async def send(number: int) -> None: ...
+"""
+
+
+@pytest.fixture
+def counting(project: Project) -> Project:
+    project.write("counting.py", APP)
+    return project
+
+
+@contextmanager
+def worker(
+    project: Project, *arguments: str, **environment: str
+) -> Iterator[tuple[Process, tuple[str, int]]]:
+    environment = {"WINDLASS_URL": project.url, **environment}
+    arguments = ("worker", "counting:app", "--name", "ada", "--health-listen", "0", *arguments)
+    with project.start(*arguments, **environment) as process:
+        told = process.wait_for(r"health is told at http://(\S+):(\d+)/healthz and /readyz")
+        yield process, (told[1], int(told[2]))
+
+
+def enqueue(project: Project, number: int) -> None:
+    app = Windlass(project.url)
+    app.sync.enqueue_many("send", [{"number": each} for each in range(number)])
+    app.portal.close()
+
+
+def pids(project: Project) -> list[int]:
+    app = Windlass(project.url)
+    try:
+        return [one.pid for one in app.sync.workers()]
+    finally:
+        app.portal.close()
+
+
+def metrics(where: tuple[str, int]) -> dict[tuple[str, ...], float]:
+    connection = http.client.HTTPConnection(*where, timeout=10)
+    try:
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        return scrape(answer.read().decode())
+    finally:
+        connection.close()
+
+
+def completed(where: tuple[str, int]) -> float:
+    return metrics(where).get(("windlass_jobs_completed_total", "send", "completed"), 0)
+
+
+def test_a_worker_tells_what_it_did_and_how_the_queue_is(counting: Project) -> None:
+    """Counters, slots, and the queue as it was seen a moment ago; health has the same in short."""
+    enqueue(counting, 1)
+    with worker(counting) as (_, where):
+        wait_until(lambda: completed(where) == 1)
+        wait_until(lambda: ("windlass_queue_figures_age_seconds",) in metrics(where))
+        found = metrics(where)
+        assert found["windlass_job_duration_seconds_count", "send"] == 1
+        assert found["windlass_worker_slots", "ada"] == 10
+        assert found["windlass_worker_ready", "ada"] == 1
+        assert found["windlass_worker_claims_failing", "ada"] == 0
+        assert found["windlass_stale_leases",] == 0
+        assert found["windlass_queue_figures_age_seconds",] < 30
+
+
+def test_a_worker_that_is_told_not_to_count_tells_only_how_it_is(counting: Project) -> None:
+    """The setting has the last word."""
+    with worker(counting, WINDLASS_METRICS="false") as (_, where):
+        wait_until(lambda: ("windlass_worker_slots", "ada") in metrics(where))
+        assert {key[0] for key in metrics(where)} <= {
+            "windlass_worker_slots",
+            "windlass_worker_running",
+            "windlass_worker_stuck",
+            "windlass_worker_ready",
+            "windlass_worker_claims_failing",
+            "windlass_worker_last_claim_seconds",
+            "windlass_worker_loop_lag_seconds",
+        }
+
+
+@needs_signals
+def test_several_processes_are_added_up_and_a_crash_takes_nothing_back(counting: Project) -> None:
+    """One answer for all; a counter never goes down."""
+    with worker(counting, "--processes", "2") as (process, where):
+        wait_until(lambda: metrics(where).get(("windlass_worker_ready", "ada-2")) == 1)
+        enqueue(counting, 20)
+        wait_until(lambda: completed(where) == 20)
+        wait_until(lambda: len(pids(counting)) == 2)
+        for child in pids(counting):
+            os.kill(child, signal.SIGKILL)
+        process.wait_for("starts again")
+        assert completed(where) == 20
+        enqueue(counting, 1)
+        wait_until(lambda: completed(where) == 21)
+
+
+# -- what is told, without processes ------------------------------------------------------------------------
+
+
+def lost(number: int) -> tuple[Sample, ...]:
+    return (one(LEASES_LOST, number),)
+
+
+def told(counts: Counts) -> dict[tuple[str, ...], float]:
+    return scrape(text(counts.samples()))
+
+
+def test_the_last_word_of_each_life_counts() -> None:
+    """Figures are told whole: the same again changes nothing, an earlier life stays counted."""
+    counts = Counts()
+    counts.take(Counted(1, 100, lost(2)))
+    counts.take(Counted(1, 100, lost(3)))
+    counts.take(Counted(2, 200, lost(4)))
+    assert told(counts)["windlass_leases_lost_total",] == 7
+    counts.take(Counted(1, 101, lost(1)))
+    assert told(counts)["windlass_leases_lost_total",] == 8
+    counts.take(Counted(1, 101, lost(2)))
+    assert told(counts)["windlass_leases_lost_total",] == 9
+    counts.take(Counted(1, 101, topics=(TopicFigures("gone", 1, 2, 3, 4, 5),), anew=True))
+    counts.take(Counted(1, 101, topics=(TopicFigures("mail", 1, 2, 3, 4, 5),), anew=True))
+    assert told(counts)["windlass_queue_depth", "mail", "failed"] == 4
+    assert ("windlass_queue_depth", "gone", "failed") not in told(counts)
+
+
+def test_only_what_changed_is_told_and_now_and_then_all() -> None:
+    """A datagram may be lost; so may the one after it."""
+    telemetry = Telemetry(load_settings({"metrics": True}, environment={}))
+    recount = Recount(1)
+    whole = {sample for part in recount.parts(telemetry) for sample in part.samples}
+    assert len(whole) == 4
+    assert list(recount.parts(telemetry)) == []
+    assert telemetry.metrics is not None
+    telemetry.metrics.pruned({})
+    for _ in range(WHOLE_EVERY - 2):
+        assert list(recount.parts(telemetry)) == []
+    assert {sample for part in recount.parts(telemetry) for sample in part.samples} == whole
+
+
+def test_many_figures_go_in_pieces_that_fit_into_a_datagram() -> None:
+    """The longest names, the largest numbers; a system may refuse more than 9 KiB."""
+    names = [f"{number:0255}" for number in range(MOST_TASKS)]
+    telemetry = Telemetry(load_settings({"metrics": True}, environment={}))
+    telemetry.metrics = counted = Metrics()
+    counted.rescued(
+        RescuedJob(new_id(), "t", name, "root", None, 1, "ada", State.FAILED, "worker_lost") for name in names
+    )
+    parts = list(Recount(1000).parts(telemetry))
+    assert max(len(msgspec.json.encode(part)) for part in parts) < 8192 - 40
+    counts = Counts()
+    for part in parts:
+        counts.take(msgspec.json.decode(msgspec.json.encode(part), type=Counted))
+    assert set(counts.samples()) == set(counted.samples())

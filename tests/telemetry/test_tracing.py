@@ -1,0 +1,467 @@
+"""Spans, made by the real SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import baggage, trace
+from opentelemetry import context as otel_context
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider, sampling
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from tests.worker.conftest import URLS
+from windlass import Cancel, Context, Fail, Retry, Snooze, Windlass, headers
+from windlass.errors import ConfigurationError, InvalidInput
+from windlass.integrations.opentelemetry import instrument
+
+
+class Spans:
+    """What a program's SDK has got."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer = self.provider.get_tracer("tests")
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self._exporter.get_finished_spans() if span.name == name]
+
+    def all(self) -> str:
+        return "\n".join(span.to_json() for span in self._exporter.get_finished_spans())
+
+
+@pytest.fixture
+def spans() -> Spans:
+    return Spans()
+
+
+@pytest.fixture(params=URLS)
+async def app(request: pytest.FixtureRequest, tmp_path: Path, spans: Spans) -> AsyncIterator[Windlass]:
+    """An open app that is traced, on each store."""
+    async with Windlass(URLS[request.param](tmp_path), poll_interval=0.05) as app:
+        instrument(app, tracer_provider=spans.provider, metrics=False)
+        yield app
+
+
+@pytest.fixture
+async def quick(spans: Spans) -> AsyncIterator[Windlass]:
+    """The same where the store does not matter."""
+    async with Windlass("memory://", poll_interval=0.05) as app:
+        instrument(app, tracer_provider=spans.provider, metrics=False)
+        yield app
+
+
+def context_of(span: ReadableSpan) -> trace.SpanContext:
+    context = span.get_span_context()
+    assert context is not None
+    return context
+
+
+async def test_a_job_goes_on_with_the_trace_that_enqueued_it(app: Windlass, spans: Spans) -> None:
+    """Request, enqueue, attempt, and what the handler does there: one trace, each inside the one before."""
+
+    @app.task(topic="mail")
+    async def send(number: int) -> None:
+        with spans.tracer.start_as_current_span("inside"):
+            await asyncio.sleep(0)
+
+    with spans.tracer.start_as_current_span("request"):
+        job = await send.enqueue(number=1)
+    await app.run_until_idle(name="ada")
+    (request,), (enqueue,), (execute,), (inside,) = map(
+        spans.named, ("request", "job.enqueue", "job.execute", "inside")
+    )
+    for parent, child in ((request, enqueue), (enqueue, execute), (execute, inside)):
+        assert child.parent is not None
+        assert child.parent.span_id == context_of(parent).span_id
+        assert context_of(child).trace_id == context_of(request).trace_id
+    assert (enqueue.kind, execute.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
+    assert dict(enqueue.attributes or {}) == {
+        "messaging.system": "windlass",
+        "messaging.operation.name": "enqueue",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "mail",
+        "messaging.message.id": str(job.id),
+        "windlass.task": "send",
+        "windlass.tenant": "root",
+        "windlass.duplicate": False,
+    }
+    assert dict(execute.attributes or {}) == {
+        "messaging.system": "windlass",
+        "messaging.operation.name": "execute",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "mail",
+        "messaging.message.id": str(job.id),
+        "windlass.task": "send",
+        "windlass.attempt": 1,
+        "windlass.tenant": "root",
+        "windlass.worker": "ada",
+        "windlass.outcome": "completed",
+    }
+    assert execute.status.status_code is StatusCode.UNSET
+
+
+async def test_a_later_attempt_begins_a_trace_and_links_to_the_enqueue(quick: Windlass, spans: Spans) -> None:
+    """A job that is tried for a week must not make a trace of a week."""
+
+    @quick.task(max_attempts=3, retry=Retry.fixed(0))
+    async def work(ctx: Context) -> None:
+        if ctx.attempt < 3:
+            raise ValueError("no")
+
+    await work.enqueue()
+    await quick.run_until_idle()
+    (enqueue,) = spans.named("job.enqueue")
+    first, *later = spans.named("job.execute")
+    assert first.parent is not None
+    assert first.links == ()
+    assert len(later) == 2
+    for span in later:
+        assert span.parent is None
+        assert context_of(span).trace_id != context_of(enqueue).trace_id
+        assert [link.context.span_id for link in span.links] == [context_of(enqueue).span_id]
+    outcomes = [(span.attributes or {})["windlass.outcome"] for span in (first, *later)]
+    assert outcomes == ["retried", "retried", "completed"]
+
+
+async def test_how_an_attempt_ended_is_told_by_a_code(quick: Windlass, spans: Spans) -> None:
+    """Errors by their code, without a message; a job that is cancelled or given back is no error."""
+
+    @quick.task(max_attempts=1)
+    async def end(ctx: Context, how: str) -> None:
+        match how:
+            case "raise":
+                raise ValueError("no")
+            case "fail":
+                raise Fail("no", code="not_today")
+            case "cancel":
+                raise Cancel("no")
+            case "snooze" if not ctx.checkpoint:
+                await ctx.checkpoint({})
+                raise Snooze(0)
+
+    for how in ("raise", "fail", "cancel", "snooze"):
+        await end.enqueue(how=how)
+    await quick.run_until_idle()
+    told = {
+        (span.attributes or {})["windlass.outcome"]: (
+            span.status.status_code,
+            span.status.description,
+            (span.attributes or {}).get("error.type"),
+        )
+        for span in spans.named("job.execute")
+        if (span.attributes or {}).get("error.type") != "not_today"
+    }
+    assert told == {
+        "failed": (StatusCode.ERROR, "handler_error", "handler_error"),
+        "cancelled": (StatusCode.UNSET, None, None),
+        "released": (StatusCode.UNSET, None, None),
+        "completed": (StatusCode.UNSET, None, None),
+    }
+    assert [span.events for span in spans.named("job.execute") if span.events] == []
+
+
+async def test_a_plain_function_on_a_thread_is_inside_its_span(quick: Windlass, spans: Spans) -> None:
+    """And so is a job it enqueues."""
+
+    @quick.task
+    async def after() -> None: ...
+
+    @quick.task
+    def work() -> None:
+        with spans.tracer.start_as_current_span("inside"):
+            after.sync.enqueue()
+
+    await work.enqueue()
+    await quick.run_until_idle()
+    (inside,) = spans.named("inside")
+    of_work, of_after = spans.named("job.execute")
+    assert inside.parent is not None
+    assert inside.parent.span_id == context_of(of_work).span_id
+    assert context_of(of_after).trace_id == context_of(of_work).trace_id
+
+
+async def test_jobs_side_by_side_do_not_get_into_each_others_traces(quick: Windlass, spans: Spans) -> None:
+    """A slot runs one job after another, and several slots take turns."""
+
+    @quick.task
+    async def work(number: int) -> None:
+        await asyncio.sleep(0.001 * (number % 3))
+        with spans.tracer.start_as_current_span("inside") as span:
+            span.set_attribute("number", number)
+            await asyncio.sleep(0)
+
+    for number in range(20):
+        with spans.tracer.start_as_current_span("request") as span:
+            span.set_attribute("number", number)
+            await work.enqueue(number=number)
+    await quick.run_until_idle(concurrency=4)
+    traces = {
+        name: {(span.attributes or {})["number"]: context_of(span).trace_id for span in spans.named(name)}
+        for name in ("request", "inside")
+    }
+    assert len(set(traces["request"].values())) == 20
+    assert traces["inside"] == traces["request"]
+    assert not trace.get_current_span().get_span_context().is_valid
+
+
+async def test_jobs_written_together_share_one_span(quick: Windlass, spans: Spans) -> None:
+    """A span for each of ten thousand would cost more than writing them."""
+
+    @quick.task
+    async def work(number: int) -> None: ...
+
+    await work.enqueue_many([{"number": number} for number in range(5)])
+    (enqueue,) = spans.named("job.enqueue")
+    assert (enqueue.attributes or {})["messaging.batch.message_count"] == 5
+    await quick.run_until_idle()
+    executed = spans.named("job.execute")
+    assert len(executed) == 5
+    assert {context_of(span).trace_id for span in executed} == {context_of(enqueue).trace_id}
+
+
+async def test_a_job_in_a_transaction_of_yours_carries_the_trace(tmp_path: Path, spans: Spans) -> None:
+    """The span ends when it is written; whether that commits nobody can say by then."""
+    async with Windlass(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
+        instrument(app, tracer_provider=spans.provider, metrics=False)
+
+        @app.task
+        async def work() -> None: ...
+
+        connection = sqlite3.connect(tmp_path / "jobs.db")
+        with connection:
+            work.using(connection).enqueue()
+        connection.close()
+        await app.run_until_idle()
+    (enqueue,), (execute,) = spans.named("job.enqueue"), spans.named("job.execute")
+    assert execute.parent is not None
+    assert execute.parent.span_id == context_of(enqueue).span_id
+
+
+async def test_an_enqueue_that_fails_is_an_error_without_its_message(
+    quick: Windlass, spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its span ends, and the caller gets the error as ever."""
+
+    async def refuse(jobs: object) -> None:
+        raise OSError("hunter2")
+
+    @quick.task
+    async def work() -> None: ...
+
+    monkeypatch.setattr(quick.store, "enqueue", refuse)
+    with pytest.raises(OSError, match="hunter2"):
+        await work.enqueue()
+    (span,) = spans.named("job.enqueue")
+    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, "OSError")
+    assert "hunter2" not in spans.all()
+
+
+@contextmanager
+def with_baggage(**entries: str) -> Iterator[None]:
+    context = otel_context.get_current()
+    for name, value in entries.items():
+        context = baggage.set_baggage(name, value, context)
+    token = otel_context.attach(context)
+    try:
+        yield
+    finally:
+        otel_context.detach(token)
+
+
+async def test_baggage_goes_along_as_far_as_there_is_room(quick: Windlass, spans: Spans) -> None:
+    """What does not fit into the headers is left behind; the trace and the job are not."""
+    seen: list[int] = []
+
+    @quick.task
+    async def work() -> None:
+        seen.append(len(str(baggage.get_baggage("who") or "")))
+
+    with with_baggage(who="ada"):
+        await work.enqueue()
+    with with_baggage(who="x" * headers.MAX_HEADERS_BYTES):
+        await work.enqueue()
+    await quick.run_until_idle()
+    assert seen == [3, 0]
+    enqueued = [context_of(span).span_id for span in spans.named("job.enqueue")]
+    executed = [span.parent.span_id for span in spans.named("job.execute") if span.parent is not None]
+    assert executed == enqueued
+
+
+async def test_a_broken_span_processor_harms_no_job(
+    quick: Windlass, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What others plug into the SDK may raise; the job runs, is settled, and somebody is told."""
+
+    class Broken(SpanProcessor):
+        def on_start(self, span: Any, parent_context: Any = None) -> None:
+            del span, parent_context
+            raise OSError("broken at the start")
+
+        def on_end(self, span: Any) -> None:
+            del span
+            raise OSError("broken at the end")
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Broken())
+    async with Windlass("memory://") as app:
+        instrument(app, tracer_provider=provider, metrics=False)
+
+        @app.task
+        async def work() -> str:
+            return "done"
+
+        job = await work.enqueue()
+        await app.run_until_idle()
+        assert await job.result(timeout=5) == "done"
+    assert "a span could not be begun" in caplog.text
+
+
+async def test_an_app_is_instrumented_once(quick: Windlass, spans: Spans) -> None:
+    """Twice would be two of everything."""
+    with pytest.raises(ConfigurationError, match="instrumented already"):
+        instrument(quick, tracer_provider=spans.provider)
+
+
+async def test_the_same_metrics_are_instruments(spans: Spans) -> None:
+    """By the same names, with the same labels as attributes."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    async with Windlass("memory://") as app:
+        instrument(app, spans=False, meter_provider=provider)
+
+        @app.task
+        async def work() -> None: ...
+
+        await work.enqueue_many([{}, {}])
+        await app.run_until_idle(name="ada")
+        data = reader.get_metrics_data()
+    assert data is not None
+    found = {
+        (metric.name, *dict(point.attributes or {}).values()): point
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in metric.data.data_points
+    }
+    submitted: Any = found["windlass_jobs_submitted_total", "work", "work"]
+    completed: Any = found["windlass_jobs_completed_total", "work", "completed"]
+    ran: Any = found["windlass_job_duration_seconds", "work"]
+    waited: Any = found["windlass_job_wait_seconds", "work"]
+    assert (submitted.value, completed.value) == (2, 2)
+    assert (ran.count, waited.count) == (2, 2)
+    assert ran.explicit_bounds[0] == 0.001
+    provider.shutdown()
+
+
+async def test_a_second_has_so_many_spans(spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more attempts the later ones have none; what their handlers do belongs to the enqueue."""
+    now = 0.0
+    monkeypatch.setattr("windlass.integrations.opentelemetry.time.monotonic", lambda: now)
+    async with Windlass("memory://") as app:
+        instrument(app, tracer_provider=spans.provider, metrics=False, spans_per_second=3)
+
+        @app.task
+        async def work() -> None:
+            with spans.tracer.start_as_current_span("inside"):
+                pass
+
+        await work.enqueue_many([{}] * 5)
+        await app.run_until_idle()
+        assert len(spans.named("job.execute")) == 3
+        (enqueue,) = spans.named("job.enqueue")
+        outside = [one for one in spans.named("inside") if one.parent.span_id == context_of(enqueue).span_id]  # type: ignore[union-attr]
+        assert len(outside) == 2
+        now = 1.0
+        await work.enqueue()
+        await app.run_until_idle()
+        assert len(spans.named("job.execute")) == 4
+
+
+async def test_a_trace_that_nobody_keeps_is_not_recorded_here_either(spans: Spans) -> None:
+    """It was decided when the job was enqueued; what the handler does goes by the same word."""
+    seen: list[trace.SpanContext] = []
+    unsampled = TracerProvider(sampling.ALWAYS_OFF, shutdown_on_exit=False)
+    async with Windlass("memory://") as app:
+        instrument(app, tracer_provider=spans.provider, metrics=False)
+
+        @app.task
+        async def work() -> None:
+            seen.append(trace.get_current_span().get_span_context())
+            with spans.tracer.start_as_current_span("inside"):
+                pass
+
+        with unsampled.get_tracer("tests").start_as_current_span("request") as request:
+            await work.enqueue()
+        await app.run_until_idle()
+    assert spans.named("job.execute") == spans.named("inside") == []
+    (context,) = seen
+    assert context.trace_id == request.get_span_context().trace_id
+
+
+def test_a_limit_of_spans_is_a_number_of_them(spans: Spans) -> None:
+    """Zero would be tracing without spans, which is another switch."""
+    with pytest.raises(InvalidInput, match="spans_per_second is 0"):
+        instrument(Windlass("memory://"), tracer_provider=spans.provider, spans_per_second=0)
+
+
+PROGRAM = """
+import sys
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+from windlass import Windlass
+from windlass.integrations.opentelemetry import instrument
+
+provider = TracerProvider(shutdown_on_exit=False)
+trace.set_tracer_provider(provider)
+app = Windlass("memory://")
+instrument(app, metrics=False)
+
+
+@app.task(isolation="process")
+def work() -> str:
+    return format(trace.get_current_span().get_span_context().span_id, "x")
+
+
+if __name__ == "__main__":
+    executed = []
+
+    class Keep(SimpleSpanProcessor):
+        def on_end(self, span):
+            if span.name == "job.execute":
+                executed.append(format(span.context.span_id, "x"))
+
+    provider.add_span_processor(Keep(ConsoleSpanExporter()))
+
+    async def main():
+        async with app:
+            job = await work.enqueue()
+            await app.run_until_idle()
+            assert [await job.result(timeout=5)] == executed, (await job.result(), executed)
+
+    import asyncio
+    asyncio.run(main())
+    print("the same")
+"""
+
+
+def test_a_handler_in_a_process_of_its_own_is_inside_its_span(tmp_path: Path) -> None:
+    """Its process is told the worker's span, not that of the enqueue."""
+    program = tmp_path / "traced_program.py"
+    program.write_text(PROGRAM)
+    told = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert told.stdout == "the same\n", told.stderr

@@ -1,0 +1,79 @@
+"""Jobs that run after others, enqueued in transactions of somebody else's."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from tests.using import django_kinds, postgres_kinds, sqlalchemy_kinds, sqlite_kinds  # noqa: F401 - kinds
+from tests.using.caller import KINDS, Kind, done
+from tests.using.conftest import Place
+from windlass import ParentNotFound
+
+_FEW = ("sqlite3", "aiosqlite", "asyncpg", "psycopg", "psycopg2", "pg8000")
+FEW = [kind for kind in KINDS if kind.name in _FEW] or KINDS
+
+pytestmark = pytest.mark.parametrize("kind", FEW, ids=lambda kind: kind.name)
+
+
+async def test_a_job_runs_after_one_of_the_same_transaction_and_one_that_was_there(
+    kind: Kind, place: Place
+) -> None:
+    """Both are marked with the commit."""
+    greet, _ = place.greeting()
+    before = greet.sync.enqueue(name="Ada")
+    async with kind.open(place.where) as caller:
+        await caller.begin()
+        inside = await done(greet.using(caller.connection).enqueue(name="Grace"))
+        child = await done(
+            greet.options(after=[before, inside]).using(caller.connection).enqueue(name="Alan")
+        )
+        await done(caller.commit())
+    found = place.app.sync.get(child.id)
+    assert (found.shown_state, [one.job_id for one in found.after]) == ("blocked", [before.id, inside.id])
+    assert place.app.sync.get(before.id).dependents().total.total == 1
+    assert place.app.sync.check() == []
+
+
+async def test_a_missing_parent_leaves_the_transaction_as_it_was(kind: Kind, place: Place) -> None:
+    """It goes on, and what else is done in it is kept."""
+    greet, mark = place.greeting()
+    rows = place.rows()
+    missing = uuid4()
+    async with kind.open(place.where) as caller:
+        await caller.begin()
+        kept = await done(greet.using(caller.connection).enqueue(name="Ada"))
+        with pytest.raises(ParentNotFound, match=str(missing)):
+            await done(greet.options(after=missing).using(caller.connection).enqueue(name="Grace"))
+        await done(greet.options(after=kept).using(caller.connection).enqueue(name="Alan"))
+        await done(caller.commit())
+    assert (place.jobs(mark), place.rows()) == (2, rows + 1)
+    assert place.app.sync.check() == []
+
+
+async def test_a_rollback_leaves_nobody_waiting(kind: Kind, place: Place) -> None:
+    """The job that was named does not know of it, and ends as any other."""
+    greet, mark = place.greeting()
+    before = greet.sync.enqueue(name="Ada")
+    async with kind.open(place.where) as caller:
+        await caller.begin()
+        await done(greet.options(after=before).using(caller.connection).enqueue(name="Grace"))
+        await done(caller.rollback())
+    assert place.jobs(mark) == 1
+    assert place.app.sync.get(before.id).dependents().total.total == 0
+    assert place.app.sync.check() == []
+
+
+async def test_a_job_that_had_failed_ends_the_new_one(kind: Kind, place: Place) -> None:
+    """With the transaction."""
+    greet, _ = place.greeting()
+    before = greet.sync.enqueue(name="Ada")
+    before.cancel()
+    async with kind.open(place.where) as caller:
+        await caller.begin()
+        child = await done(greet.options(after=before).using(caller.connection).enqueue(name="Grace"))
+        await done(caller.commit())
+    found = place.app.sync.get(child.id)
+    assert (found.state, found.error and found.error.code) == ("cancelled", "parent_failed")
+    assert place.app.sync.check() == []

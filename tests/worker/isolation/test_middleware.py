@@ -1,0 +1,29 @@
+"""Middleware around handlers in processes of their own, and variables that reach them."""
+
+from __future__ import annotations
+
+import os
+
+from tests.worker.isolation import surrounded
+from windlass.testing import in_memory
+
+
+async def test_middleware_runs_in_the_worker_and_sees_what_came_of_it() -> None:
+    """The result or the error; the carried variable is set on both sides."""
+    app, work = surrounded.app, surrounded.work
+    surrounded.seen.clear()
+    async with in_memory(app):
+        token = surrounded.request_id.set("r-1")
+        well, ill = await work.enqueue(True), await work.enqueue(False)
+        surrounded.request_id.reset(token)
+        await app.run_until_idle(concurrency=1, handle_signals=False)
+        pid, carried = await well.result(timeout=1)
+        assert pid != os.getpid()
+        assert carried == "r-1"
+        await ill.refresh()
+        assert ill.error is not None
+        assert (ill.state, ill.error.message) == ("failed", "ValueError: not well")
+        assert "in work" in (ill.error.traceback or "")
+    here = os.getpid()
+    assert [(one[0], one[1]) for one in surrounded.seen] == [(here, "r-1"), (here, "r-1")]
+    assert surrounded.seen[1][2] == "ValueError: not well"
