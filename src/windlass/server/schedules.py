@@ -53,7 +53,8 @@ class ScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     cron: Annotated[str, Meta(min_length=9, max_length=MAX_EXPRESSION)] | None = None
     zone: Annotated[str, Meta(min_length=1, max_length=100, description="An IANA name.")] = "UTC"
-    every: Annotated[float, Meta(ge=MIN_SECONDS, le=MAX_SECONDS, description="Seconds.")] | None = None
+    # A whole number, as others have it: typing takes equal annotations for one, whichever came first.
+    every: Annotated[float, Meta(ge=int(MIN_SECONDS), le=MAX_SECONDS, description="Seconds.")] | None = None
     missed: Literal["skip", "one", "all"] = "one"
     most: Annotated[int, Meta(ge=1, le=MAX_MOST)] = 100
     topic: TopicName | UnsetType = UNSET
