@@ -13,8 +13,7 @@ from tests.servers.processes import PATIENCE
 from tests.servers.shared import fresh_url
 from windlass.model import Settlement
 from windlass.outcome import Completed
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.postgres import store as store_module
+from windlass.stores.postgres import PostgresStore, folding
 from windlass.testing.clock import FrozenClock
 from windlass.testing.conformance.building import cancelled, claim_one, job, put_many
 
@@ -52,10 +51,10 @@ async def test_operating_adds_the_counters_up_as_well(
     jobs = await put_many(store, 10)
     if verb != "cancel":
         await store.cancel(jobs)
-    monkeypatch.setattr(store_module, "FOLD_AFTER", 10)
+    monkeypatch.setattr(folding, "FOLD_AFTER", 10)
     await getattr(store, verb)(jobs)
-    assert store._folding is not None
-    await store._folding
+    assert store._folding.under_way is not None
+    await store._folding.under_way
     assert await _rows(store, "tally") == 0
     assert await store.check() == []
 
@@ -66,7 +65,7 @@ async def test_operating_appends_a_row_for_each_lane(store: PostgresStore, verb:
     jobs = [*await put_many(store, 5, "a"), *await put_many(store, 5, "b", delay=60)]
     if verb != "cancel":
         await store.cancel(jobs)
-    await store._fold()
+    await store._folding.fold()
     await getattr(store, verb)(jobs)
     assert await _rows(store, "tally") == 2
     assert await store.check() == []
@@ -77,9 +76,9 @@ async def test_more_is_added_up_at_a_time_than_is_appended_meanwhile(store: Post
     await store._database.fetch(
         "INSERT INTO {schema}.tally (minute, tenant, topic, task, ready, did_cancel)"
         " SELECT 0, 'root', 'mail', '', 0, 1 FROM generate_series(1, $1)",
-        3 * store_module.FOLD_AFTER,
+        3 * folding.FOLD_AFTER,
     )
-    await store._fold()
+    await store._folding.fold()
     assert await _rows(store, "tally") == 0
 
 
@@ -90,7 +89,7 @@ async def test_a_burst_leaves_no_empty_pages_for_every_look_to_walk_through(post
         for _ in range(5):
             await store.enqueue([job(f"topic-{number}") for number in range(1000)])
         assert await _pages(store, "tally") > 20
-        await store._fold()
+        await store._folding.fold()
         async with asyncio.timeout(PATIENCE):
             while await _pages(store, "tally") > 0:
                 # Outside a transaction. While somebody looks at the table, it leaves pages and returns.
@@ -100,7 +99,7 @@ async def test_a_burst_leaves_no_empty_pages_for_every_look_to_walk_through(post
 async def test_minutes_are_as_many_as_there_are_things_that_happened(store: PostgresStore) -> None:
     """Not more with a thousand topics, each of which would be read for every look at the statistics."""
     await store.enqueue([job(f"topic-{number}") for number in range(100)])
-    await store._fold()
+    await store._folding.fold()
     assert await _rows(store, "minutes") == 1
 
 
@@ -111,7 +110,7 @@ async def test_adding_up_changes_no_statistics(store: PostgresStore) -> None:
         await _complete(store, topic)
         await cancelled(store, topic)
     appended = await store.stats(window_seconds=HOUR)
-    await store._fold()
+    await store._folding.fold()
     assert await _rows(store, "tally") == 0
     assert await store.stats(window_seconds=HOUR) == appended
     for topic in ("b", "c"):
@@ -119,5 +118,5 @@ async def test_adding_up_changes_no_statistics(store: PostgresStore) -> None:
         await _complete(store, topic)
     partly = await store.stats(window_seconds=HOUR)
     assert partly.run_time.count == appended.run_time.count + 2
-    await store._fold()
+    await store._folding.fold()
     assert await store.stats(window_seconds=HOUR) == partly

@@ -83,7 +83,7 @@ async def jobs(place: Secured) -> dict[str, dict[str, UUID]]:
         await store.beat(WorkerRecord(name="w", host="h", pid=1, version="0", started_at=1, seen_at=1))
         await store.write_documents([NewDocument("key", "k", b"secret")])
         made = {tenant: await fill(store, tenant) for tenant in ("acme", "zeta")}
-        await store._fold()
+        await store._folding.fold()
         for tenant, of_tenant in made.items():  # as if somebody had ended a job, and nobody had been told
             ending = "INSERT INTO {schema}.endings (parent, tenant, state) VALUES ($1::uuid, $2::text, 3)"
             await store._database.fetch(ending, of_tenant["done"], tenant)

@@ -176,7 +176,7 @@ async def test_what_is_for_workers_is_refused(api: PostgresStore, worker: Postgr
         api.rescue,
         api.prune,
         api.workers,
-        api._fold,
+        api._folding.fold,
         lambda: api.pause("mail", 2**60),
         lambda: api.leave("w", 1),
     ]
@@ -200,12 +200,12 @@ async def test_callers_never_add_counters_up(
     api: PostgresStore, worker: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They see one tenant's; whoever sees all does it."""
-    monkeypatch.setattr("windlass.stores.postgres.store.FOLD_AFTER", 1)
+    monkeypatch.setattr("windlass.stores.postgres.folding.FOLD_AFTER", 1)
     await put_many(api, 3, tenant="a")
-    assert api._folding is None
+    assert api._folding.under_way is None
     await put(worker, tenant="b")
-    assert worker._folding is not None
-    await worker._folding
+    assert worker._folding.under_way is not None
+    await worker._folding.under_way
     assert (await api.stats(window_seconds=60.0, tenant="a")).pending == 3
 
 

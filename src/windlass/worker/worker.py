@@ -396,11 +396,11 @@ class Worker:
             janitor.claimed(events.claimed_at)
             if not self._stopping:
                 events.runner.start_waiting()
-            if claim.jobs:
+            if claim.jobs and claim.next_due_in == 0.0:  # there may be more at once
                 if len(claim.jobs) < limit:
                     await asyncio.sleep(0)  # let them start, before the next claim is made ready
                 continue
-            if until_idle and was_idle:
+            if until_idle and was_idle and not claim.jobs:
                 return
             await self._rest(events, claim, until_idle=until_idle)
 

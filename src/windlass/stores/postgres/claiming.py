@@ -8,7 +8,7 @@ import math
 import operator
 import secrets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 from uuid import UUID
@@ -81,8 +81,14 @@ class Claimer:
     that fell short or a hint that does not say where; that is cheap, and when it is not, it is rationed.
     """
 
-    def __init__(self, database: Database, rescued: Callable[[Sequence[str]], None]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        rescued: Callable[[Sequence[str]], None],
+        room: Callable[[Mapping[str, int]], None],
+    ) -> None:
         self._rescued = rescued  # is told of jobs that a claim brought back, as the functions tell of them
+        self._room = room  # is told how much of it in limited topics is taken (less than zero)
         self.least_packed = LEAST_PACKED
         self._database = database
         self._name = secrets.randbits(63)  # tells apart what other handles grant to a worker of the same name
@@ -218,14 +224,16 @@ class Claimer:
         return Claim(jobs, self._next_due_in(answer), answer.kept_back)
 
     def _remember_limited(self, topics: Collection[str], rows: Sequence[Record]) -> None:
-        self.limited_grants.update({row[FENCE]: row[TOPIC] for row in rows if row[TOPIC] in topics})
+        granted = {row[FENCE]: row[TOPIC] for row in rows if row[TOPIC] in topics}
+        self.limited_grants.update(granted)
+        self._room({topic: -number for topic, number in Counter(granted.values()).items()})
         while len(self.limited_grants) > MOST_LIMITED:  # never settled here; the oldest have long ended
             del self.limited_grants[next(iter(self.limited_grants))]
 
-    def rooms_after(self, settlements: Sequence[Settlement]) -> set[str]:
-        """Topics with limits that may have room again now that these leases have ended."""
-        taken = [self.limited_grants.pop(settlement.lease.fence, None) for settlement in settlements]
-        return {topic for topic in taken if topic is not None}
+    def room_after(self, settlements: Sequence[Settlement]) -> Counter[str]:
+        """Topics with limits that have so much more room now that these leases have ended."""
+        ended = [self.limited_grants.pop(settlement.lease.fence, None) for settlement in settlements]
+        return Counter([topic for topic in ended if topic is not None])
 
     def _next_due_in(self, answer: Answer) -> float | None:
         moments = [] if answer.due is None else [(answer.due - answer.moment) / MICROSECONDS]

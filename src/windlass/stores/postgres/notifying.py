@@ -16,7 +16,9 @@ from typing import Final
 import msgspec
 
 from windlass.errors import WindlassError
+from windlass.stores.freed_room import FreedRoom
 from windlass.stores.postgres.database import Database
+from windlass.stores.postgres.marks import ANYWHERE
 from windlass.stores.queries import Queries
 
 CLOSE_SECONDS: Final = 1.0
@@ -60,11 +62,26 @@ class Notifier:
         self._anywhere = False  # some topic or other, it is not known which
         self._finished = False
         self._sending: asyncio.Task[None] | None = None
+        self._room = FreedRoom()
+        self._room_told: asyncio.TimerHandle | None = None  # when others learn of it
+
+    def room(self, changes: Mapping[str, int]) -> None:
+        """So many places of limited topics came free, or were taken (less than zero)."""
+        loop = asyncio.get_running_loop()
+        self._room.change(changes, loop.time())
+        if self._room_told is None and (seconds := self._room.due_in(loop.time())) is not None:
+            self._room_told = loop.call_later(seconds, self._tell_of_room)
+
+    def _tell_of_room(self) -> None:
+        self._room_told = None
+        self.ready(dict.fromkeys(self._room.take_due(asyncio.get_running_loop().time()), ANYWHERE))
+        self.room({})
 
     def ready(self, places: Mapping[str, int]) -> None:
         for topic, number in places.items():
             self._places[topic] = min(number, self._places.get(topic, number))
-        self._start()
+        if places:
+            self._start()
 
     def ready_anywhere(self) -> None:
         self._anywhere = True
@@ -76,6 +93,9 @@ class Notifier:
 
     async def close(self) -> None:
         """Send what is to be sent, if that is quick: it is only a hint."""
+        if self._room_told is not None:
+            self._room_told.cancel()
+            self.ready(dict.fromkeys(self._room.take_all(), ANYWHERE))
         if self._sending is not None:
             await asyncio.wait((self._sending,), timeout=CLOSE_SECONDS)
             if self._sending is not None:

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.clock import Clock, SystemClock
-from windlass.errors import LeaseLost, StoreUnavailable, WindlassError
+from windlass.errors import LeaseLost, StoreUnavailable
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
 from windlass.limits import TopicLimits
 from windlass.model import (
@@ -64,6 +64,7 @@ from windlass.stores.postgres import (
 from windlass.stores.postgres.claiming import WORDS, Claimer
 from windlass.stores.postgres.database import Database
 from windlass.stores.postgres.depending import Freed
+from windlass.stores.postgres.folding import Folding
 from windlass.stores.postgres.heralding import Herald
 from windlass.stores.postgres.lending import LentTransaction
 from windlass.stores.postgres.listening import Listener
@@ -88,10 +89,6 @@ from windlass.stores.queries import Queries
 from windlass.stores.wakeups import WakeupHub
 from windlass.whole import WholeJob
 
-FOLD_AFTER: Final = 5_000
-"""Jobs this store has written, each write counted as ``WRITE_COUNTS`` more, after which it adds up what was
-appended to the counters. A job of a lane of its own is a row, and statistics read a few thousand in 10 ms."""
-WRITE_COUNTS: Final = 10
 MOST_UNSURE: Final = 20_000
 """Settlements without an answer that are remembered."""
 
@@ -110,15 +107,14 @@ class PostgresStore:
         self._limits = limits or StoreLimits()
         self._database = Database(parse_url(url), self._clock)
         self._hub = WakeupHub()
-        self._claimer = Claimer(self._database, self._tell_rescued)
-        self._writer = Writer(self._database, self._limits, self._written)
         self._notifier = Notifier(self._database)
+        self._claimer = Claimer(self._database, self._tell_rescued, self._notifier.room)
+        self._writer = Writer(self._database, self._limits, self._written)
         self._listener = Listener(self._database, self._notifier.sender, self._heard)
         self._unsure: dict[Lease, None] = {}  # settled without an answer: the next one must be looked up
         self._herald = Herald(self._database, self._ready)
-        self._unfolded = 0
         self._prunes = 0
-        self._folding: asyncio.Task[None] | None = None
+        self._folding = Folding(self._database)
         self.on_rescued: OnRescued | None = None
         self._releasing = Releasing(self._database, self._ready, self._finished)
 
@@ -135,8 +131,7 @@ class PostgresStore:
         await self._writer.close()
         self._herald.close()
         await self._notifier.close()
-        if self._folding is not None:
-            self._folding.cancel()  # whoever writes next adds up all
+        self._folding.close()
         self._releasing.close()
         await self._database.close()
 
@@ -181,7 +176,7 @@ class PostgresStore:
     async def claim(self, request: ClaimRequest) -> Claim:
         claim = await self._claimer.claim(request)
         if claim.jobs:
-            self._wrote(len(claim.jobs))
+            self._folding.wrote(len(claim.jobs))
         return claim
 
     async def grant(
@@ -190,7 +185,7 @@ class PostgresStore:
         await self._tend()
         claimed = await self._claimer.grant(job_id, tenant, worker, lease_seconds)
         if claimed is not None:
-            self._wrote(1)
+            self._folding.wrote(1)
         return claimed
 
     async def start(self, leases: Sequence[Lease]) -> list[bool]:
@@ -286,7 +281,7 @@ class PostgresStore:
             tenant, _sql["requeue"], self._database.now, list(job_ids), tenant
         )
         self._ready({topic: ANYWHERE for _, _, topic in rows if topic is not None})
-        self._wrote(len(rows))
+        self._folding.wrote(len(rows))
         return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
 
     async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
@@ -300,7 +295,7 @@ class PostgresStore:
         if Verdict.DONE in verdicts:
             self._finished()
             await self._hint_rooms()
-        self._wrote(len(rows))
+        self._folding.wrote(len(rows))
         self._releasing.after(freed)
         return verdicts
 
@@ -309,7 +304,7 @@ class PostgresStore:
         rows = await self._database.fetch_for(
             tenant, _sql["remove"], self._database.now, list(job_ids), tenant
         )
-        self._wrote(len(rows))
+        self._folding.wrote(len(rows))
         freed = Freed()
         verdicts = [Verdict(verdict) for _, verdict in sorted(freed.told(rows))]
         if freed.unfinished:
@@ -329,14 +324,14 @@ class PostgresStore:
         kicked = await pulling.kick(self._database, topic, limit, tenant, failed_only=failed_only)
         if kicked:
             self._ready({topic: ANYWHERE})
-            self._wrote(kicked)
+            self._folding.wrote(kicked)
         return kicked
 
     async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         rows = await pulling.kick_jobs(self._database, job_ids, tenant) if job_ids else []
         self._ready({topic: ANYWHERE for _, _, topic in rows if topic is not None})
-        self._wrote(len(rows))
+        self._folding.wrote(len(rows))
         return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
 
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
@@ -386,7 +381,7 @@ class PostgresStore:
             await registering.forget(self._database)
             await filing.forget(self._database, limit)
             await limiting.forget_meters(self._database, limit)
-            await self._fold()
+            await self._folding.fold()
         return pruned
 
     async def pause(self, topic: str, until: int | None) -> None:
@@ -523,7 +518,7 @@ class PostgresStore:
             return []
         placed = await moving.place(self._database, jobs, await self.now())
         self._ready({job.record.topic: ANYWHERE for job in placed})
-        self._wrote(len(placed))
+        self._folding.wrote(len(placed))
         return were_placed(jobs, placed)
 
     # -- hints ------------------------------------------------------------------------------------------
@@ -544,28 +539,33 @@ class PostgresStore:
     def _written(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
         # Also for delayed jobs: a sleeping worker has to learn when to get up.
         self._ready(places_of(jobs, answers))
-        self._wrote(len(jobs))
+        self._folding.wrote(len(jobs))
 
     def _settled(self, settlements: Sequence[Settlement], answers: Sequence[bool], freed: Freed) -> None:
         kinds = {type(item.outcome) for item, accepted in zip(settlements, answers, strict=True) if accepted}
         if not kinds.isdisjoint(_WAITING_AGAIN):
             # Which topics they were of is not known here, and does not matter: this is rare.
-            self._claimer.ready(None)
-            self._hub.ready(None)
+            self._ready_here(None)
             self._notifier.ready_anywhere()
         if not kinds <= _WAITING_AGAIN:
             self._finished()
         if self._claimer.limited_grants:
-            self._ready(dict.fromkeys(self._claimer.rooms_after(settlements), ANYWHERE))
-        self._wrote(len(settlements))
+            room = self._claimer.room_after(settlements)
+            self._ready_here(dict.fromkeys(room, ANYWHERE))
+            self._notifier.room(room)
+        self._folding.wrote(len(settlements))
         self._releasing.after(freed)
 
     def _ready(self, places: Mapping[str, int]) -> None:
         """Jobs of these topics became ready, none with a number below the one given."""
         if places:
-            self._claimer.ready(places)
-            self._hub.ready(places)
+            self._ready_here(places)
             self._notifier.ready(places)
+
+    def _ready_here(self, places: Mapping[str, int] | None) -> None:
+        """Likewise, without a word to other processes. None: in any topic."""
+        self._claimer.ready(places)
+        self._hub.ready(places)
 
     def _finished(self) -> None:
         self._hub.finished()
@@ -573,28 +573,6 @@ class PostgresStore:
 
     def _heard(self, hint: Hint) -> None:
         if hint.places is None or hint.places:
-            self._claimer.ready(hint.places)
-            self._hub.ready(hint.places)
+            self._ready_here(hint.places)
         if hint.finished:
             self._hub.finished()
-
-    # -- counters ---------------------------------------------------------------------------------------
-
-    def _wrote(self, jobs: int) -> None:
-        """Whoever appends to the counters now and then adds them up, so that reading them stays cheap."""
-        self._unfolded += jobs + WRITE_COUNTS
-        if self._unfolded >= FOLD_AFTER and self._folding is None:
-            self._unfolded = 0
-            if not self._database.scoped:  # who sees one tenant leaves it to those who see all
-                self._folding = asyncio.create_task(self._fold_quietly())
-
-    async def _fold_quietly(self) -> None:
-        try:
-            await self._fold()
-        except WindlassError as error:
-            _log.debug("counters were not added up: %s", error)  # the next one adds up all
-        finally:
-            self._folding = None
-
-    async def _fold(self) -> None:
-        await self._database.fetch(_sql["fold"])

@@ -81,6 +81,10 @@ class Doorbell:
         with self._lock:
             self._registered = registration
 
+    def ring_here(self, topics: Collection[str]) -> None:
+        """Tell whoever listens in this process only."""
+        self._hub.ready(topics)
+
     def ring(self, connection: sqlite3.Connection, topics: Collection[str], *, finished: bool) -> None:
         """On the writer's thread: tell whoever listens."""
         if not topics and not finished:

@@ -114,6 +114,7 @@ def started(
         if (of_topic := limited.get(topic)) is None:
             continue
         transaction.grants.limited_topics.add(topic)
+        transaction.room[topic] -= 1
         if limit_key is None:
             numbers.append(number)
         read = _MeterReader(transaction.connection, topic, meters)

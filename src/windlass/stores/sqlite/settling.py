@@ -125,7 +125,9 @@ def _complete(transaction: Transaction, simple: list[tuple[Settlement, Claimed]]
         _measure_lanes(transaction, simple, run_times, wait_times)
     transaction.finished = True
     if limited := transaction.grants.limited_topics:
-        transaction.ready_topics |= limited.intersection([topic for _, topic, _ in lanes])
+        for (_, topic, _), n in lanes.items():
+            if topic in limited:
+                transaction.room[topic] += n
     return True
 
 

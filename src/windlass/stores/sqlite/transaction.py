@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -177,6 +177,9 @@ class Transaction:
     hopeful: bool = False
     tally: Tally = field(default_factory=Tally)
     ready_topics: set[str] = field(default_factory=set)
+    room: Counter[str] = field(
+        default_factory=Counter
+    )  # that came free in limited topics, less what was taken
     finished: bool = False
     rescued: list[RescuedJob] = field(default_factory=list)
     parents_ended: bool = False  # jobs wait for some of those that ended
@@ -197,6 +200,7 @@ class Transaction:
     def take_in(self, part: Transaction) -> None:
         self.tally.add(part.tally)
         self.ready_topics |= part.ready_topics
+        self.room.update(part.room)
         self.finished |= part.finished
         self.rescued += part.rescued
         self.parents_ended |= part.parents_ended

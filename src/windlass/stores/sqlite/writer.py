@@ -27,6 +27,7 @@ from typing import Any, TypeVar, cast
 from windlass.clock import Clock
 from windlass.errors import StoreError, WindlassError
 from windlass.model import RescuedJob
+from windlass.stores.freed_room import FreedRoom
 from windlass.stores.protocol import StoreLimits
 from windlass.stores.sqlite.checkpoint import Checkpointer
 from windlass.stores.sqlite.committing import commit
@@ -90,6 +91,7 @@ class Writer:
         self._rescued = rescued
         self._gathered: list[_Call] | None = None  # while the turn is not over in which callers are told
         self._home = Home()
+        self._room = FreedRoom()
         self._closed = False
         self._connection = connect(location)
         self._syncs = location.synchronous == "FULL"
@@ -213,6 +215,7 @@ class Writer:
                     else:
                         left += more or ()
             self._refuse(left)
+            self._give_hint(self._room.take_all(), finished=False)
             self._checkpointer.close()
             self._connection.close()
 
@@ -222,7 +225,7 @@ class Writer:
         if lent is not None:
             return lent
         calls: list[_Call] = []
-        more = self._calls.get()
+        more = self._wait()
         while more is not None:
             if isinstance(more, LentTransaction):
                 if not calls:
@@ -241,6 +244,15 @@ class Writer:
             self._calls.put(None)  # after these
             return calls
         return None
+
+    def _wait(self) -> list[_Call] | LentTransaction | None:
+        """For the first to come in. Whoever else waits for room learns of it meanwhile."""
+        while (seconds := self._room.due_in(time.monotonic())) is not None:
+            try:
+                return self._calls.get(timeout=seconds)
+            except queue.Empty:
+                self._give_hint(self._room.take_due(time.monotonic()), finished=False)
+        return self._calls.get()
 
     def _write(self, calls: list[_Call]) -> bool:
         """One transaction for all of them. What fails here fails for every caller, and left nothing.
@@ -303,7 +315,7 @@ class Writer:
         transaction.tally.write(transaction.connection)
         # Before the commit, so that waking up takes no time of its own: a claim needs the write lock, and
         # gets it when the commit is done.
-        self._give_hint(transaction.ready_topics, finished=False)
+        self._give_hint(transaction.ready_topics | self._tell_of_room(transaction), finished=False)
         self.presence.check(in_transaction=True)
         commit(transaction.connection, self._location, self._make_heard)
         # After the commit: whoever waits for results only reads, and would find none yet.
@@ -312,6 +324,16 @@ class Writer:
             self._rescued(transaction.rescued)
         if transaction.afterwards:
             self.post(self._afterwards, None)
+
+    def _tell_of_room(self, transaction: Transaction) -> set[str]:
+        """Who is here learns at once of what came free; the topics that others are to be told of."""
+        now = time.monotonic()
+        if transaction.room:
+            self._room.change(transaction.room, now)
+            freed = {topic for topic, places in transaction.room.items() if places > 0}
+            if freed:
+                self._doorbell.ring_here(freed)
+        return self._room.take_due(now)
 
     def _lend(self, lent: LentTransaction) -> bool:
         """Begin a handler's own transaction, and serve nobody else until it is over; whether it committed."""

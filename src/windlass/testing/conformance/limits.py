@@ -538,6 +538,23 @@ async def test_room_is_hinted_to_those_who_wait(store: Store, ending: str) -> No
         assert await wakeups.wait(SOON)
 
 
+async def test_others_are_told_of_room_that_nobody_here_takes(store: Store) -> None:
+    """Whoever ended the job may be leaving."""
+    await store.set_limits(TOPIC, TopicLimits(concurrency=1))
+    await put_many(store, 2)
+    running = await claim_one(store)
+    elsewhere = store.sibling()
+    await elsewhere.open()
+    try:
+        async with elsewhere.wakeups(topics=[TOPIC]) as wakeups:
+            while await wakeups.wait(0.05):  # what was put above
+                pass
+            await end(store, running.lease, Completed())
+            assert await wakeups.wait(SOON)
+    finally:
+        await elsewhere.close()
+
+
 async def test_many_claimers_at_once_never_pass_a_limit(store: Store) -> None:
     """Each through a handle of its own."""
     await store.set_limits(TOPIC, TopicLimits(concurrency=5, key_concurrency=2))

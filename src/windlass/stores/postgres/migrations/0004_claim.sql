@@ -265,8 +265,9 @@ $$;
 --
 -- The last row is no job: o_created_at is the time, o_run_at the moment at which a claim may find more (the time
 -- itself: at once; NULL: nothing is known), o_number the moment up to which all was tended to (NULL: nothing was done
--- about it), o_fence what it took to look at everything (NULL: that was not done), o_payload which of the topics have
--- limits (a JSON list, or NULL), o_alone whether more p_free might mean more jobs.
+-- about it), o_fence what it took to look at everything (NULL: that was not done), o_payload what was
+-- rescued on the way (a JSON list, or NULL), o_checkpoint which of the topics have limits (likewise), o_alone whether
+-- more p_free might mean more jobs.
 --
 -- Topics with limits go another way (0011_limits.sql): they have no marks and are never packed. p_free: so many jobs of
 -- topics with strict limits may be granted (NULL: any number).
