@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -15,7 +16,7 @@ from windlass.limits import Rate, TopicLimits
 from windlass.model import ClaimRequest, Lane, Settlement
 from windlass.outcome import Completed
 from windlass.stores.postgres import PostgresStore
-from windlass.testing.conformance.building import claim, claim_one, end, job, put, put_many
+from windlass.testing.conformance.building import ask, claim, claim_one, end, job, put, put_many
 
 CLAIMERS = 6
 
@@ -78,13 +79,41 @@ async def test_who_finds_nothing_due_waits_for_nobody(stores: list[PostgresStore
     """The lock of a topic is taken for its jobs, not for its name."""
     await stores[0].set_limits("mail", TopicLimits(concurrency=1))
     plain = await put(stores[0], "plain")
+    async with _somebody_choosing(postgres_url):
+        [claimed] = await asyncio.wait_for(claim(stores[1], "mail", "plain"), 5)
+        assert claimed.lease.job_id == plain
+
+
+@pytest.mark.parametrize("limits", [TopicLimits(concurrency=1), TopicLimits(rate=Rate(1, 60, 1))])
+async def test_who_finds_no_room_waits_for_nobody(
+    stores: list[PostgresStore], postgres_url: str, limits: TopicLimits
+) -> None:
+    """A hundred workers at a full topic would stand in line to learn that. A rate says when it has room."""
+    await stores[0].set_limits("mail", limits)
+    await put_many(stores[0], 2, "mail")
+    running = await claim_one(stores[0], "mail")
+    async with _somebody_choosing(postgres_url):
+        answer = await asyncio.wait_for(ask(stores[1], "mail"), 5)
+        assert answer.jobs == ()
+        assert answer.next_due_in is not None
+        assert 50 < answer.next_due_in <= 60
+        await end(stores[0], running.lease, Completed())
+        if limits.rate is None:
+            with pytest.raises(TimeoutError):  # there is room now, and somebody who may be taking it
+                await asyncio.wait_for(claim(stores[1], "mail"), 0.2)
+    if limits.rate is None:
+        await claim_one(stores[1], "mail")
+
+
+@asynccontextmanager
+async def _somebody_choosing(postgres_url: str) -> AsyncIterator[None]:
+    """Among the jobs of ``mail``, all the while."""
     async with raw(postgres_url) as connection, connection.transaction():
         await connection.execute(
             "SELECT pg_advisory_xact_lock("
             "hashtextextended('windlass.limits.' || current_schema() || '.mail', 0))"
         )
-        [claimed] = await asyncio.wait_for(claim(stores[1], "mail", "plain"), 5)
-        assert claimed.lease.job_id == plain
+        yield
 
 
 async def test_a_job_that_somebody_has_locked_is_left_to_them(

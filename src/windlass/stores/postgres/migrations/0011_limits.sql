@@ -2,7 +2,7 @@
 --
 -- Nothing is counted for a limit on what runs: it is looked at. Claimers of one limited topic come one after another,
 -- by an advisory lock until the end of their transaction, so that each sees what the one before granted: every
--- statement of a function has a snapshot of its own. Locks are taken in the order of topics, after everything that may
+-- statement of a function has a snapshot of its own. Who sees no room while another chooses leaves. Locks are taken in the order of topics, after everything that may
 -- wait for rows; from then on nothing waits for anybody but for the next lock, so there is no deadlock.
 
 -- Set what holds for a topic, or end that (NULL). done: false where code would change what an operator has set, NULL
@@ -376,6 +376,9 @@ DECLARE
     v_wish integer;
     v_tasks text[];
     v_choice record;
+    v_lock bigint;
+    v_none boolean;
+    v_due bigint;
     a_tids tid[] := '{}'; a_topics text[] := '{}'; a_tasks text[] := '{}'; a_tenants text[] := '{}';
     a_keys text[] := '{}'; a_numbers bigint[] := '{}'; a_suspects boolean[] := '{}'; a_stricts boolean[] := '{}';
     a_urgencies bigint[] := '{}'; a_orders bigint[] := '{}';
@@ -396,7 +399,19 @@ BEGIN
         );
         v_wish := least(p_limit, p_rooms[array_position(p_topics, v_topic)]);
         CONTINUE WHEN v_tasks = '{}' OR v_wish <= 0;
-        PERFORM pg_advisory_xact_lock(hashtextextended('windlass.limits.' || current_schema() || '.' || v_topic, 0));
+        v_lock := hashtextextended('windlass.limits.' || current_schema() || '.' || v_topic, 0);
+        IF NOT pg_try_advisory_xact_lock(v_lock) THEN
+            -- Somebody else chooses just now, which makes no room: who sees none without the lock need not wait for it.
+            -- With a hundred workers at a topic that is full, all would stand in line to learn that.
+            SELECT c.tids = '{}', c.due INTO v_none, v_due
+            FROM topics t, choose_limited(now_us(p_now), v_topic, t.limits, v_tasks, 1) AS c
+            WHERE t.topic = v_topic AND t.limits IS NOT NULL;
+            IF v_none THEN
+                due := least(due, v_due);
+                CONTINUE;
+            END IF;
+            PERFORM pg_advisory_xact_lock(v_lock);
+        END IF;
         v_now := now_us(p_now);
         SELECT t.limits INTO v_limits FROM topics t WHERE t.topic = v_topic;
         CONTINUE WHEN v_limits IS NULL; -- removed meanwhile: the next claim goes the other way
