@@ -44,7 +44,7 @@ def main() -> None:
     )
     parser.add_argument("--finished-sqlite", type=int, default=1_000_000, help="the same, SQLite")
     parser.add_argument("--jobs", type=int, default=100_000, help="of each drain")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6, help="an even number: who begins changes in turn")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement of single calls")
     parser.add_argument("--only", choices=("postgres", "sqlite"))
     options = parser.parse_args()
@@ -86,17 +86,9 @@ async def measure(ground: str, place: Place, finished: int, options: argparse.Na
                     await asyncio.wait([work])
                     await app.store.remove_document(TURN_KIND, TURN)
                     pruned, seconds = pruned + sum(pruner.pruned.values()), seconds + took
-        alone, both = (statistics.median(rates[beside]) for beside in (False, True))
-        ratios = ", ".join(f"{b / a:.2f}" for a, b in zip(rates[False], rates[True], strict=True))
-        told(
-            ground, f"drains of {options.jobs:,} jobs: {alone:,.0f} jobs/s alone, {both:,.0f} beside pruning"
-        )
-        told(
-            ground,
-            f"that is {both / alone:.3f} (by round {ratios}); {pruned / seconds:,.0f} pruned/s meanwhile",
-        )
-        alone, both = (statistics.median(costs[beside]) for beside in (False, True))
-        told(ground, f"processor time of both sides: {alone:.1f} µs a job alone, {both:.1f} beside pruning")
+        told(ground, f"drains of {options.jobs:,} jobs, jobs/s", compared(rates))
+        told(ground, f"{pruned / seconds:,.0f} pruned/s meanwhile")
+        told(ground, "processor time of both sides, µs a job", compared(costs))
         for beside in (False, True):
             with pruning(place.url, wanted=beside) as removed:
                 times = await probe(app, options.seconds)
@@ -105,6 +97,14 @@ async def measure(ground: str, place: Place, finished: int, options: argparse.Na
                 what = f"{len(values):,} single {name}, {'beside pruning' if beside else 'alone'}"
                 told(ground, f"{what}, ms: p50 {p50:.2f}, p99 {p99:.2f}, worst {worst:.2f}")
         told(ground, f"{removed[0] / options.seconds:,.0f} pruned/s meanwhile", await size(place))
+
+
+def compared(values: dict[bool, list[float]]) -> str:
+    """Beside pruning and alone. Who goes first in a round has it easier: take an even number of rounds."""
+    ratios = [both / alone for alone, both in zip(values[False], values[True], strict=True)]
+    alone, both = (statistics.median(values[beside]) for beside in (False, True))
+    each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    return f"{both:,.1f} beside pruning, {alone:,.1f} alone; {statistics.geometric_mean(ratios):.3f} ({each})"
 
 
 async def cpu_seconds(place: Place) -> float:
