@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from functools import lru_cache
-from itertools import islice, takewhile
+from itertools import count, islice, takewhile
 from typing import Any, Final, Literal, TypeAlias, cast
 from zoneinfo import ZoneInfo
 
@@ -172,13 +172,17 @@ class Every:
 
     def next_after(self, moment: int) -> int | None:
         """The first firing after this moment."""
-        return (moment // self._step + 1) * self._step
+        return next(self.firings(moment))
+
+    def firings(self, after: int) -> Iterator[int]:
+        """As those of ``Cron``; they never end."""
+        return count((after // self._step + 1) * self._step, self._step)
 
     def newest(self, after: int, until: int, most: int) -> tuple[list[int], int]:
         """As that of ``Cron``."""
         last, number = until // self._step, until // self._step - after // self._step
         first = last - min(number, most) + 1
-        return [count * self._step for count in range(first, last + 1)], min(number, MAX_COUNTED)
+        return [place * self._step for place in range(first, last + 1)], min(number, MAX_COUNTED)
 
     def dump(self) -> dict[str, Any]:
         """As stored."""
@@ -231,12 +235,7 @@ def due(when: When, after: int, now: int) -> Due | None:
 
 def next_runs(when: When, after: int, number: int) -> list[int]:
     """The next firings, fewer where no more come."""
-    found: list[int] = []
-    at = when.next_after(after)
-    while at is not None and len(found) < number:
-        found.append(at)
-        at = when.next_after(at)
-    return found
+    return list(islice(when.firings(after), number))
 
 
 @lru_cache(maxsize=2048)  # schedules are read again and again

@@ -147,6 +147,7 @@ async def test_a_schedule_is_checked_as_an_enqueue_is(memory: Windlass) -> None:
         (InvalidPayload, "to", create("a", "mail", Every(60), {"to": 5})),
         (InvalidInput, "give a", create("a", mail, "0 3 * * *", {"to": "x"})),  # type: ignore[arg-type]
         (InvalidInput, "1 to 200", create("a b", mail, Every(60), {"to": "x"})),
+        (InvalidInput, "not . or ..", create("..", mail, Every(60), {"to": "x"})),
         (InvalidInput, "priority", create("a", mail, Every(60), {"to": "x"}, priority=2**40)),
         (InvalidInput, "says when", create("a", mail, Every(60), {"to": "x"}, delay=5)),
         (InvalidInput, "later firings", create("a", mail, Every(60), {"to": "x"}, expires=datetime.now(UTC))),

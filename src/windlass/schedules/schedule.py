@@ -107,10 +107,11 @@ def pattern_of(job: NewJob) -> NewJob:
 
 def check_schedule_name(value: Any) -> str:
     """A name that is the same in a URL, on a command line and in a log."""
-    if not isinstance(value, str) or not _name.fullmatch(value):
+    # A URL with . or .. as a part is another URL: DELETE …/schedules/.. would be about all jobs.
+    if not isinstance(value, str) or not _name.fullmatch(value) or value in {".", ".."}:
         raise InvalidInput(
             f"the name of the schedule is {shorten(value)}; "
-            f"a name is 1 to {MAX_NAME_LENGTH} characters of A-Z a-z 0-9 _ . : @ -"
+            f"a name is 1 to {MAX_NAME_LENGTH} characters of A-Z a-z 0-9 _ . : @ -, and not . or .."
         )
     return value
 
