@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from functools import lru_cache
-from itertools import count, islice, takewhile
+from itertools import islice, takewhile
 from typing import Any, Final, Literal, TypeAlias, cast
 from zoneinfo import ZoneInfo
 
@@ -38,7 +38,8 @@ MAX_COUNTED: Final = 10_000
 """So many missed firings are counted; of more it is said that there are at least so many."""
 GRACE_SECONDS: Final = 60.0
 """A firing that is no later was not missed."""
-_LAST_YEAR: Final = 9900
+_LAST_MOMENT: Final = 250_000_000_000 * MICROSECONDS
+"""In the year 9892. Who is further ahead has come to the end."""
 _HOUR: Final = 3600 * MICROSECONDS
 _POSSIBLE: Final = {
     "minute": "0 to 59",
@@ -103,9 +104,9 @@ class Cron:
 
     def firings(self, after: int) -> Iterator[int]:
         """Every firing after this moment, in their order, until none comes within 50 years."""
-        start = to_datetime(after).astimezone(zone_of(self.zone))
-        if start.year > _LAST_YEAR:
+        if after > _LAST_MOMENT:
             return
+        start = to_datetime(after).astimezone(zone_of(self.zone))
         minute, hour, *_ = self.expression.split()
         elapsed = minute.startswith("*") or hour.startswith("*")
         for at in _by_the_wall(self.expression, start) if elapsed else _by_day(self.expression, start):
@@ -172,11 +173,12 @@ class Every:
 
     def next_after(self, moment: int) -> int | None:
         """The first firing after this moment."""
-        return next(self.firings(moment))
+        return next(self.firings(moment), None)
 
     def firings(self, after: int) -> Iterator[int]:
-        """As those of ``Cron``; they never end."""
-        return count((after // self._step + 1) * self._step, self._step)
+        """As those of ``Cron``."""
+        first = after // self._step + 1
+        return (place * self._step for place in range(first, _LAST_MOMENT // self._step))
 
     def newest(self, after: int, until: int, most: int) -> tuple[list[int], int]:
         """As that of ``Cron``."""
@@ -233,9 +235,10 @@ def due(when: When, after: int, now: int) -> Due | None:
     return Due(tuple(firings), number - len(firings), until)
 
 
-def next_runs(when: When, after: int, number: int) -> list[int]:
+@lru_cache(maxsize=2048)  # of each schedule that there can be: a list of them is asked for again and again
+def next_runs(when: When, after: int, number: int) -> tuple[int, ...]:
     """The next firings, fewer where no more come."""
-    return list(islice(when.firings(after), number))
+    return tuple(islice(when.firings(after), number))
 
 
 @lru_cache(maxsize=2048)  # schedules are read again and again

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec import structs
 
 from windlass import (
     ConfigurationError,
@@ -25,7 +26,7 @@ from windlass import (
 )
 from windlass.model import NewDocument
 from windlass.schedules import schedules as module
-from windlass.schedules.schedule import KIND
+from windlass.schedules.schedule import KIND, decode, encode
 from windlass.testing.clock import FrozenClock
 
 HOUR = 3600.0
@@ -230,9 +231,14 @@ async def test_what_cannot_be_read_is_shown_and_harms_no_other(app: Windlass, cl
     app.task(name="topic")(_nothing)
     await app.schedules.create("good", "topic", Every(60))
     await app.store.write_documents([NewDocument(KIND, "bad", b'{"when": 5}')])
+    good = await app.store.document(KIND, "good")
+    assert good is not None
+    ahead = structs.replace(decode(good), fired_until=2**62)
+    await app.store.write_documents([encode("far", ahead, 0)])
     found = {one.name: one for one in await app.schedules.all()}
     assert "cannot be read" in (found["bad"].trouble or "")
     assert found["good"].trouble is None
+    assert found["far"].next_runs == ()  # no calendar has them
     clock.advance(60)
     assert await _run(app) == 1
     await app.schedules.delete("bad")

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import click
 
+from windlass import headers
 from windlass.app import Windlass
 from windlass.cli import words
 from windlass.cli.jobs import shape
@@ -97,6 +98,10 @@ def _facts(job: Job[Any]) -> Iterator[tuple[str, str]]:
     ):
         if value is not None:
             yield name, value
+    entries = headers.read(job.record.headers)
+    if (schedule := entries.get(headers.SCHEDULE)) is not None:
+        moment = headers.fire_time(entries)
+        yield "schedule", schedule if moment is None else f"{schedule}, for {moment.isoformat()}"
     yield "number", str(job.number)
     if job.record.fence:
         yield "fence", str(job.record.fence)
