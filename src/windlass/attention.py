@@ -31,7 +31,7 @@ from windlass.model import FOREVER, WorkerRecord
 from windlass.registry import Registry
 from windlass.remedies import said
 from windlass.stuck import Look, find_stuck, lane_name
-from windlass.wording import duration, plural
+from windlass.wording import duration, plural, some_of
 
 HOUR: Final = 3600.0
 RECENT_SECONDS: Final = 900.0
@@ -50,7 +50,6 @@ LAG_SECONDS: Final = 1.0
 """An event loop that lets things wait so long is held up by a handler that does not await."""
 NEWS_SECONDS: Final = HOUR
 """A worker that vanished longer ago is no news."""
-MOST_NAMES: Final = 5
 MOST_OF_A_KIND: Final = 10
 """Findings of one kind that are told one by one, the worst of them."""
 FEW_WORKERS: Final = 3
@@ -99,13 +98,11 @@ def _the_rest(rest: Sequence[Finding]) -> Finding:
     names = [lane_name(one.topic or "", one.task or "") or one.worker or one.title for one in rest]
     jobs = sum(finding.jobs for finding in rest)
     about = f", {plural(jobs, 'job')} together" if jobs else ""
-    many = len(rest) > MOST_NAMES
     return Finding(
         kind=rest[0].kind,
         severity=rest[0].severity,
         title=f"The same of {len(rest):,} more",
-        explanation=f"The same is so of {', '.join(names[:MOST_NAMES])}"
-        f"{f' and {len(rest) - MOST_NAMES:,} more' if many else ''}{about}.",
+        explanation=f"The same is so of {some_of(names)}{about}.",
         remedy="See those above; where one thing helps them, it helps these, too",
         jobs=jobs,
         details={"findings": len(rest)},
@@ -499,8 +496,7 @@ def _workers(look: Look) -> Iterator[Finding]:
 
 
 def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
-    return f"{'worker' if len(names) == 1 else 'workers'} {', '.join(names[:MOST_NAMES])}{more}"
+    return f"{'worker' if len(names) == 1 else 'workers'} {some_of(names)}"
 
 
 # -- the store ----------------------------------------------------------------------------------------------

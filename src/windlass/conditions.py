@@ -35,6 +35,7 @@ class Field(StrEnum):
     CORRELATION_ID = "correlation_id"
     USER_ID = "user_id"
     SERVICE_ID = "service_id"
+    LIMIT_KEY = "limit_key"
     WORKER = "worker"
     PRIORITY = "priority"
     ATTEMPT = "attempt"

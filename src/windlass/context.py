@@ -16,7 +16,7 @@ from uuid import UUID
 from windlass import headers, payload
 from windlass.clock import to_datetime
 from windlass.errors import Directive, InvalidInput, LeaseLost, WrongState
-from windlass.headers import FIRE_TIME, SCHEDULE
+from windlass.headers import SCHEDULE
 from windlass.model import Claimed, Lease, Progress, Report, StepRecord
 from windlass.steps import Steps
 from windlass.transaction import BlockingTransaction, Transaction
@@ -243,11 +243,7 @@ class Context:
     @property
     def scheduled_for(self) -> datetime | None:
         """The moment this job was scheduled for, in UTC; None for a job that no schedule made."""
-        moment = self.headers.get(FIRE_TIME)
-        try:
-            return None if moment is None else datetime.fromisoformat(moment)
-        except ValueError:
-            return None  # written by somebody else
+        return headers.fire_time(self.headers)
 
     @property
     def schedule(self) -> str | None:

@@ -5,16 +5,19 @@ been dealt with is for the schedule to remember: this only tells which moments t
 
 **Changes of the clock** are treated as Debian's cron does. An expression with a fixed minute and hour means a
 time of day: one that the clock skips fires when the skipped hour is over, one that comes twice fires the
-first time. One with a ``*`` in front of its minutes or hours means elapsed time, and fires in both hours.
+first time. One with a ``*`` in front of its minutes or hours means elapsed time: it fires whenever the clock
+on the wall fits, so in both hours that are called the same, and in none that is skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from functools import lru_cache
+from itertools import islice, takewhile
 from typing import Any, Final, Literal, TypeAlias, cast
 from zoneinfo import ZoneInfo
 
@@ -23,10 +26,10 @@ from cronsim import CronSim, CronSimError
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime, to_microseconds
 from windlass.errors import InvalidInput
 from windlass.names import shorten
+from windlass.wording import plural
 
 MAX_EXPRESSION: Final = 200
 """Longest cron expression, in characters."""
-FIELDS: Final = 5
 MIN_SECONDS: Final = 1.0
 MAX_SECONDS: Final = 366 * 86_400.0
 MAX_MOST: Final = 1000
@@ -35,10 +38,17 @@ MAX_COUNTED: Final = 10_000
 """So many missed firings are counted; of more it is said that there are at least so many."""
 GRACE_SECONDS: Final = 60.0
 """A firing that is no later was not missed."""
-_LAST_YEAR: Final = 9900
+_LAST_MOMENT: Final = 250_000_000_000 * MICROSECONDS
+"""In the year 9892. Who is further ahead has come to the end."""
 _HOUR: Final = 3600 * MICROSECONDS
-_MOST_STEPS: Final = 1000
-"""Around a change of the clock some steps may lead nowhere; never so many."""
+_POSSIBLE: Final = {
+    "minute": "0 to 59",
+    "hour": "0 to 23",
+    "day of month": "1 to 31 (if its months have it), L (the last) and LW (the last weekday)",
+    "month": "1 to 12 and JAN to DEC",
+    "day of week": "0 to 7 (both are Sunday), SUN to SAT, 5L (the last Friday) and MON#1 (the first Monday)",
+}
+"""The fields of an expression, in their order, and what they may be."""
 
 
 class Missed(StrEnum):
@@ -82,39 +92,26 @@ class Cron:
                 f"the cron expression is {shorten(self.expression)}; give text of at most {MAX_EXPRESSION} "
                 "characters"
             )
-        if len(self.expression.split()) != FIELDS:
-            raise InvalidInput(
-                f"the cron expression {self.expression!r} has {len(self.expression.split())} fields; it has "
-                "five: minute, hour, day of month, month, day of week"
-            )
+        # One spelling of each: white space may be a newline, which nobody wants in a list.
+        object.__setattr__(self, "expression", " ".join(self.expression.split()))
+        _check_expression(self.expression)
         zone_of(self.zone)
         check_missed(self.missed, self.most)
-        try:
-            CronSim(self.expression, to_datetime(0))
-        except CronSimError as error:
-            raise InvalidInput(
-                f"the cron expression {self.expression!r} cannot be read: {str(error).lower()}. Its fields "
-                "are minute, hour, day of month, month, day of week"
-            ) from None
-        if self.next_after(0) is None:
-            raise InvalidInput(
-                f"the cron expression {self.expression!r} never fires: no such day comes within 50 years"
-            )
 
     def next_after(self, moment: int) -> int | None:
         """The first firing after this moment; None when none comes within 50 years."""
-        start = to_datetime(moment).astimezone(zone_of(self.zone))
-        if start.year > _LAST_YEAR:
-            return None
-        steps = CronSim(self.expression, start)
-        for _ in range(_MOST_STEPS):
-            found = next(steps, None)
-            if found is None:
-                return None
-            # In an hour that comes twice a time of day may mean the hour before: that is over.
-            if (at := to_microseconds(found)) > moment:
-                return at
-        return None
+        return next(self.firings(moment), None)
+
+    def firings(self, after: int) -> Iterator[int]:
+        """Every firing after this moment, in their order, until none comes within 50 years."""
+        if after > _LAST_MOMENT:
+            return
+        start = to_datetime(after).astimezone(zone_of(self.zone))
+        minute, hour, *_ = self.expression.split()
+        elapsed = minute.startswith("*") or hour.startswith("*")
+        for at in _by_the_wall(self.expression, start) if elapsed else _by_day(self.expression, start):
+            if at > after:
+                yield at
 
     def newest(self, after: int, until: int, most: int) -> tuple[list[int], int]:
         """The newest firings after one moment and up to another, oldest first, and how many there are.
@@ -124,18 +121,20 @@ class Cron:
         found = self._between(after, until)
         if len(found) < MAX_COUNTED:
             return found[-most:], len(found)
-        span = _HOUR
-        while len(newest := self._between(max(after, until - span), until)) < most:
-            span *= 2
-        return newest[-most:], len(found)
+        # Too many from ``early`` on, too few from ``late`` on. From behind, because that is soon done, twice
+        # as far each time; a month of minutes before quiet months is too many, and then less far again.
+        early, late, start = after, until, until - _HOUR
+        while not most <= len(found := self._between(start, until)) < MAX_COUNTED:
+            if len(found) < most:
+                late, start = start, until - 2 * (until - start)
+            else:
+                early = start
+            if start <= early:
+                start = (early + late) // 2
+        return found[-most:], MAX_COUNTED
 
     def _between(self, after: int, until: int) -> list[int]:
-        found: list[int] = []
-        at = self.next_after(after)
-        while at is not None and at <= until and len(found) < MAX_COUNTED:
-            found.append(at)
-            at = self.next_after(at)
-        return found
+        return list(islice(takewhile(lambda at: at <= until, self.firings(after)), MAX_COUNTED))
 
     def dump(self) -> dict[str, Any]:
         """As stored."""
@@ -174,13 +173,18 @@ class Every:
 
     def next_after(self, moment: int) -> int | None:
         """The first firing after this moment."""
-        return (moment // self._step + 1) * self._step
+        return next(self.firings(moment), None)
+
+    def firings(self, after: int) -> Iterator[int]:
+        """As those of ``Cron``."""
+        first = after // self._step + 1
+        return (place * self._step for place in range(first, _LAST_MOMENT // self._step))
 
     def newest(self, after: int, until: int, most: int) -> tuple[list[int], int]:
         """As that of ``Cron``."""
         last, number = until // self._step, until // self._step - after // self._step
         first = last - min(number, most) + 1
-        return [count * self._step for count in range(first, last + 1)], min(number, MAX_COUNTED)
+        return [place * self._step for place in range(first, last + 1)], min(number, MAX_COUNTED)
 
     def dump(self) -> dict[str, Any]:
         """As stored."""
@@ -220,7 +224,8 @@ def due(when: When, after: int, now: int) -> Due | None:
 
     Time may have gone back since: then nothing is due until it has caught up.
     """
-    most = 1 if when.missed == "one" else when.most
+    # Those of the last minute are all made: there are at most 61 of them.
+    most = {"one": 1, "skip": MAX_MOST, "all": when.most}[when.missed]
     firings, number = when.newest(after, now, most)
     if not firings:
         return None
@@ -230,23 +235,80 @@ def due(when: When, after: int, now: int) -> Due | None:
     return Due(tuple(firings), number - len(firings), until)
 
 
-def next_runs(when: When, after: int, number: int) -> list[int]:
+@lru_cache(maxsize=2048)  # of each schedule that there can be: a list of them is asked for again and again
+def next_runs(when: When, after: int, number: int) -> tuple[int, ...]:
     """The next firings, fewer where no more come."""
-    found: list[int] = []
-    at = when.next_after(after)
-    while at is not None and len(found) < number:
-        found.append(at)
-        at = when.next_after(at)
-    return found
+    return tuple(islice(when.firings(after), number))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2048)  # schedules are read again and again
+def _check_expression(expression: str) -> None:
+    parts = expression.split()
+    if len(parts) != len(_POSSIBLE):
+        raise InvalidInput(
+            f"the cron expression {expression!r} has {plural(len(parts), 'field')}; it has five: "
+            f"{', '.join(_POSSIBLE)}"
+        )
+    try:
+        CronSim(expression, to_datetime(0))
+    except CronSimError as error:
+        field = str(error).removeprefix("Bad ").replace("-", " ")
+        part = parts[list(_POSSIBLE).index(field)]
+        raise InvalidInput(
+            f"the cron expression {expression!r} cannot be read: its {field} is {part!r}; possible are "
+            f"{_POSSIBLE[field]}, lists (1,2), ranges upwards (1-3) and steps (*/2)"
+        ) from None
+    if next(_by_day(expression, to_datetime(0)), None) is None:
+        raise InvalidInput(
+            f"the cron expression {expression!r} never fires: no such day comes within 50 years"
+        )
+
+
+def _by_day(expression: str, start: datetime) -> Iterator[int]:
+    """Times of day. One that is skipped comes when the gap is over, one that comes twice the first time.
+
+    If the start is in an hour that comes again, some of the first lie before it.
+    """
+    return map(to_microseconds, CronSim(expression, start))
+
+
+def _by_the_wall(expression: str, start: datetime) -> Iterator[int]:
+    """Every moment at which the clock on the wall fits. Some of the first may lie before the start.
+
+    Here cronsim lists times without a zone: with one it steps by whole hours, and loses firings where a
+    clock changes by half an hour.
+    """
+    zone, local = start.tzinfo, start.replace(tzinfo=None)
+    # Within the first pass of an hour that comes again the second pass of what is over is still to come.
+    local -= max(_offset(start.replace(fold=0)) - _offset(start.replace(fold=1)), timedelta())
+    again: deque[int] = deque()  # second passes
+    for wall in CronSim(expression, local):
+        first, second = wall.replace(tzinfo=zone, fold=0), wall.replace(tzinfo=zone, fold=1)
+        ahead, behind = _offset(first), _offset(second)
+        if ahead < behind:
+            continue  # the clock skips it
+        at = to_microseconds(first)
+        while again and again[0] < at:
+            yield again.popleft()
+        yield at
+        if ahead > behind:
+            again.append(to_microseconds(second))
+    yield from again
+
+
+def _offset(moment: datetime) -> timedelta:
+    return moment.utcoffset() or timedelta()
+
+
+_zone_info = lru_cache(maxsize=256)(ZoneInfo)
+
+
 def zone_of(name: str) -> tzinfo:
     """A time zone by its IANA name."""
     if name == "UTC":
         return UTC  # also where there is no database of zones
     try:
-        return ZoneInfo(name)
+        return _zone_info(name)
     except (KeyError, ValueError, TypeError, AttributeError, OSError):
         raise InvalidInput(
             f"zone is {shorten(name)}; there is no such time zone here. Give an IANA name such as "
@@ -256,7 +318,7 @@ def zone_of(name: str) -> tzinfo:
 
 def check_missed(missed: Any, most: Any) -> None:
     """Refuse what is no policy."""
-    if missed not in set(Missed):
+    if missed not in list(Missed):  # a list: what is given may have no hash
         raise InvalidInput(f"missed is {shorten(missed)}; it must be one of {', '.join(Missed)}")
     if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MAX_MOST:
         raise InvalidInput(f"most is {shorten(most)}; 1 to {MAX_MOST:,} are possible")

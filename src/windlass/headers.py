@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -56,3 +57,12 @@ def write(entries: Mapping[str, str]) -> str | None:
             "what it stands for"
         )
     return body.decode()
+
+
+def fire_time(entries: Mapping[str, str]) -> datetime | None:
+    """The moment in UTC that a job of a schedule is for; None for others, or if somebody else wrote it."""
+    try:
+        moment = datetime.fromisoformat(entries[FIRE_TIME])
+    except (KeyError, ValueError):
+        return None
+    return None if moment.tzinfo is None else moment.astimezone(UTC)

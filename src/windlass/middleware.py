@@ -27,8 +27,8 @@ T = TypeVar("T")
 
 MAX_MIDDLEWARE: Final = 100
 MAX_CARRIED: Final = 50
-RESERVED: Final = frozenset({"traceparent", "tracestate", "baggage"})
-"""Headers that belong to a trace."""
+RESERVED: Final = frozenset({"traceparent", "tracestate", "baggage", texts.SCHEDULE, texts.FIRE_TIME})
+"""Headers that belong to a trace, or say which schedule made the job."""
 
 CallNext: TypeAlias = Callable[[], Awaitable[Any]]
 """The rest of a run, down to the handler: answers what that returns, raises what that raises."""
@@ -156,7 +156,7 @@ class Around:
             if name in RESERVED or not name or len(name) > 100:
                 raise ConfigurationError(
                     f"a context variable named {name!r} cannot be carried: a name has 1 to 100 characters, "
-                    f"and {', '.join(sorted(RESERVED))} belong to traces"
+                    f"and {', '.join(sorted(RESERVED))} belong to traces and schedules"
                 )
             before = self._carried.get(name)
             if before is not None and before.variable is not variable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 _CONTROLS: Final = {
@@ -32,6 +33,12 @@ def duration(seconds: float | None) -> str:
 def plural(number: int, one: str, many: str = "") -> str:
     """A number with its noun: ``1 retry``, ``2 retries``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def some_of(names: Sequence[str], most: int = 5) -> str:
+    """The first of these names, and how many more there are: ``a, b, c, d, e and 1,200 more``."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def size(number: int) -> str:

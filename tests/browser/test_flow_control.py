@@ -26,6 +26,7 @@ async def test_a_schedule_is_made_paused_run_and_deleted(page: Page, site: Site,
         cron = form.get_by_label("Cron expression")
         await cron.fill("61 16 * * *")
         await form.get_by_label("Time zone").fill("Europe/London")
+        await form.get_by_label("Limit key").fill("kettle")
         await form.get_by_role("button", name="Make the schedule").click()
         await expect(cron).to_be_focused()
         await expect(form.get_by_role("alert")).to_contain_text("cannot be read")
@@ -37,6 +38,7 @@ async def test_a_schedule_is_made_paused_run_and_deleted(page: Page, site: Site,
         await expect(row.get_by_role("region", name="Next runs").get_by_role("listitem")).to_have_count(5)
         (made,) = await site.app.schedules.all()
         assert (made.task, made.payload) == ("remind", {"who": "ada", "about": "tea"})
+        assert made.options["limit_key"] == "kettle"
 
         await row.get_by_role("button", name="Pause tea-time").click()
         await expect(row.get_by_text("Paused", exact=True)).to_be_visible()
@@ -48,7 +50,9 @@ async def test_a_schedule_is_made_paused_run_and_deleted(page: Page, site: Site,
         await expect(row.get_by_role("link", name="Last job of tea-time")).to_be_visible()
         await toast(page, "Ran tea-time").locator("..").get_by_role("link", name="Open the job").click()
         await expect(head(page).get_by_role("heading", name="remind")).to_be_visible()
-        await page.go_back()
+        await expect(page.get_by_role("link", name="kettle")).to_be_visible()
+        await page.get_by_role("link", name="tea-time").click()
+        await expect(row.get_by_role("region", name="Next runs")).to_be_visible()
         await row.get_by_role("button", name="More about tea-time").click()
         await page.get_by_role("menuitem", name="Delete …").click()
         await page.get_by_role("dialog").get_by_role("button", name="Delete the schedule").click()

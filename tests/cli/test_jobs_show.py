@@ -50,6 +50,15 @@ def test_errors_of_every_attempt_are_shown(run: Run, made: Callable[..., str]) -
     assert failed.lines[0].endswith("failed")
 
 
+def test_what_a_caller_wrote_gives_a_terminal_no_orders(run: Run, made: Callable[..., str]) -> None:
+    """Neither in what is told of a job, nor in its payload or its errors."""
+    wild = "a\x1b[2J\x9b2Jb"
+    shown = run("jobs", "show", made(wild.replace("\x1b", "\\u001b"), "--key", wild), "--app", "jobs:app").out
+    assert "key          a\\x1b[2J\\x9b2Jb" in shown
+    assert '"user_id": "a\\u001b[2J\\u009b2Jb"' in shown
+    assert not {"\x1b", "\x9b"} & set(shown)
+
+
 def test_json_is_complete(run: Run, made: Callable[..., str]) -> None:
     """What a list has, and the bodies and attempts."""
     job = run("jobs", "show", made("nobody"), "--app", "jobs:app", "--json").json

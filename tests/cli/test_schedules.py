@@ -56,6 +56,9 @@ def test_pause_run_resume_and_delete(run: Run, url: str) -> None:
     shown = run("schedules", "show", "poll", "--url", url).out
     assert "state       paused" in shown
     assert f"last job    {job_id}" in shown
+    job = run("jobs", "show", str(job_id), "--json", "--url", url).json
+    assert job["schedule"] == "poll"
+    assert f"poll, for {job['scheduled_for']}" in run("jobs", "show", str(job_id), "--url", url).out
     assert run("schedules", "resume", "poll", "--url", url).lines == ["resumed poll"]
     assert "next runs" in run("schedules", "show", "poll", "--url", url).out
     assert run("schedules", "delete", "poll", "--url", url).lines == ["deleted poll"]
@@ -69,7 +72,7 @@ def test_pause_run_resume_and_delete(run: Run, url: str) -> None:
         (("create", "nightly", "cleanup", "--every", "60"), "replace it"),
         (("create", "a", "cleanup"), "--cron or --every"),
         (("create", "a", "cleanup", "--every", "60", "--zone", "UTC"), "--zone is for --cron"),
-        (("create", "a", "cleanup", "--cron", "x * * * *"), "bad minute"),
+        (("create", "a", "cleanup", "--cron", "x * * * *"), "its minute is 'x'"),
         (("create", "a", "cleanup", "{", "--every", "60"), "not JSON"),
     ],
 )

@@ -37,6 +37,7 @@ records = st.builds(
     key=st.sampled_from([None, "k"]),
     correlation_id=st.sampled_from([None, "c"]),
     user_id=st.sampled_from([None, "u"]),
+    limit_key=st.sampled_from([None, "l"]),
     error_summary=st.sampled_from([None, "boom: it broke"]),
     payload=st.sampled_from([b"{}", b'{"n":1}', b'{"n":"1","name":"hit"}']),
 )
@@ -52,6 +53,7 @@ TERMS: dict[str, Any] = {
     "tenant:other": lambda job: job.tenant == "other",
     "key:*": lambda job: job.key is not None,
     "user!=u": lambda job: job.user_id != "u",
+    "limit_key:l": lambda job: job.limit_key == "l",
     "worker~nn": lambda job: "nn" in (job.worker or ""),
     "priority>=1": lambda job: job.priority >= 1,
     "attempts<2": lambda job: job.attempt < 2,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -104,6 +104,27 @@ def test_firings_only_grow(zone: str, minute: str, hour: str, start: int) -> Non
     assert all(sooner < later for sooner, later in pairwise(runs))
 
 
+@settings(max_examples=60)
+@given(
+    zone=_zones,
+    fields=st.sampled_from(["*/20 *", "* 3", "45 *", "0 */2", "*/15 1-3", "* 0"]),
+    start=st.builds(lambda at, off: at + off * MICROSECONDS, _changes, st.integers(-9000, 9000)),
+)
+def test_elapsed_time_fires_whenever_the_clock_on_the_wall_fits(zone: str, fields: str, start: int) -> None:
+    """As somebody who looks at it every minute would say, also where it changes by half an hour."""
+    looks = range(start - start % (60 * MICROSECONDS), start + 6 * 3600 * MICROSECONDS, 60 * MICROSECONDS)
+    everything = Cron(f"{fields} * * *").firings(-1)
+    fitting = {to_datetime(at).time() for at in takewhile(lambda at: at < 86_400 * MICROSECONDS, everything)}
+    clock = [(at, to_datetime(at).astimezone(ZoneInfo(zone)).time()) for at in looks if at > start]
+    found = takewhile(lambda at: at <= looks[-1], Cron(f"{fields} * * *", zone=zone).firings(start))
+    assert list(found) == [at for at, wall in clock if wall in fitting]
+
+
+def test_white_space_is_no_difference() -> None:
+    """So that a newline is in no list, and one that was only spelt otherwise is not taken for a new time."""
+    assert Cron(" 0\n3  * * *\t") == Cron("0 3 * * *")
+
+
 def test_missed_firings_become_one_all_or_none() -> None:
     """Ten hours of an hourly schedule: what each policy makes of them, and what it drops."""
     after, now = _at("2026-01-01T00:00+00:00"), _at("2026-01-01T10:00:30+00:00")
@@ -142,19 +163,42 @@ def test_a_year_of_missed_minutes_is_dealt_with_in_a_moment() -> None:
         assert found.dropped == MAX_COUNTED - 3
 
 
+def test_a_month_of_missed_minutes_before_quiet_weeks_is_one_firing() -> None:
+    """The newest of them, the last minute of January: one that is older would leave others to fire next."""
+    found = due(Cron("* * * 1 *"), _at("2025-06-01T00:00+00:00"), _at("2026-02-15T00:00+00:00"))
+    assert found is not None
+    assert found.firings == (_at("2026-01-31T23:59+00:00"),)
+    assert found.until == found.firings[-1]
+
+
+def test_skip_drops_nothing_that_is_less_than_a_minute_late() -> None:
+    """Whatever ``most`` says, which is for ``all``."""
+    after = _at("2026-01-01T00:00+00:00")
+    found = due(Every(1, missed="skip", most=1), after, after + 5 * MICROSECONDS)
+    assert found is not None
+    assert (len(found.firings), found.dropped) == (5, 0)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda: Cron("* * * *"), "4 fields"),
         (lambda: Cron("* * * * * *"), "6 fields"),
-        (lambda: Cron("61 * * * *"), "bad minute"),
-        (lambda: Cron("0 0 30 2 *"), "bad day-of-month"),
+        (lambda: Cron("61 * * * *"), "its minute is '61'; possible are 0 to 59"),
+        (lambda: Cron("0 0 30 2 *"), "its day of month is '30'"),
+        (lambda: Cron("0 0 * * FRI-SUN"), "ranges upwards"),
+        (lambda: Cron("0 0 15W * *"), "its day of month is '15W'; .*LW"),
+        (lambda: Cron("0 0 * * MON#6"), "its day of week is 'MON#6'"),
+        (lambda: Cron("0 0 ? * *"), "its day of month is '.'"),
+        (lambda: Cron("@daily"), "1 field; it has five: minute, hour"),
         (lambda: Cron("x" * 201), "at most 200"),
         (lambda: Cron(5), "give text"),  # type: ignore[arg-type]
         (lambda: Cron("0 0 * * *", zone="Europe/Atlantis"), "tzdata"),
         (lambda: Cron("0 0 * * *", zone="../../etc/passwd"), "no such time zone"),
         (lambda: Cron("0 0 * * *", zone="Europe"), "no such time zone"),
+        (lambda: Cron("0 0 * * *", zone=["UTC"]), "no such time zone"),  # type: ignore[arg-type]
         (lambda: Cron("0 0 * * *", missed="some"), "skip, one, all"),  # type: ignore[arg-type]
+        (lambda: Cron("0 0 * * *", missed=[]), "skip, one, all"),  # type: ignore[arg-type]
         (lambda: Cron("0 0 * * *", most=0), "1 to 1,000"),
         (lambda: Every(0.5), "are possible"),
         (lambda: Every(float("nan")), "are possible"),

@@ -15,6 +15,7 @@ from tests.worker.helpers import until, working
 from windlass import Context, Cron, Every, InvalidInput, JobDraft, StoreUnavailable, Windlass
 from windlass.answers import FindingKind
 from windlass.clock import to_microseconds
+from windlass.model import NewDocument
 from windlass.schedules import firing
 from windlass.schedules.schedule import KIND, Origin, decode, encode
 from windlass.stores.protocol import Store
@@ -222,6 +223,89 @@ async def test_a_declared_name_that_was_created_by_hand_stays_what_it_was(
     await _run(memory)
     assert (await memory.schedules.get("night")).when == Every(60)
     assert "created at run time" in caplog.text
+
+
+async def test_an_unreadable_schedule_in_the_place_of_a_declared_one_ends_no_worker(
+    memory: Windlass, clock: FrozenClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A newer Windlass wrote it: that is told, and the others of the code fire."""
+    await memory.store.write_documents([NewDocument(KIND, "night", b'{"when": 5}')])
+    seen = _noting(memory)
+    memory.schedule("night", "note", Every(60))
+    memory.schedule("other", "note", Every(60))
+    await _run(memory)
+    clock.advance(60)
+    await _run(memory)
+    assert seen == ["03-27T12:01"]
+    assert "schedule night of this code does not fire: schedule 'night' cannot be read" in caplog.text
+
+
+async def test_a_declared_schedule_beyond_the_limit_is_told_and_displaces_none(
+    memory: Windlass, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Workers read so many and no more: one more would silently take the place of the oldest."""
+    monkeypatch.setattr(module, "MAX_SCHEDULES", 2)
+    _noting(memory)
+    await memory.schedules.create("oldest", "note", Every(60))
+    memory.schedule("first", "note", Every(60))
+    memory.schedule("second", "note", Every(60))
+    await _run(memory)
+    assert [one.name for one in await memory.schedules.all()] == ["first", "oldest"]
+    assert (
+        "schedule second of this code does not fire: there are 2 schedules, which is the limit" in caplog.text
+    )
+
+
+async def test_during_a_deployment_a_payload_of_the_other_version_is_left_to_its_workers(
+    memory: Windlass, clock: FrozenClock
+) -> None:
+    """A worker whose code cannot make the job neither makes it nor says that it is missed."""
+
+    @memory.task
+    async def report(region: str) -> None: ...
+
+    memory.schedule("report", "report", Every(60), {"region": "north"})
+    old = _scheduler(memory)
+    await old.once()
+    newer = Windlass("memory://", clock=clock)
+
+    @newer.task(name="report")
+    async def report_on(country: str) -> None: ...
+
+    newer.schedule("report", "report", Every(60), {"country": "no"})
+    new = _scheduler(newer, memory.store)
+    await new.once()
+    clock.advance(60)
+    await old.once()
+    told = await memory.schedules.get("report")
+    assert (told.fired, told.missed, told.trouble) == (0, 0, None)
+    await new.once()
+    told = await memory.schedules.get("report")
+    assert (told.fired, told.payload) == (1, {"country": "no"})
+
+
+async def test_what_an_old_worker_declared_last_ends_when_it_is_gone(
+    memory: Windlass, clock: FrozenClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It came back during a deployment. While it lives its times count, after that those of the new code."""
+    _noting(memory)
+    memory.schedule("night", "note", Every(3600))
+    new = _scheduler(memory)
+    await new.once()
+    memory.registry._schedules.clear()
+    memory.schedule("night", "note", Every(7200))
+    old = _scheduler(memory)
+    await old.once()
+    for _ in range(4):
+        clock.advance(601)
+        for one in (new, old):
+            await one.once()
+        assert (await memory.schedules.get("night")).when == Every(7200)
+    assert caplog.text.count("declared otherwise") == 1
+    clock.advance(1300)
+    await new.once()
+    told = await memory.schedules.get("night")
+    assert (told.when, told.undeclared) == (Every(3600), False)
 
 
 async def test_only_workers_that_know_the_task_let_it_fire(app: Windlass, clock: FrozenClock) -> None:

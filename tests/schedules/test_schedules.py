@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec import structs
 
 from windlass import (
     ConfigurationError,
@@ -25,7 +26,7 @@ from windlass import (
 )
 from windlass.model import NewDocument
 from windlass.schedules import schedules as module
-from windlass.schedules.schedule import KIND
+from windlass.schedules.schedule import KIND, decode, encode
 from windlass.testing.clock import FrozenClock
 
 HOUR = 3600.0
@@ -147,6 +148,7 @@ async def test_a_schedule_is_checked_as_an_enqueue_is(memory: Windlass) -> None:
         (InvalidPayload, "to", create("a", "mail", Every(60), {"to": 5})),
         (InvalidInput, "give a", create("a", mail, "0 3 * * *", {"to": "x"})),  # type: ignore[arg-type]
         (InvalidInput, "1 to 200", create("a b", mail, Every(60), {"to": "x"})),
+        (InvalidInput, "not . or ..", create("..", mail, Every(60), {"to": "x"})),
         (InvalidInput, "priority", create("a", mail, Every(60), {"to": "x"}, priority=2**40)),
         (InvalidInput, "says when", create("a", mail, Every(60), {"to": "x"}, delay=5)),
         (InvalidInput, "later firings", create("a", mail, Every(60), {"to": "x"}, expires=datetime.now(UTC))),
@@ -229,9 +231,14 @@ async def test_what_cannot_be_read_is_shown_and_harms_no_other(app: Windlass, cl
     app.task(name="topic")(_nothing)
     await app.schedules.create("good", "topic", Every(60))
     await app.store.write_documents([NewDocument(KIND, "bad", b'{"when": 5}')])
+    good = await app.store.document(KIND, "good")
+    assert good is not None
+    ahead = structs.replace(decode(good), fired_until=2**62)
+    await app.store.write_documents([encode("far", ahead, 0)])
     found = {one.name: one for one in await app.schedules.all()}
     assert "cannot be read" in (found["bad"].trouble or "")
     assert found["good"].trouble is None
+    assert found["far"].next_runs == ()  # no calendar has them
     clock.advance(60)
     assert await _run(app) == 1
     await app.schedules.delete("bad")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import httpx2
 import pytest
 
@@ -36,6 +38,9 @@ async def test_a_schedule_is_made_seen_paused_run_replaced_and_deleted(
     assert ran.status_code == 201
     job = (await root.get(f"/api/jobs/{ran.json()['id']}")).json()
     assert (job["topic"], job["priority"]) == ("later", 3)
+    assert (job["schedule"], datetime.fromisoformat(job["scheduled_for"]).utcoffset()) == (
+        *("nightly", timedelta()),
+    )
     resumed = (await root.post(f"{ROOT}/nightly/resume")).json()
     assert (resumed["paused"], resumed["last_job_id"], resumed["fired_count"]) == (False, job["id"], 1)
     edited = {**told["payload"], "n": 2}  # as a page would send it back, with the mark of what is hidden
@@ -60,6 +65,7 @@ async def test_a_schedule_is_made_seen_paused_run_replaced_and_deleted(
         ({"every": 60, "name": "a"}, 422, "invalid_input"),
         ({"every": 0.5, "topic": "later", "name": "a"}, 422, "invalid_input"),
         ({"every": 60, "topic": "later", "name": "a b"}, 422, "invalid_input"),
+        ({"every": 60, "topic": "later", "name": ".."}, 422, "invalid_input"),
         ({"every": 60, "task": "unheard_of", "name": "a"}, 422, "handler_not_found"),
         ({"cron": "0 3 * * * *", "topic": "later", "name": "a"}, 422, "invalid_input"),
         ({"cron": "0 3 * * *", "zone": "Mars/Olympus", "topic": "later", "name": "a"}, 422, "invalid_input"),

@@ -47,6 +47,7 @@ class Filled:
             "correlation_id": [None, "c", "Z"],
             "user_id": [None, "u", "\ue000", "\U0001f0a1"],
             "service_id": [None, "s"],
+            "limit_key": [None, "a", "b"],
             "payload": [b"{}", b'"hit"', '{"name":"é","n":1}'.encode(), b'{"list":["hit",{"name":"1"}]}'],
             "format": list(BodyFormat),
         }

@@ -586,6 +586,7 @@ def test_what_cannot_be_carried_is_refused() -> None:
     for arguments, options, why in (
         ((ContextVar("request_id"),), {}, "two context variables"),
         ((ContextVar("traceparent"),), {}, "belong to traces"),
+        ((ContextVar("schedule"),), {}, "and schedules"),
         (("name",), {}, "is no contextvars.ContextVar"),
         ((ContextVar("a"),), {"dump": str}, "belong together"),
         ((ContextVar("a"), ContextVar("b")), {"dump": str, "load": str}, "belong together"),

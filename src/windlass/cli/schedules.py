@@ -116,6 +116,11 @@ def show(target: Target, name: str, as_json: bool) -> None:
     metavar="DURATION",
     help="Cancel a job when it has not started after this long.",
 )
+@click.option(
+    "--limit-key",
+    metavar="KEY",
+    help="Which jobs of the topic its jobs are limited together with, where there are limits of keys.",
+)
 @click.option("--tenant", metavar="NAME", help="Whom its jobs belong to.")
 @json_option
 @target_options

@@ -92,9 +92,14 @@ def print_json(value: Any) -> None:
     click.echo(dump_json(value))
 
 
+_LATE_CONTROLS: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+"""Control characters that JSON leaves as they are, and a terminal obeys."""
+
+
 def dump_json(value: Any, *, indent: int | None = 2) -> str:
     """JSON for people and programs alike; plain ASCII where the output can show no more."""
-    return json.dumps(value, indent=indent, ensure_ascii=not speaks_unicode())
+    text = json.dumps(value, indent=indent, ensure_ascii=not speaks_unicode())
+    return text.translate(_LATE_CONTROLS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,9 @@ FIELDS: Final = (
     FilterField(
         "service_id", Kind.TEXT, "Which service asked for it.", "service:shop", ("service",), Field.SERVICE_ID
     ),
+    FilterField(
+        "limit_key", Kind.TEXT, "What it is limited together with.", "limit_key:acme", (), Field.LIMIT_KEY
+    ),
     FilterField("worker", Kind.TEXT, "Who holds it or held it last.", "worker~box-3", (), Field.WORKER),
     FilterField("priority", Kind.NUMBER, "Higher runs first.", "priority>=100", (), Field.PRIORITY),
     FilterField(

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from windlass.answers import Finding, FindingKind, Severity
 from windlass.schedules.schedule import Schedule
-from windlass.wording import plural
-
-MOST_NAMES: Final = 5
+from windlass.wording import plural, some_of
 
 
 def find_concerns(schedules: Sequence[Schedule]) -> Iterator[Finding]:
@@ -54,5 +51,4 @@ def find_concerns(schedules: Sequence[Schedule]) -> Iterator[Finding]:
 
 
 def _names(schedules: Sequence[Schedule]) -> str:
-    names = ", ".join(one.name for one in schedules[:MOST_NAMES])
-    return names + (f" and {len(schedules) - MOST_NAMES:,} more" if len(schedules) > MOST_NAMES else "")
+    return some_of([one.name for one in schedules])

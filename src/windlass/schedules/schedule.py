@@ -107,10 +107,11 @@ def pattern_of(job: NewJob) -> NewJob:
 
 def check_schedule_name(value: Any) -> str:
     """A name that is the same in a URL, on a command line and in a log."""
-    if not isinstance(value, str) or not _name.fullmatch(value):
+    # A URL with . or .. as a part is another URL: DELETE …/schedules/.. would be about all jobs.
+    if not isinstance(value, str) or not _name.fullmatch(value) or value in {".", ".."}:
         raise InvalidInput(
             f"the name of the schedule is {shorten(value)}; "
-            f"a name is 1 to {MAX_NAME_LENGTH} characters of A-Z a-z 0-9 _ . : @ -"
+            f"a name is 1 to {MAX_NAME_LENGTH} characters of A-Z a-z 0-9 _ . : @ -, and not . or .."
         )
     return value
 
@@ -140,13 +141,14 @@ def shown(document: Document, now: int) -> Schedule:
         when = load(body.when)
     except InvalidInput as error:
         trouble = trouble or str(error)
-    runs: list[int] = []
+    runs: tuple[int, ...] = ()
     overdue = None
     if when is not None and not body.paused:
-        runs = next_runs(when, max(body.fired_until, now), NEXT_RUNS)
-        waiting = when.next_after(body.fired_until)
-        if waiting is not None and waiting < now - OVERDUE_SECONDS * MICROSECONDS:
-            overdue = to_datetime(waiting)
+        runs = next_runs(when, body.fired_until, NEXT_RUNS)
+        if runs and runs[0] <= now:  # it is late
+            if runs[0] < now - OVERDUE_SECONDS * MICROSECONDS:
+                overdue = to_datetime(runs[0])
+            runs = next_runs(when, now, NEXT_RUNS)
     job = body.job
     undeclared = (
         body.origin is Origin.DECLARED and now - (body.declared_at or 0) > UNDECLARED_SECONDS * MICROSECONDS

@@ -16,6 +16,7 @@ from windlass.errors import HandlerNotFound, InvalidInput, InvalidPayload
 from windlass.job import Job
 from windlass.names import shorten, suggest
 from windlass.options import MAX_AFTER, MAX_LIMIT_KEY_LENGTH, MAX_PRIORITY, EnqueueOptions
+from windlass.registry import Registry
 from windlass.retry import Retry
 from windlass.server.names import StateName, TopicName
 from windlass.server.problems import (
@@ -76,20 +77,13 @@ class SequenceRetry(Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 RetryBody: TypeAlias = ExponentialRetry | QuadraticRetry | FixedRetry | SequenceRetry
 
 
-class EnqueueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job to make, for a task or for whoever takes jobs of a topic.
-
-    ``runAt``, ``maxRetries``, ``max_retries`` (attempts after the first), ``maxAttempts``,
-    ``correlationId``, ``onDuplicate`` and ``afterAny`` are other names, for programs that use them.
-    ``after``: jobs that must have completed before; with ``after_any`` they may end in any way.
-    """
+class JobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be said of a job, whoever makes it and when."""
 
     topic: TopicName | UnsetType = UNSET
     task: TaskName | UnsetType = UNSET
     payload: Any = None
     format: Literal["json", "bytes"] = "json"
-    run_at: Moment | UnsetType | None = UNSET
-    delay: Seconds | UnsetType | None = UNSET
     priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | UnsetType = UNSET
     max_attempts: Attempts | UnsetType | None = UNSET
     key: Text | UnsetType | None = UNSET
@@ -99,9 +93,21 @@ class EnqueueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     timeout: Wait | UnsetType | None = UNSET
     retry: RetryBody | UnsetType | None = UNSET
     expires: Wait | UnsetType | None = UNSET
+    limit_key: LimitKey | UnsetType | None = UNSET
+
+
+class EnqueueBody(JobBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job to make, for a task or for whoever takes jobs of a topic.
+
+    ``runAt``, ``maxRetries``, ``max_retries`` (attempts after the first), ``maxAttempts``,
+    ``correlationId``, ``onDuplicate`` and ``afterAny`` are other names, for programs that use them.
+    ``after``: jobs that must have completed before; with ``after_any`` they may end in any way.
+    """
+
+    run_at: Moment | UnsetType | None = UNSET
+    delay: Seconds | UnsetType | None = UNSET
     after: Annotated[list[UUID], Meta(max_length=MAX_AFTER)] | UnsetType | None = UNSET
     after_any: bool | UnsetType = UNSET
-    limit_key: LimitKey | UnsetType | None = UNSET
     camel_run_at: Moment | UnsetType | None = field(default=UNSET, name="runAt")
     camel_max_retries: Retries | UnsetType = field(default=UNSET, name="maxRetries")
     max_retries: Retries | UnsetType = UNSET
@@ -122,6 +128,8 @@ _ALIASES: Final = {
 }
 _NAMES: Final = EnqueueBody.__struct_encode_fields__
 _FIRST: Final = _NAMES[:4]  # topic, task, payload, format
+OPTIONS: Final = JobBody.__struct_fields__[4:]
+"""The fields of a body that are options of the Python API."""
 _REST_UNSET: Final = (UNSET,) * (len(_NAMES) - len(_FIRST))
 
 
@@ -225,8 +233,7 @@ def target_of(
     if named is not None:
         task = registry.named(named)
         if task is None:
-            known = suggest(named, registry.tasks)
-            raise HandlerNotFound(f"there is no task {shorten(named)}{known}; GET {ROOT}/tasks lists them")
+            raise no_task(registry, named)
         name, topic = task.name, wanted or task.topic
         if wanted is not None:
             options["topic"] = wanted
@@ -247,6 +254,11 @@ def target_of(
         request.caller, topic=topic, task=None if task is None else task.name, body=given, job=options
     )
     return name
+
+
+def no_task(registry: Registry, name: str) -> HandlerNotFound:
+    known = suggest(name, registry.tasks)
+    return HandlerNotFound(f"there is no task {shorten(name)}{known}; GET {ROOT}/tasks lists them")
 
 
 def _add_headers(request: Request[Any, Any], options: EnqueueOptions) -> None:

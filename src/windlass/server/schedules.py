@@ -12,22 +12,19 @@ from uuid import UUID
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from windlass.cron import MAX_EXPRESSION, MAX_MOST, MAX_SECONDS, MIN_SECONDS, Cron, Every, When, zone_of
-from windlass.errors import HandlerNotFound, InvalidInput, ScheduleNotFound
-from windlass.names import shorten, suggest
-from windlass.options import MAX_PRIORITY, EnqueueOptions
+from windlass.errors import InvalidInput, ScheduleNotFound
+from windlass.options import EnqueueOptions
 from windlass.schedules.schedule import MAX_SCHEDULES, Schedule
 from windlass.server.enqueueing import (
-    Attempts,
+    OPTIONS,
     EnqueuedJob,
-    LimitKey,
-    RetryBody,
-    Text,
-    Wait,
+    JobBody,
     enqueued_fields,
+    no_task,
     payload_of,
     retry_of,
 )
-from windlass.server.names import TenantName, TopicName
+from windlass.server.names import TenantName
 from windlass.server.problems import (
     HANDLER_NOT_FOUND,
     LIMIT_EXCEEDED,
@@ -48,7 +45,7 @@ class SchedulesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     offset: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
 
 
-class ScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScheduleBody(JobBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When (``cron`` and ``zone``, or ``every`` so many seconds) which job is made, for a task or a topic."""
 
     cron: Annotated[str, Meta(min_length=9, max_length=MAX_EXPRESSION)] | None = None
@@ -57,33 +54,13 @@ class ScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     every: Annotated[float, Meta(ge=int(MIN_SECONDS), le=MAX_SECONDS, description="Seconds.")] | None = None
     missed: Literal["skip", "one", "all"] = "one"
     most: Annotated[int, Meta(ge=1, le=MAX_MOST)] = 100
-    topic: TopicName | UnsetType = UNSET
-    task: Annotated[str, Meta(min_length=1, max_length=200)] | UnsetType = UNSET
-    payload: Any = None
-    format: Literal["json", "bytes"] = "json"
     tenant: TenantName | UnsetType = UNSET
-    priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | UnsetType = UNSET
-    max_attempts: Attempts | UnsetType | None = UNSET
-    key: Text | UnsetType | None = UNSET
-    until: Literal["pruned", "finished"] | UnsetType = UNSET
-    on_duplicate: Literal["keep", "replace"] | UnsetType = UNSET
-    correlation_id: Text | UnsetType | None = UNSET
-    timeout: Wait | UnsetType | None = UNSET
-    retry: RetryBody | UnsetType | None = UNSET
-    expires: Wait | UnsetType | None = UNSET
-    limit_key: LimitKey | UnsetType | None = UNSET
 
 
 class NewScheduleBody(ScheduleBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The same, and what it is called."""
 
     name: ScheduleName
-
-
-_OPTIONS: Final = (
-    *("tenant", "priority", "max_attempts", "key", "until", "on_duplicate", "correlation_id", "timeout"),
-    *("retry", "expires", "limit_key"),
-)
 
 
 class ScheduleOptions(Struct, frozen=True, kw_only=True):
@@ -175,7 +152,7 @@ async def _create(request: Request[Any, Any], name: str, *, replace: bool) -> Sc
     body: ScheduleBody = request.body
     when = _when(body)
     options: dict[str, Any] = {
-        option: getattr(body, option) for option in _OPTIONS if getattr(body, option) is not UNSET
+        option: getattr(body, option) for option in (*OPTIONS, "tenant") if getattr(body, option) is not UNSET
     }
     if options.get("retry") is not None:
         options["retry"] = retry_of(options["retry"])
@@ -244,10 +221,7 @@ def _target(request: Request[Any, Any], body: ScheduleBody, options: dict[str, A
     registry = request.app.registry
     if body.task is not UNSET:
         if registry.named(body.task) is None:
-            known = suggest(body.task, registry.tasks)
-            raise HandlerNotFound(
-                f"there is no task {shorten(body.task)}{known}; GET {ROOT}/tasks lists them"
-            )
+            raise no_task(registry, body.task)
         if body.topic is not UNSET:
             options["topic"] = body.topic
         return body.task

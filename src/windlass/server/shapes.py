@@ -14,7 +14,7 @@ from uuid import UUID
 
 from msgspec import UNSET, Struct, UnsetType
 
-from windlass import payload
+from windlass import headers, payload
 from windlass.clock import to_datetime
 from windlass.job import Job
 from windlass.model import AttemptRecord, BodyFormat, Dependents, JobError, JobRecord, Relative, StepRecord
@@ -115,7 +115,10 @@ class DependentsShape(Struct, frozen=True, kw_only=True):
 
 
 class JobDetail(JobSummary, frozen=True, kw_only=True):
-    """A job with its errors and steps; bodies are for those who manage jobs, and redacted."""
+    """A job with its errors and steps; bodies are for those who manage jobs, and redacted.
+
+    ``schedule`` made it, if one did, for the moment ``scheduled_for``.
+    """
 
     format: Literal["json", "bytes"]
     error: ErrorShape | None
@@ -125,6 +128,8 @@ class JobDetail(JobSummary, frozen=True, kw_only=True):
     after: tuple[RelativeShape, ...]
     after_any: bool
     dependents: DependentsShape
+    schedule: str | None
+    scheduled_for: datetime | None
     payload: Any | UnsetType = UNSET
     result: Any | UnsetType = UNSET
     checkpoint: Any | UnsetType = UNSET
@@ -145,6 +150,7 @@ class Viewer:
     def detail(self, job: Job[Any], dependents: Dependents) -> JobDetail:
         record = job.record
         error = record.newest_error
+        entries = headers.read(record.headers)
         bodies: dict[str, Any] = {}
         if self._manages:
             bodies = {
@@ -166,6 +172,8 @@ class Viewer:
                 total=dependents.total.total,
                 total_exact=dependents.total.exact,
             ),
+            schedule=entries.get(headers.SCHEDULE),
+            scheduled_for=headers.fire_time(entries),
             **bodies,
         )
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -24,7 +23,6 @@ from windlass.errors import ConfigurationError, InvalidInput, LimitExceeded, Sto
 from windlass.middleware import prepare_here
 from windlass.model import Document, Enqueued, NewJob
 from windlass.registry import Registry
-from windlass.schedules.declaring import Declared
 from windlass.schedules.firing import fired, fires_here, troubled
 from windlass.schedules.schedule import (
     KIND,
@@ -46,6 +44,8 @@ LOOK_SECONDS = 5.0
 LOOK_SECONDS_EACH = 0.02
 """Longer for each schedule there is: a thousand are read every 20 s."""
 SHORTEST_WAIT = 0.02
+GONE_SECONDS = 2 * RENEW_SECONDS
+"""Who declares otherwise and has not said so for this long is gone, and what is declared here counts."""
 _TRIES = 5
 
 _log = logging.getLogger("windlass.schedules")
@@ -75,6 +75,8 @@ class Scheduler:
         self._known: dict[str, _Known] = {}
         self._unreadable: set[str] = set()  # that were complained about
         self._undeclared = set(registry.schedules)  # that this worker has not written yet
+        self._wanted: dict[str, Body] = {}  # as this worker's code declares them
+        self._contested: set[str] = set()  # that others declare otherwise, which was told
         self._look_at = 0.0  # monotonic: when to read them all again
         self._changed = asyncio.Event()
 
@@ -138,9 +140,13 @@ class Scheduler:
 
     async def _look(self) -> None:
         documents = await self._store.documents(KIND, limit=MAX_SCHEDULES)
-        self._known = {}
+        before, self._known = self._known, {}
         for document in documents:
-            self._take_in(document)
+            known = before.get(document.id)
+            if known is not None and known.document == document:  # as nearly all of them are
+                self._known[document.id] = known
+            else:
+                self._take_in(document)
         await self._renew()
         every = max(LOOK_SECONDS, LOOK_SECONDS_EACH * len(documents))
         # Jitter: a hundred workers must not read in step.
@@ -156,12 +162,15 @@ class Scheduler:
             when = load(body.when)
             next_at = None if body.paused else when.next_after(body.fired_until)
         except (InvalidInput, ArithmeticError) as error:  # a moment that no calendar has
-            if document.id not in self._unreadable:
-                self._unreadable.add(document.id)
-                _log.error("schedule %s does not fire: %s", document.id, error)
+            self._complain(document.id, error)
             return None
         known = self._known[document.id] = _Known(document, body, when, next_at)
         return known
+
+    def _complain(self, name: str, error: Exception) -> None:
+        if name not in self._unreadable:
+            self._unreadable.add(name)
+            _log.error("schedule %s does not fire: %s", name, error)
 
     async def _again(self, name: str) -> _Known | None:
         """Read one anew."""
@@ -182,6 +191,10 @@ class Scheduler:
         if found is None:
             return  # somebody else was first
         body, jobs = fired(self._registry, name, known.body, found, now)
+        if found.firings and not jobs and self._is_declared_otherwise(known):
+            # A deployment goes on: the payload is for a newer task than this worker has, or an older one.
+            known.next_at = now + int(LOOK_SECONDS * MICROSECONDS)
+            return
         try:
             jobs = list(prepare_here(self._registry.around, jobs))
         except Exception as error:  # a middleware of the user's may raise anything
@@ -230,6 +243,8 @@ class Scheduler:
 
     async def _declare(self) -> None:
         """Write what the code declares, once in a worker's life."""
+        there = {one.id: one for one in await self._store.documents(KIND, limit=MAX_SCHEDULES)}
+        room = MAX_SCHEDULES - len(there)
         for name in sorted(self._undeclared):
             declared = self._registry.schedules[name]
             try:
@@ -239,29 +254,35 @@ class Scheduler:
                     origin=Origin.DECLARED,
                     fired_until=await self._store.now(),
                 )
-            except (InvalidInput, ConfigurationError) as error:
+                wanted.declared_at = wanted.fired_until
+                if name not in there:
+                    room -= 1
+                    if room < 0:
+                        raise LimitExceeded(
+                            f"there are {MAX_SCHEDULES:,} schedules, which is the limit; delete one"
+                        )
+                await self._write_declared(name, wanted, there.get(name))
+            except (
+                InvalidInput,
+                ConfigurationError,
+                LimitExceeded,
+            ) as error:  # also for what is in its place
                 _log.error("schedule %s of this code does not fire: %s", name, error)
             else:
-                wanted.declared_at = wanted.fired_until
-                await self._write_declared(declared, wanted)
+                self._wanted[name] = wanted
             self._undeclared.discard(name)
         self._look_at = 0.0
 
-    async def _write_declared(self, declared: Declared, wanted: Body) -> None:
-        name = declared.name
+    async def _write_declared(self, name: str, wanted: Body, document: Document | None) -> None:
         for _ in range(_TRIES):
-            document = await self._store.document(KIND, name)
             if document is None:
                 new = encode(name, wanted, 0)
             else:
                 body = decode(document)
                 if body.origin is not Origin.DECLARED:
-                    _log.error(
-                        "schedule %s of this code does not fire: one of that name was created at run time; "
-                        "delete that one, or choose another name",
-                        name,
+                    raise ConfigurationError(
+                        "one of that name was created at run time; delete that one, or choose another name"
                     )
-                    return
                 if body.same_work(wanted) and not _is_stale(body, wanted.fired_until):
                     return
                 if not body.same_work(wanted):
@@ -269,25 +290,40 @@ class Scheduler:
                 new = encode(name, structs.replace(body, declared_at=wanted.declared_at), document.version)
             if await self._store.write_documents([new]) != [None]:
                 return
+            document = await self._store.document(KIND, name)
 
     async def _renew(self) -> None:
-        """Say now and then that the code still has them, so that one it has not can be told."""
+        """Say now and then that the code still has them, so that one it has not can be told.
+
+        One that others have written otherwise is theirs while they say so: whoever starts last decides. When
+        they are gone, such as an old worker that came back during a deployment, what this code says counts.
+        """
         ours = [known for known in self._known.values() if known.body.origin is Origin.DECLARED]
         if not ours:
             return
         now = await self._store.now()
-        for known in list(_stale(ours, now)):
-            body = structs.replace(known.body, declared_at=now)
-            await self._store.write_documents([encode(known.document.id, body, known.document.version)])
-            await self._again(known.document.id)
+        for known in ours:
+            name, body = known.document.id, known.body
+            if self._is_declared_otherwise(known):
+                if name not in self._contested:
+                    self._contested.add(name)
+                    _log.warning("schedule %s is declared otherwise by a worker that started later", name)
+                if not _is_stale(body, now, GONE_SECONDS):
+                    continue
+                body = with_work_of(body, structs.replace(self._wanted[name], fired_until=now))
+            elif not _is_stale(body, now):
+                continue
+            body = structs.replace(body, declared_at=now)
+            await self._store.write_documents([encode(name, body, known.document.version)])
+            await self._again(name)
+
+    def _is_declared_otherwise(self, known: _Known) -> bool:
+        wanted = self._wanted.get(known.document.id)
+        return wanted is not None and not wanted.same_work(known.body)
 
 
 FAR = int(86_400 * MICROSECONDS)
 
 
-def _stale(ours: list[_Known], now: int) -> Iterator[_Known]:
-    return (known for known in ours if _is_stale(known.body, now))
-
-
-def _is_stale(body: Body, now: int) -> bool:
-    return now - (body.declared_at or 0) >= RENEW_SECONDS * MICROSECONDS
+def _is_stale(body: Body, now: int, seconds: float = RENEW_SECONDS) -> bool:
+    return now - (body.declared_at or 0) >= seconds * MICROSECONDS

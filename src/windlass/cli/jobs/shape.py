@@ -6,6 +6,7 @@ import base64
 from datetime import datetime
 from typing import Any
 
+from windlass import headers
 from windlass.job import Attempt, Job, Step
 from windlass.model import BodyFormat, Dependents, JobError, Relative
 
@@ -46,6 +47,7 @@ def listed(job: Job[Any]) -> dict[str, Any]:
 
 def full(job: Job[Any]) -> dict[str, Any]:
     """A job with its bodies, errors and steps. A payload of bytes is base64, as ``format`` says."""
+    entries = headers.read(job.record.headers)
     return {
         **listed(job),
         "format": str(job.record.format),
@@ -57,6 +59,8 @@ def full(job: Job[Any]) -> dict[str, Any]:
         "steps": [_step(step) for step in job.steps],
         "after": [_relative(parent) for parent in job.after],
         "after_any": job.after_any,
+        "schedule": entries.get(headers.SCHEDULE),
+        "scheduled_for": _iso(headers.fire_time(entries)),
     }
 
 

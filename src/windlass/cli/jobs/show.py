@@ -8,6 +8,7 @@ from uuid import UUID
 
 import click
 
+from windlass import headers
 from windlass.app import Windlass
 from windlass.cli import words
 from windlass.cli.jobs import shape
@@ -17,6 +18,7 @@ from windlass.cli.terminal import STATE_STYLES, dump_json, json_option, print_js
 from windlass.clock import MICROSECONDS
 from windlass.job import Job
 from windlass.model import BodyFormat, Dependents, Relative
+from windlass.wording import printable
 
 LABEL = 13
 """Width of the column of names."""
@@ -50,22 +52,21 @@ def show(target: Target, job_id: UUID, as_json: bool) -> None:
         click.style(str(job.id), bold=True) + "  " + click.style(state, fg=_color(STATE_STYLES.get(state)))
     )
     for name, value in _facts(job):
-        click.echo(f"{name:{LABEL}}{value}")
+        click.echo(f"{name:{LABEL}}{printable(value)}")
     _heading("course")
     for at, what in _course(job):
-        click.echo(f"{words.moment(at):34}{words.age(at, now):>8}  {what}")
+        click.echo(f"{words.moment(at):34}{words.age(at, now):>8}  {printable(what)}")
     if job.attempts:
         _heading("errors")
         for attempt in job.attempts:
             error = attempt.error
-            by = f", {attempt.worker}" if attempt.worker else ""
-            click.echo(
-                f"attempt {attempt.attempt}{by}: " + click.style(f"{error.code}: {error.message}", fg="red")
-            )
+            by = f", {printable(attempt.worker)}" if attempt.worker else ""
+            said = _printable_lines(f"{error.code}: {error.message}")
+            click.echo(f"attempt {attempt.attempt}{by}: " + click.style(said, fg="red"))
             if error.details:
                 click.echo(_indented(dump_json(dict(error.details))))
             if error.traceback:
-                click.echo(click.style(_indented(error.traceback.rstrip()), dim=True))
+                click.echo(click.style(_indented(_printable_lines(error.traceback.rstrip())), dim=True))
     for name, relatives in (("after", job.after), ("dependents", dependents.jobs)):
         if relatives:
             _heading(name + (", however they end" if name == "after" and job.after_any else ""))
@@ -97,6 +98,10 @@ def _facts(job: Job[Any]) -> Iterator[tuple[str, str]]:
     ):
         if value is not None:
             yield name, value
+    entries = headers.read(job.record.headers)
+    if (schedule := entries.get(headers.SCHEDULE)) is not None:
+        moment = headers.fire_time(entries)
+        yield "schedule", schedule if moment is None else f"{schedule}, for {moment.isoformat()}"
     yield "number", str(job.number)
     if job.record.fence:
         yield "fence", str(job.record.fence)
@@ -173,6 +178,10 @@ def _bodies(job: Job[Any]) -> Iterator[tuple[str, str]]:
 def _heading(name: str) -> None:
     click.echo()
     click.secho(name, bold=True)
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(map(printable, text.splitlines()))
 
 
 def _indented(text: str) -> str:

@@ -20,6 +20,7 @@ from windlass.conditions import (
     InState,
     Not,
 )
+from windlass.limits import TopicLimits
 from windlass.model import BodyFormat, JobError, JobFilter, Shown, State
 from windlass.outcome import Failed, Retried
 from windlass.stores.protocol import Store
@@ -55,6 +56,14 @@ async def test_a_missing_text_is_the_empty_one(store: Store) -> None:
     assert await _meeting(store, Compare(Field.KEY, GREATER, "")) == [with_key]
     assert await _meeting(store, Compare(Field.KEY, LESS, "k")) == [without]
     assert await _meeting(store, Compare(Field.KEY, CONTAINS, "")) == [without, with_key]
+
+
+async def test_a_missing_limit_key_is_the_empty_text(store: Store) -> None:
+    """Also where a topic has limits, which stores may have to note on jobs without a key."""
+    await store.set_limits("limited", TopicLimits(concurrency=1))
+    without, with_key = await put(store, "limited"), await put(store, "limited", limit_key="k")
+    assert await _meeting(store, Compare(Field.LIMIT_KEY, EQUAL, "")) == [without]
+    assert await _meeting(store, Compare(Field.LIMIT_KEY, EQUAL, "k")) == [with_key]
 
 
 async def test_a_missing_number_is_neither_smaller_nor_larger(store: Store, clock: FrozenClock) -> None:

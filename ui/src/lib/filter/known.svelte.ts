@@ -44,6 +44,7 @@ class Vocabulary {
         correlation_id: seen((job) => job.correlation_id),
         user_id: seen((job) => job.user_id),
         service_id: seen((job) => job.service_id),
+        limit_key: seen((job) => job.limit_key),
         error: seen((job) => /^[\w.]+(?=:)/.exec(job.last_error ?? "")?.[0] ?? null),
       },
     };

@@ -21,6 +21,12 @@ export function clockTime(at: string, zone?: string | null): string {
   }
 }
 
+/** By the clocks of its zone, and which those are where one's own show something else. */
+export function placedTime(at: string, zone: string | null): string {
+  const there = clockTime(at, zone);
+  return zone === null || there === clockTime(at) ? there : `${there} in ${zone.slice(zone.lastIndexOf("/") + 1).replaceAll("_", " ")}`;
+}
+
 export const ownZone = (): string => Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /** every day at 02:30; every 5 minutes; 5 4 L * * */

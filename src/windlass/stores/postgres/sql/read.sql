@@ -137,7 +137,8 @@ LEFT JOIN LATERAL (
 -- name: looked_at
 u.id, u.number, u.tenant, u.topic, u.task, u.state, u.priority, u.attempt, u.max_attempts, u.created_at, u.run_at,
 u.claimed_at, u.started_at, u.finished_at, u.leased_until, u.fence, u.worker, u.timeout_us, u.key, u.correlation_id,
-u.user_id, u.service_id, u.blocked, u.cancel_requested, u.error_summary, u.format, u.body_apart, u.payload, u.raw
+u.user_id, u.service_id, u.limit_key, u.blocked, u.cancel_requested, u.error_summary, u.format, u.body_apart, u.payload,
+u.raw
 
 -- name: in_payload
 -- Part of a condition, as are the next two: where a text may be.
