@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from windlass.errors import InvalidInput, LimitExceeded
+from windlass.names import shorten
 
 MAX_HEADERS_BYTES: Final = 4096
 """Headers of one job, as JSON."""
@@ -41,20 +42,23 @@ def write(entries: Mapping[str, str]) -> str | None:
     for name, value in entries.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise InvalidInput(
-                f"header {name!r} is {value!r} ({type(value).__name__}); names and values are texts"
+                f"header {shorten(name)} has a value of type {type(value).__name__}; names and values are "
+                "texts"
             )
         if "\0" in name or "\0" in value:
-            raise InvalidInput(f"header {name!r} has a NUL character, which no store can keep; leave it out")
+            raise InvalidInput(
+                f"header {shorten(name)} has a NUL character, which no store can keep; leave it out"
+            )
     try:
         body = _encoder.encode(dict(entries))
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"headers have a character that is no text: {error}") from None
+        raise InvalidInput(f"headers have a character that is no text: {error.reason}") from None
     if len(body) > MAX_HEADERS_BYTES:
         longest = max(entries, key=lambda name: len(entries[name]))
         raise LimitExceeded(
             f"headers are {len(body):,} bytes of JSON; the limit is {MAX_HEADERS_BYTES:,}. "
-            f"The longest is {longest!r} with {len(entries[longest]):,} characters: carry an id instead of "
-            "what it stands for"
+            f"The longest is {shorten(longest)} with {len(entries[longest]):,} characters: carry an id "
+            "instead of what it stands for"
         )
     return body.decode()
 

@@ -72,9 +72,10 @@ class _Carried:
             return None
         text = value if self._dump is None else self._dump(value)
         if not isinstance(text, str):
+            # Not its value: that may be a secret, and whoever enqueues over HTTP reads this.
             raise InvalidInput(
-                f"context variable {self.name!r} is {text!r} ({type(text).__name__}); what is carried along "
-                "is text. Give app.carry() dump= and load= for it"
+                f"context variable {self.name!r} has a value of type {type(text).__name__}; what is carried "
+                "along is text. Give app.carry() dump= and load= for it"
             )
         return text
 
@@ -109,34 +110,24 @@ class Around:
                     f"{middleware!r} is no middleware; give a function, or an object with enqueue(job) "
                     "or async run(ctx, call_next)"
                 )
-            called = middleware if inspect.isroutine(middleware) else type(middleware).__call__
-            if inspect.iscoroutinefunction(called):
-                self._add_run(middleware)
-            else:
-                self._add_enqueue(middleware)
+            enqueue, run = (None, middleware) if _is_async(middleware) else (middleware, None)
         else:
             enqueue, run = getattr(middleware, "enqueue", None), getattr(middleware, "run", None)
-            if enqueue is not None and getattr(enqueue, "__func__", None) is not Middleware.enqueue:
-                self._add_enqueue(enqueue)
-            if run is not None and getattr(run, "__func__", None) is not Middleware.run:
-                if not inspect.iscoroutinefunction(run):
-                    raise ConfigurationError(f"run of middleware {middleware!r} must be an async function")
-                self._add_run(run)
-
-    def _add_enqueue(self, enqueue: EnqueueMiddleware) -> None:
-        if inspect.iscoroutinefunction(enqueue):
-            raise ConfigurationError(
-                f"{enqueue!r} is called where jobs come in, and must be a plain function: some ways in are "
-                "plain calls"
-            )
-        _check_arity(enqueue, 1, "job")
-        self._enqueues.append(enqueue)
-        self.enqueues = True
-
-    def _add_run(self, run: RunMiddleware) -> None:
-        _check_arity(run, 2, "ctx, call_next")
-        self._runs.append(run)
-        self.active = True
+            if getattr(enqueue, "__func__", None) is Middleware.enqueue:
+                enqueue = None
+            if getattr(run, "__func__", None) is Middleware.run:
+                run = None
+        # Both are checked before either is taken: half a middleware is worse than none.
+        if enqueue is not None:
+            _check_enqueue(enqueue)
+        if run is not None:
+            _check_run(run, middleware)
+        if enqueue is not None:
+            self._enqueues.append(enqueue)
+            self.enqueues = True
+        if run is not None:
+            self._runs.append(run)
+            self.active = True
 
     def carry(
         self,
@@ -147,6 +138,7 @@ class Around:
         """Have these travel with jobs; see ``Windlass.carry``."""
         if (dump is None) != (load is None) or (dump is not None and len(variables) != 1):
             raise ConfigurationError("dump and load belong together, and to one variable: carry it by itself")
+        carried = dict(self._carried)
         for variable in variables:
             if not isinstance(variable, ContextVar):
                 raise ConfigurationError(
@@ -158,12 +150,13 @@ class Around:
                     f"a context variable named {name!r} cannot be carried: a name has 1 to 100 characters, "
                     f"and {', '.join(sorted(RESERVED))} belong to traces and schedules"
                 )
-            before = self._carried.get(name)
+            before = carried.get(name)
             if before is not None and before.variable is not variable:
                 raise ConfigurationError(f"two context variables are named {name!r}; give one another name")
-            if before is None and len(self._carried) >= MAX_CARRIED:
+            if before is None and len(carried) >= MAX_CARRIED:
                 raise ConfigurationError(f"{MAX_CARRIED} carried context variables are the limit")
-            self._carried[name] = _Carried(variable, name, dump, load)
+            carried[name] = _Carried(variable, name, dump, load)
+        self._carried = carried  # all of them, or none
         self.enqueues = self.enqueues or bool(self._carried)
         self.active = self.active or bool(self._carried)
 
@@ -254,6 +247,26 @@ def _once(run: RunMiddleware, context: Context | BatchContext, inner: CallNext) 
         return await run(context, call_next)
 
     return step
+
+
+def _is_async(middleware: Any) -> bool:
+    """Of a function (a ``functools.partial`` of one included), or an object that is called like one."""
+    return inspect.iscoroutinefunction(middleware) or inspect.iscoroutinefunction(type(middleware).__call__)
+
+
+def _check_enqueue(enqueue: EnqueueMiddleware) -> None:
+    if inspect.iscoroutinefunction(enqueue):
+        raise ConfigurationError(
+            f"{enqueue!r} is called where jobs come in, and must be a plain function: some ways in are "
+            "plain calls"
+        )
+    _check_arity(enqueue, 1, "job")
+
+
+def _check_run(run: RunMiddleware, middleware: Any) -> None:
+    if not _is_async(run):
+        raise ConfigurationError(f"run of middleware {middleware!r} must be an async function")
+    _check_arity(run, 2, "ctx, call_next")
 
 
 def _check_arity(function: Callable[..., Any], number: int, words: str) -> None:

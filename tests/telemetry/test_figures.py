@@ -76,3 +76,14 @@ def test_of_many_topics_the_busiest_are_told() -> None:
         TopicFigures("t3", 3, 0, 1, 0, 0),
         TopicFigures("other", 3, 0, 3, 0, 0),
     )
+
+
+def test_a_topic_that_is_called_as_the_others_is_one_of_them() -> None:
+    """A series is told once: of two alike Prometheus would drop one."""
+    topics = [TopicStats(name, 9 - index, 0, 0, 0, 0, None) for index, name in enumerate(("other", "a", "b"))]
+    assert busiest(topics, 2) == (
+        TopicFigures("a", 8, 0, 0, 0, 0),
+        TopicFigures("b", 7, 0, 0, 0, 0),
+        TopicFigures("other", 9, 0, 0, 0, 0),
+    )
+    assert busiest(topics, 3)[0] == TopicFigures("other", 9, 0, 0, 0, 0), "there are no others"

@@ -8,11 +8,12 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry import baggage, trace
+from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as otel_context
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -20,27 +21,29 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider,
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from tests.worker.conftest import URLS
-from windlass import Cancel, Context, Fail, Retry, Snooze, Windlass, headers
+from windlass import Cancel, Context, Every, Fail, Retry, Snooze, Windlass, headers
 from windlass.errors import ConfigurationError, InvalidInput
 from windlass.integrations.opentelemetry import instrument
+from windlass.testing.clock import FrozenClock
 
 
 class Spans:
     """What a program's SDK has got."""
 
     def __init__(self) -> None:
-        self._exporter = InMemorySpanExporter()
+        self.exporter = InMemorySpanExporter()
         self.provider = TracerProvider(shutdown_on_exit=False)
-        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.tracer = self.provider.get_tracer("tests")
 
     def named(self, name: str) -> list[ReadableSpan]:
-        return [span for span in self._exporter.get_finished_spans() if span.name == name]
+        return [span for span in self.exporter.get_finished_spans() if span.name == name]
 
     def all(self) -> str:
-        return "\n".join(span.to_json() for span in self._exporter.get_finished_spans())
+        return "\n".join(span.to_json() for span in self.exporter.get_finished_spans())
 
 
 @pytest.fixture
@@ -334,6 +337,11 @@ async def test_an_app_is_instrumented_once(quick: Windlass, spans: Spans) -> Non
     """Twice would be two of everything."""
     with pytest.raises(ConfigurationError, match="instrumented already"):
         instrument(quick, tracer_provider=spans.provider)
+    measured = Windlass("memory://")
+    provider = MeterProvider(shutdown_on_exit=False)
+    instrument(measured, spans=False, meter_provider=provider)
+    with pytest.raises(ConfigurationError, match="instrumented already"):
+        instrument(measured, spans=False, meter_provider=provider)
 
 
 async def test_the_same_metrics_are_instruments(spans: Spans) -> None:
@@ -410,6 +418,211 @@ async def test_a_trace_that_nobody_keeps_is_not_recorded_here_either(spans: Span
     assert spans.named("job.execute") == spans.named("inside") == []
     (context,) = seen
     assert context.trace_id == request.get_span_context().trace_id
+
+
+async def test_a_batch_is_one_span_that_links_to_the_enqueueing_of_each_job(
+    app: Windlass, spans: Spans
+) -> None:
+    """It belongs to no trace of theirs alone; what the handler does is inside it."""
+
+    @app.task(batch=10, max_attempts=1)
+    async def work(numbers: list[int]) -> list[int | Fail]:
+        with spans.tracer.start_as_current_span("inside"):
+            return [Fail("no") if number == 1 else number for number in numbers]
+
+    jobs = [await work.enqueue(number) for number in range(3)]
+    await app.run_until_idle(name="ada")
+    (execute,), (inside,) = spans.named("job.execute"), spans.named("inside")
+    assert inside.parent is not None
+    assert inside.parent.span_id == context_of(execute).span_id
+    enqueued = [context_of(span) for span in spans.named("job.enqueue")]
+    assert context_of(execute).trace_id not in {context.trace_id for context in enqueued}
+    assert [link.context.span_id for link in execute.links] == [context.span_id for context in enqueued]
+    assert [dict(link.attributes or {}) for link in execute.links] == [
+        {"messaging.message.id": str(job.id), "windlass.attempt": 1} for job in jobs
+    ]
+    assert dict(execute.attributes or {}) == {
+        "messaging.system": "windlass",
+        "messaging.operation.name": "execute",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "work",
+        "messaging.batch.message_count": 3,
+        "windlass.task": "work",
+        "windlass.tenant": "root",
+        "windlass.worker": "ada",
+        "windlass.outcome": "mixed",
+        "windlass.errors": 1,
+    }
+    assert execute.status.status_code is StatusCode.UNSET, "some failed, the call did not"
+
+
+async def test_a_batch_of_one_is_a_run_like_any_other(quick: Windlass, spans: Spans) -> None:
+    """And a call that fails for all is an error, with a code that they share."""
+
+    @quick.task(batch=10, max_attempts=1)
+    async def work(numbers: list[int]) -> None:
+        raise ValueError(numbers)
+
+    await work.enqueue(1)
+    await quick.run_until_idle()
+    (alone,), (enqueue,) = spans.named("job.execute"), spans.named("job.enqueue")
+    assert alone.parent is not None
+    assert alone.parent.span_id == context_of(enqueue).span_id
+    await work.enqueue_many([{"numbers": number} for number in (2, 3)])
+    await quick.run_until_idle()
+    together = spans.named("job.execute")[1]
+    assert (alone.status.description, together.status.description) == ("handler_error", "handler_error")
+    assert (together.attributes or {})["windlass.outcome"] == "failed"
+    assert (together.attributes or {})["windlass.errors"] == 2
+
+
+async def test_a_batch_beyond_the_bound_is_not_recorded(spans: Spans) -> None:
+    """One call is one of so many in a second, and nothing of it leaks into what the slot does next."""
+    async with Windlass("memory://") as app:
+        instrument(app, tracer_provider=spans.provider, metrics=False, spans_per_second=1)
+
+        @app.task(batch=2)
+        async def work(numbers: list[int]) -> list[str]:
+            current = trace.get_current_span().get_span_context()
+            return [format(current.span_id, "x")] * len(numbers)
+
+        jobs = await work.enqueue_many([{"numbers": number} for number in range(4)])
+        await app.run_until_idle(concurrency=1)
+        (execute,), (enqueue,) = spans.named("job.execute"), spans.named("job.enqueue")
+        own, outside = context_of(execute).span_id, context_of(enqueue).span_id
+        found = [await job.result(timeout=1) for job in jobs]
+        assert found == [format(span, "x") for span in (own, own, outside, outside)]
+
+
+async def test_baggage_goes_along_also_without_a_span(spans: Spans) -> None:
+    """A handler that goes by it must not do something else when there is much to do."""
+    seen: list[object] = []
+    async with Windlass("memory://") as app:
+        instrument(app, tracer_provider=spans.provider, metrics=False, spans_per_second=1)
+
+        @app.task
+        async def work() -> None:
+            seen.append(baggage.get_baggage("who"))
+
+        with with_baggage(who="ada"):
+            await work.enqueue_many([{}] * 3)
+        await app.run_until_idle()
+    assert len(spans.named("job.execute")) == 1
+    assert seen == ["ada"] * 3
+
+
+async def test_an_unsampled_trace_stays_so_beside_carried_variables(spans: Spans) -> None:
+    """Whatever else is in the headers, and whatever the sampler here says."""
+    unsampled = TracerProvider(sampling.ALWAYS_OFF, shutdown_on_exit=False)
+    always = TracerProvider(sampling.ALWAYS_ON, shutdown_on_exit=False)
+    always.add_span_processor(SimpleSpanProcessor(spans.exporter))
+    shift: ContextVar[str] = ContextVar("shift")
+    async with Windlass("memory://") as app:
+        instrument(app, tracer_provider=unsampled, metrics=False)
+        app.carry(shift)
+
+        @app.task
+        async def work() -> None: ...
+
+        shift.set('night "traceparent":"00-')
+        await work.enqueue()
+        app.telemetry.trace(type(app.telemetry.tracing)(always.get_tracer("tests"), None))  # type: ignore[call-arg, misc]
+        await app.run_until_idle()
+    assert spans.named("job.execute") == []
+
+
+async def test_a_copy_has_nothing_of_the_trace_before(quick: Windlass, spans: Spans) -> None:
+    """The state and the baggage of another trace do not belong to the one that the copy is part of."""
+
+    seen: list[dict[str, str]] = []
+
+    @quick.task
+    async def work(ctx: Context) -> None:
+        seen.append(dict(ctx.headers))
+
+    with with_baggage(who="ada"):
+        job = await work.enqueue()
+    await quick.enqueue_copy(job.id)
+    await quick.run_until_idle()
+    assert [sorted(one) for one in seen] == [["baggage", "traceparent"], ["traceparent"]]
+    assert seen[0]["traceparent"] != seen[1]["traceparent"]
+
+
+@pytest.fixture
+def propagators() -> Iterator[None]:
+    """The program's own are there again afterwards."""
+    before = propagate.get_global_textmap()
+    yield
+    propagate.set_global_textmap(before)
+
+
+@pytest.mark.usefixtures("propagators")
+async def test_a_broken_propagator_harms_no_job(quick: Windlass, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither where jobs come in nor where they run."""
+
+    class Broken(TraceContextTextMapPropagator):
+        broken = "inject"
+
+        def inject(self, *args: Any, **kwargs: Any) -> None:
+            if self.broken == "inject":
+                raise OSError("broken")
+            super().inject(*args, **kwargs)
+
+        def extract(self, *args: Any, **kwargs: Any) -> Any:
+            del args, kwargs
+            raise OSError("broken")
+
+    @quick.task(max_attempts=1)
+    async def work() -> str:
+        return "done"
+
+    propagate.set_global_textmap(broken := Broken())
+    jobs = [await work.enqueue()]
+    broken.broken = "extract"
+    jobs.append(await work.enqueue())
+    await quick.run_until_idle()
+    assert [await job.result(timeout=5) for job in jobs] == ["done", "done"]
+    assert "could not be written" in caplog.text
+    assert "could not be read" in caplog.text
+
+
+async def test_a_broken_meter_harms_no_worker(caplog: pytest.LogCaptureFixture) -> None:
+    """What was settled is settled; who measures it is told of in the log."""
+
+    def broken(task: str, run_seconds: float, wait_seconds: float) -> None:
+        raise OSError(task, run_seconds, wait_seconds)
+
+    async with Windlass("memory://", metrics=True) as app:
+        app.telemetry.count().run_listeners += (broken,)
+
+        @app.task
+        async def work() -> None: ...
+
+        await work.enqueue_many([{}, {}])
+        assert await app.run_until_idle() == 2
+        assert 'windlass_jobs_completed_total{task="work",state="completed"} 2' in app.telemetry.prometheus()
+    assert "runs could not be told" in caplog.text
+
+
+async def test_what_a_schedule_makes_is_traced_and_counted(spans: Spans) -> None:
+    """By its time or by hand: it is an enqueue of the process that does it."""
+    clock = FrozenClock()
+    async with Windlass("memory://", clock=clock, metrics=True) as app:
+        instrument(app, tracer_provider=spans.provider, metrics=False)
+
+        @app.task(schedule=Every(60))
+        async def tick() -> None: ...
+
+        await app.run_until_idle()
+        clock.advance(60)
+        await app.run_until_idle()
+        await app.schedules.run("tick")
+        await app.run_until_idle()
+        told = app.telemetry.prometheus()
+    assert 'windlass_jobs_submitted_total{task="tick",topic="tick"} 2' in told
+    parents = [span.parent.span_id for span in spans.named("job.execute") if span.parent is not None]
+    assert parents == [context_of(span).span_id for span in spans.named("job.enqueue")]
+    assert len(parents) == 2
 
 
 def test_a_limit_of_spans_is_a_number_of_them(spans: Spans) -> None:

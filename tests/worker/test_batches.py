@@ -26,10 +26,12 @@ from windlass import (
     SecurityContext,
     Snooze,
     Windlass,
+    acting_as,
 )
 from windlass.errors import StoreUnavailable
 from windlass.model import BodyFormat, ClaimRequest, Lane
 from windlass.testing import in_memory, inline
+from windlass.worker.stuck import Stuck
 
 
 @dataclass
@@ -595,3 +597,96 @@ async def test_a_batch_of_plain_functions_that_will_not_stop_keeps_one_slot() ->
         finally:
             release.set()
         assert await states(jobs) == ["failed"] * 5
+
+
+async def test_a_cancelled_job_of_a_plain_function_is_no_stuck_handler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its call goes on for the others, as it should: a worker must not make way for that."""
+    monkeypatch.setattr("windlass.worker.stuck.STUCK_SECONDS", 0.0)
+    monkeypatch.setattr("windlass.worker.keeper.LONGEST_TICK", 0.05)
+    started, looked = threading.Event(), threading.Semaphore(0)
+    look = Stuck.look
+
+    def looking(stuck: Stuck) -> None:
+        look(stuck)
+        looked.release()
+
+    async with Windlass("memory://", poll_interval=0.05) as app:
+
+        @app.task(batch=10)
+        def work(ctx: BatchContext, items: list[Item]) -> list[int]:
+            started.set()
+            while not (ctx[0].cancelled and ctx[1].cancelled):
+                looked.acquire(timeout=PATIENCE)
+            for _ in range(3):  # by now both have been told, and were looked at twice
+                looked.acquire(timeout=PATIENCE)
+            return [item.number for item in items]
+
+        monkeypatch.setattr(Stuck, "look", looking)
+        jobs = await work.enqueue_many(items(3))
+        async with working(app, concurrency=1) as worker:
+            await until(started.is_set)
+            for job in jobs[:2]:
+                await job.cancel()
+            assert await jobs[2].result(timeout=PATIENCE) == 2
+            assert (worker.stuck, worker.health().status) == (0, "working")
+
+
+async def test_a_step_of_any_job_keeps_the_slot_until_its_function_ends() -> None:
+    """A thread cannot be stopped, whosever step it runs."""
+    release = threading.Event()
+    async with Windlass("memory://", poll_interval=0.05) as app:
+
+        @app.task(batch=10, timeout=0.05, max_attempts=1)
+        async def work(ctx: BatchContext, items: list[Item]) -> None:
+            await ctx[len(items) - 1].step("wait", lambda: release.wait(PATIENCE))
+
+        jobs = await work.enqueue_many(items(2))
+        try:
+            async with working(app, concurrency=4) as worker:
+                await until(lambda: state_is(jobs[0], "failed"))
+                assert worker.health().running == 1
+                release.set()
+                await until(lambda: worker.health().running == 0)
+        finally:
+            release.set()
+
+
+async def test_a_function_that_outlives_its_worker_is_known_to() -> None:
+    """Whoever ends the process then must not wait for it."""
+    started, release = threading.Event(), threading.Event()
+    async with Windlass("memory://", poll_interval=0.05) as app:
+
+        @app.task(batch=10)
+        def work(items: list[Item]) -> None:
+            started.set()
+            release.wait(PATIENCE)
+
+        jobs = await work.enqueue_many(items(2))
+        try:
+            async with working(app) as worker:
+                await until(started.is_set)
+                worker.stop(now=True)
+            assert await states(jobs) == ["pending", "pending"]
+            assert worker.lingers
+        finally:
+            release.set()
+        await until(lambda: not worker.lingers)
+
+
+async def test_batches_of_many_tenants_do_not_hoard(app: Windlass) -> None:
+    """Jobs that came along for other tenants count, when a batch asks for more."""
+    held: list[int] = []
+
+    @app.task(batch=10)
+    async def work(items: list[Item]) -> None:
+        with acting_as(None):  # for all tenants
+            stats = await app.stats()
+        held.append(stats.running + stats.completed - len(held))  # those that have run may not be settled yet
+
+    for number in range(40):
+        with acting_as(SecurityContext(f"t{number}")):
+            await work.enqueue(Item(number))
+    assert await app.run_until_idle(concurrency=1, prefetch=0) == 40
+    assert max(held) <= 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sqlite3
 from contextvars import ContextVar
 from pathlib import Path
@@ -453,10 +454,36 @@ def test_what_is_no_middleware_is_refused() -> None:
     ):
         with pytest.raises(ConfigurationError, match=why):
             register(wrong)
-    assert not app.registry.around.enqueues
+
+    class HalfRight:
+        def enqueue(self, job: JobDraft) -> None: ...
+
+        async def run(self) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="ctx, call_next"):
+        register(HalfRight())
+    assert not app.registry.around.enqueues, "of what was refused not even the right half is there"
     assert not app.registry.around.active
     assert register(Through) is Through
     assert app.registry.around.wraps_runs
+
+
+async def test_a_partial_of_an_async_function_is_around_runs(memory: Windlass) -> None:
+    """What is called counts: it is as async as the function."""
+    seen: list[str] = []
+
+    async def around(said: str, ctx: Context | BatchContext, call_next: CallNext) -> Any:
+        seen.append(said)
+        return await call_next()
+
+    memory.middleware(functools.partial(around, "hello"))
+
+    @memory.task
+    async def work() -> None: ...
+
+    await work.enqueue()
+    await memory.run_until_idle()
+    assert seen == ["hello"]
 
 
 # -- carried variables --------------------------------------------------------------------------------------
@@ -569,10 +596,11 @@ async def test_values_are_texts_or_made_into_texts(memory: Windlass) -> None:
     await memory.run_until_idle()
     assert await jobs[0].result(timeout=1) == 4
     level.reset(tokens[0])
-    for value, why in ((3, "give app.carry|Give app.carry"), ("x" * 5000, "the limit is 4,096")):
+    for value, why in ((b"pass", "give app.carry|Give app.carry"), ("x" * 5000, "the limit is 4,096")):
         token = depth.set(value)
-        with pytest.raises(InvalidInput, match=why):
+        with pytest.raises(InvalidInput, match=why) as refused:
             await work.enqueue()
+        assert str(value) not in str(refused.value), "it may be a secret"
         depth.reset(token)
     assert (await memory.count()).total == 1
 
@@ -589,7 +617,9 @@ def test_what_cannot_be_carried_is_refused() -> None:
         ((ContextVar("schedule"),), {}, "and schedules"),
         (("name",), {}, "is no contextvars.ContextVar"),
         ((ContextVar("a"),), {"dump": str}, "belong together"),
+        ((ContextVar("a"), "name"), {}, "is no contextvars.ContextVar"),
         ((ContextVar("a"), ContextVar("b")), {"dump": str, "load": str}, "belong together"),
     ):
         with pytest.raises(ConfigurationError, match=why):
             carry(*arguments, **options)
+    carry(ContextVar("a"))  # nothing of what was refused is there

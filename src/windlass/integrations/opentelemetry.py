@@ -9,11 +9,11 @@ the program has set up. Nothing of a payload, a result or an error's message get
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import Token
 from functools import lru_cache
 from typing import Final
 
@@ -22,6 +22,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
@@ -33,7 +34,7 @@ from opentelemetry.trace import (
     Tracer,
     TracerProvider,
 )
-from opentelemetry.util.types import Attributes
+from opentelemetry.util.types import Attributes, AttributeValue
 
 from windlass import headers
 from windlass.__about__ import __version__
@@ -51,11 +52,18 @@ SPANS_PER_SECOND: Final = 200
 worker for two or three jobs without one, and drops what comes in too fast."""
 CONTEXTS_KEPT: Final = 1000
 """Parents that were read from headers: jobs that were enqueued together share theirs."""
+MOST_LINKS: Final = 128
+"""Jobs of a batch that its span links to: as many as an SDK keeps, unless told otherwise."""
+MIXED: Final = "mixed"
+"""What is said of the jobs of a batch where they do not agree."""
 _EMPTY: Final = Context()
+(_SPAN,) = trace.set_span_in_context(trace.INVALID_SPAN, _EMPTY)  # the key of the current span
 _unsampled: Final = re.compile(
-    r'\{"traceparent":"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][02468ace]"(,"tracestate":"[^"\\]*")?\}'
-).fullmatch
-"""Headers that have nothing but the context of a trace whose last bit says that it was not sampled."""
+    r'"traceparent":"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][02468ace]"'  # no value has it: a quote is escaped
+).search
+"""Headers with the context of a trace whose last bit says that it was not sampled."""
+_FIELDS: Final = frozenset({"traceparent", "tracestate", "baggage"})
+"""Headers of the propagators that OpenTelemetry has by default."""
 _SYSTEM: Final = {"messaging.system": "windlass"}
 
 _log = logging.getLogger("windlass.telemetry")
@@ -76,7 +84,8 @@ def instrument(
     are left out, and what their handlers do belongs to the span that enqueued them. None: all.
     Without providers the global ones are used, also when they are set up later.
     """
-    if app.telemetry.tracing is not None:
+    counted = app.telemetry.metrics
+    if app.telemetry.tracing is not None or (counted is not None and counted.run_listeners):
         raise ConfigurationError("this app is instrumented already; call instrument(app) once")
     if spans:
         if spans_per_second is not None:
@@ -95,9 +104,11 @@ class _Tracing:
 
     def __init__(self, tracer: Tracer, per_second: int | None) -> None:
         self._tracer = tracer
-        self._per_second = per_second
-        self._left = 0  # of this second
-        self._second = float("-inf")  # when it began
+        self._per_second: float = math.inf if per_second is None else per_second
+        self._left = 0.0  # of this second
+        self._second_ends = -math.inf
+        self._propagator: TextMapPropagator | None = None
+        self._reads_more = False  # than spans and baggage
 
     @contextmanager
     def enqueueing(self, jobs: Sequence[NewJob]) -> Iterator[_EnqueueSpan]:
@@ -122,49 +133,76 @@ class _Tracing:
         finally:
             _end(span)
 
-    def executing(self, job: Claimed, task: str, worker: str) -> _ExecuteSpan | _Unrecorded:
+    def executing(self, job: Claimed, task: str, worker: str) -> _ExecuteSpan | _Outside:
         """The first attempt goes on with the trace of its enqueueing, later ones begin one and link to it.
 
         A trace that was not sampled when the job was enqueued is not recorded here either.
         """
         text = job.headers
         if self._exhausted() or (text is not None and _unsampled(text) is not None):
-            around = trace.set_span_in_context(_Read(text), _EMPTY) if text is not None else _EMPTY
-            return _Unrecorded(otel_context.attach(around))
+            return self._outside(text)
         self._left -= 1
         parent = _parent(text)
         links: tuple[Link, ...] = ()
         if job.attempt > 1:
             enqueued = trace.get_current_span(parent).get_span_context()
             links = (Link(enqueued),) if enqueued.is_valid else ()
-            parent = trace.set_span_in_context(trace.INVALID_SPAN, parent)  # the baggage stays
-        span = self._start(
-            "job.execute",
-            SpanKind.CONSUMER,
-            {
-                **_SYSTEM,
-                "messaging.operation.name": "execute",
-                "messaging.operation.type": "process",
-                "messaging.destination.name": job.topic,
-                "messaging.message.id": str(job.lease.job_id),
-                "windlass.task": task,
-                "windlass.attempt": job.attempt,
-                "windlass.tenant": job.tenant,
-                "windlass.worker": worker,
-            },
-            parent,
-            links,
-        )
-        return _ExecuteSpan(span, otel_context.attach(trace.set_span_in_context(span, parent)))
+            parent = _without_span(parent)
+        attributes = {
+            **_of_execute(task, job.topic, job.tenant, worker),
+            **_of_job(job),
+        }
+        span = self._start("job.execute", SpanKind.CONSUMER, attributes, parent, links)
+        return _ExecuteSpan(span, parent)
+
+    def executing_batch(
+        self, jobs: Sequence[Claimed], task: str, worker: str
+    ) -> _ExecuteSpan | _BatchSpan | _Outside:
+        """Begins a trace that links to the enqueueing of each job; the call belongs to none of theirs."""
+        if len(jobs) == 1:
+            return self.executing(jobs[0], task, worker)
+        texts = {job.headers for job in jobs}
+        alike = texts.pop() if len(texts) == 1 else None
+        kept = alike is None or _unsampled(alike) is None
+        if alike is None:
+            kept = any(job.headers is None or _unsampled(job.headers) is None for job in jobs)
+        if not kept or self._exhausted():
+            return self._outside(alike)
+        self._left -= 1
+        topics = {job.topic for job in jobs}
+        attributes = {
+            **_of_execute(task, topics.pop() if len(topics) == 1 else None, jobs[0].tenant, worker),
+            "messaging.batch.message_count": len(jobs),
+        }
+        parent = _without_span(_parent(alike))
+        span = self._start("job.execute", SpanKind.CONSUMER, attributes, parent, _links(jobs))
+        return _BatchSpan(span, parent)
+
+    def _outside(self, text: str | None) -> _Outside:
+        """Go on with what the headers say, and record nothing.
+
+        The way of every job beyond the bound, so the span they name is not read before somebody asks for it.
+        """
+        if propagate.get_global_textmap() is not self._propagator:  # it may be set after us
+            self._propagator = propagate.get_global_textmap()
+            self._reads_more = bool(self._propagator.fields - _FIELDS)
+        if text is None:
+            around = _EMPTY
+        elif self._reads_more or '"baggage":' in text:
+            around = _parent(text)
+        else:
+            around = Context({_SPAN: _Read(text)})
+        otel_context.attach(around)
+        return _OUTSIDE
 
     def _exhausted(self) -> bool:
         """Whether this second has had all its spans. Those of several threads may be a few more."""
-        if self._left > 0 or self._per_second is None:
+        if self._left > 0:
             return False
         now = time.monotonic()
-        if now - self._second < 1.0:
+        if now < self._second_ends:
             return True
-        self._second, self._left = now, self._per_second
+        self._second_ends, self._left = now + 1.0, self._per_second
         return False
 
     def _start(
@@ -208,50 +246,107 @@ class _EnqueueSpan:
             self._span.set_attribute("messaging.batch.message_count", len(answers))
 
 
-class _ExecuteSpan:
-    """``windlass.telemetry.tracing.ExecuteSpan``."""
+class _Current:
+    """A span that is the current one until it ends."""
 
     __slots__ = ("_span", "_token")
 
-    def __init__(self, span: Span, token: Token[Context]) -> None:
+    def __init__(self, span: Span, around: Context) -> None:
         self._span = span
-        self._token = token
+        self._token = otel_context.attach(trace.set_span_in_context(span, around))
 
-    def end(self, outcome: Outcome | None) -> None:
+    def _end(self, told: str, code: str | None, errors: int | None = None) -> None:
         otel_context.detach(self._token)
         span = self._span
         if span.is_recording():
-            match outcome:
-                case Completed():
-                    told = "completed"
-                case Retried(error=error):
-                    told = "retried"
-                    _fail(span, error.code)
-                case Failed(error=error):
-                    told = "failed"
-                    _fail(span, error.code)
-                case Cancelled():
-                    told = "cancelled"
-                case Released():
-                    told = "released"
-                case None:
-                    told = "lost"
-                    _fail(span, "lease_lost")
+            if code is not None:
+                _fail(span, code)
             span.set_attribute("windlass.outcome", told)
+            if errors is not None:
+                span.set_attribute("windlass.errors", errors)
         _end(span)
 
 
-class _Unrecorded:
-    """The same for a trace that nobody keeps."""
+class _ExecuteSpan(_Current):
+    """``windlass.telemetry.tracing.ExecuteSpan``."""
 
-    __slots__ = ("_token",)
+    __slots__ = ()
 
-    def __init__(self, token: Token[Context]) -> None:
-        self._token = token
+    def end(self, *outcomes: Outcome | None) -> None:
+        (outcome,) = outcomes
+        self._end(*_told(outcome))
 
-    def end(self, outcome: Outcome | None) -> None:
-        del outcome
-        otel_context.detach(self._token)
+
+class _BatchSpan(_Current):
+    """The same for several jobs."""
+
+    __slots__ = ()
+
+    def end(self, *outcomes: Outcome | None) -> None:
+        told, codes = zip(*map(_told, outcomes), strict=True)
+        errors = sum(code is not None for code in codes)
+        # The call is an error where all of its jobs are; some are what partial success is for.
+        code = None if errors < len(codes) else _alike(codes)
+        self._end(_alike(told), code, errors)
+
+
+class _Outside:
+    """The same for what nobody records: there is nothing to know of it, so one does for all."""
+
+    __slots__ = ()
+
+    def end(self, *_: Outcome | None) -> None:
+        """Nothing is current in a slot between two jobs."""
+        otel_context.attach(_EMPTY)
+
+
+_OUTSIDE: Final = _Outside()
+
+
+def _told(outcome: Outcome | None) -> tuple[str, str | None]:
+    """How an attempt ended, in a word, and the code of its error."""
+    match outcome:
+        case Completed():
+            return "completed", None
+        case Retried(error=error):
+            return "retried", error.code
+        case Failed(error=error):
+            return "failed", error.code
+        case Cancelled():
+            return "cancelled", None
+        case Released():
+            return "released", None
+        case None:
+            return "lost", "lease_lost"
+
+
+def _alike(words: Sequence[str]) -> str:
+    return words[0] if len(set(words)) == 1 else MIXED
+
+
+def _of_execute(task: str, topic: str | None, tenant: str, worker: str) -> dict[str, AttributeValue]:
+    return {
+        **_SYSTEM,
+        "messaging.operation.name": "execute",
+        "messaging.operation.type": "process",
+        **({} if topic is None else {"messaging.destination.name": topic}),
+        "windlass.task": task,
+        "windlass.tenant": tenant,
+        "windlass.worker": worker,
+    }
+
+
+def _of_job(job: Claimed) -> dict[str, AttributeValue]:
+    return {"messaging.message.id": str(job.lease.job_id), "windlass.attempt": job.attempt}
+
+
+def _links(jobs: Sequence[Claimed]) -> list[Link]:
+    links = []
+    for job in jobs[:MOST_LINKS]:
+        enqueued = trace.get_current_span(_parent(job.headers)).get_span_context()
+        if enqueued.is_valid:
+            links.append(Link(enqueued, _of_job(job)))
+    return links
 
 
 class _Read(NonRecordingSpan):
@@ -259,6 +354,9 @@ class _Read(NonRecordingSpan):
 
     def __init__(self, text: str) -> None:
         self._text = text
+
+    def __repr__(self) -> str:
+        return f"NonRecordingSpan({self.get_span_context()!r})"
 
     def get_span_context(self) -> SpanContext:
         return trace.get_current_span(_parent(self._text)).get_span_context()
@@ -280,16 +378,31 @@ def _fail(span: Span, code: str) -> None:
 @lru_cache(maxsize=CONTEXTS_KEPT)
 def _parent(text: str | None) -> Context:
     """The context that a job carries; nothing of whoever happens to be at work here."""
-    return propagate.extract(headers.read(text), context=_EMPTY)
+    try:
+        return propagate.extract(headers.read(text), context=_EMPTY)
+    except Exception:  # of a propagator, and anybody may have written the headers: no reason not to work
+        _log.exception("the context of a trace could not be read")
+        return _EMPTY
+
+
+def _without_span(context: Context) -> Context:
+    """Where a trace begins; the baggage stays."""
+    return trace.set_span_in_context(trace.INVALID_SPAN, context)
 
 
 def _carried(text: str | None, around: Context | None) -> str | None:
     """A job's headers with a context: that of ``around``, or the current one."""
     carrier: dict[str, str] = {}
-    propagate.inject(carrier, context=around)
+    try:
+        propagate.inject(carrier, context=around)
+    except Exception:  # of a propagator
+        _log.exception("the context of a trace could not be written")
+        return text
     if not carrier:
         return text
-    own = headers.read(text)
+    # Nothing of a context before: the state or the baggage of one trace does not belong to another.
+    before = propagate.get_global_textmap().fields
+    own = {name: value for name, value in headers.read(text).items() if name not in before}
     try:
         return headers.write({**own, **carrier})
     except LimitExceeded:

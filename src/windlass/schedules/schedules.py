@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -129,7 +130,9 @@ class Schedules:
             now = await store.now()
             [job] = prepare(self._app, [job_at(name, body, now)])
             new = encode(name, ran(body, [job], now, now), document.version)
-            answers = await store.enqueue_with(new, [job])
+            write = functools.partial(store.enqueue_with, new)
+            telemetry = self._app.telemetry
+            answers = await (write([job]) if telemetry.off else telemetry.enqueue(write, [job]))
             if answers is None:
                 continue  # it fired just now, or was changed
             if self._app.settings.log_jobs:

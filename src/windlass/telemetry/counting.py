@@ -7,6 +7,7 @@ and looks a label up for each increment, and knows no batches.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
@@ -28,6 +29,11 @@ MOST_TASKS: Final = 200
 """Tasks that have series of their own; those that come later are counted together, as ``other``."""
 MOST_PAIRS: Final = 500
 """The same for pairs of task and topic."""
+
+
+FIRST: Final = BUCKETS[0]
+
+_log = logging.getLogger("windlass.telemetry")
 
 
 class RunListener(Protocol):
@@ -72,7 +78,8 @@ class Metrics:
 
         ``ahead``: seconds from the clock that never jumps, by which they began, to the one they were due by.
         """
-        runs: list[tuple[str, float, float]] | None = [] if self.run_listeners else None
+        listens = bool(self.run_listeners)
+        runs: list[tuple[str, float, float]] = []
         with self._lock:
             last = of = None
             for (held, settlement), accepted in zip(batch, answers, strict=True):
@@ -80,24 +87,25 @@ class Metrics:
                     task = held.task
                     if task is not last or of is None:
                         last, of = task, self._of(task.name)
+                        ran, waited = of.ran, of.waited
                     if type(settlement.outcome) is Completed:
                         of.completed += 1
                     else:
                         of.count(settlement.outcome)
-                    seconds = settlement.run_seconds
-                    if seconds is not None and held.started is not None:
-                        wait = held.started + ahead - held.job.run_at / MICROSECONDS
-                        wait = max(wait, 0.0)  # the store's clock may be ahead of ours
-                        of.ran[bisect_left(BUCKETS, seconds)] += 1
+                    seconds, started = settlement.run_seconds, held.started
+                    if seconds is not None and started is not None:
+                        wait = started + ahead - held.job.run_at / MICROSECONDS
+                        if wait < 0.0:  # noqa: PLR1730 - a call costs more; the store's clock may be ahead
+                            wait = 0.0
+                        # Mostly the first bucket: not worth looking for.
+                        ran[0 if seconds <= FIRST else bisect_left(BUCKETS, seconds)] += 1
+                        waited[bisect_left(BUCKETS, wait)] += 1
                         of.ran_seconds += seconds
-                        of.waited[bisect_left(BUCKETS, wait)] += 1
                         of.waited_seconds += wait
-                        if runs is not None:
+                        if listens:
                             runs.append((task.name, seconds, wait))
-        if runs:
-            for tell in self.run_listeners:
-                for name, seconds, wait in runs:
-                    tell(name, seconds, wait)
+        for tell in self.run_listeners if runs else ():
+            _tell(tell, runs)
 
     def rescued(self, jobs: Iterable[RescuedJob]) -> None:
         """Leases that ended, and jobs that ended with them or were not started in time."""
@@ -165,6 +173,14 @@ class _OfTask:
 
     def end(self, state: State) -> None:
         setattr(self, state, getattr(self, state) + 1)
+
+
+def _tell(listener: RunListener, runs: Iterable[tuple[str, float, float]]) -> None:
+    try:
+        for name, seconds, wait in runs:
+            listener(name, seconds, wait)
+    except Exception:  # of somebody else's library: what was settled is settled, and the worker goes on
+        _log.exception("runs could not be told to whoever measures them")
 
 
 _all: weakref.WeakSet[Metrics] = weakref.WeakSet()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from windlass import lifecycle
 from windlass.model import Claimed, Enqueued, NewJob, RescuedJob
@@ -19,7 +19,7 @@ from windlass.telemetry.tracing import Tracing
 if TYPE_CHECKING:
     from windlass.worker import Worker
 
-Write = Callable[[Sequence[NewJob]], Awaitable[list[Enqueued]]]
+Answers = TypeVar("Answers", list[Enqueued], list[Enqueued] | None)
 
 
 class Telemetry:
@@ -54,15 +54,18 @@ class Telemetry:
 
     # -- what happens -------------------------------------------------------------------------------------
 
-    async def enqueue(self, write: Write, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Have jobs written, counted and traced."""
+    async def enqueue(
+        self, write: Callable[[Sequence[NewJob]], Awaitable[Answers]], jobs: Sequence[NewJob]
+    ) -> Answers:
+        """Have jobs written, counted and traced. None: ``write`` found that they are not to be written."""
         if self.tracing is None:
             answers = await write(jobs)
         else:
             with self.tracing.enqueueing(jobs) as span:
                 answers = await write(span.jobs)
-                span.answered(answers)
-        if self.metrics is not None:
+                if answers is not None:
+                    span.answered(answers)
+        if self.metrics is not None and answers is not None:
             self.metrics.submitted(jobs, answers)
         return answers
 

@@ -21,10 +21,12 @@ class EnqueueSpan(Protocol):
 
 
 class ExecuteSpan(Protocol):
-    """Around one attempt. It is the current one of the task that began it, until that ends it."""
+    """Around one attempt, or one call for several jobs. It is the current one of the task that began it,
+    until that ends it.
+    """
 
-    def end(self, outcome: Outcome | None) -> None:
-        """``outcome`` is None where the lease was lost."""
+    def end(self, *outcomes: Outcome | None) -> None:
+        """One for each job, in their order; None where the lease was lost."""
 
 
 class Tracing(Protocol):
@@ -33,6 +35,8 @@ class Tracing(Protocol):
     def enqueueing(self, jobs: Sequence[NewJob]) -> AbstractContextManager[EnqueueSpan]: ...
 
     def executing(self, job: Claimed, task: str, worker: str) -> ExecuteSpan: ...
+
+    def executing_batch(self, jobs: Sequence[Claimed], task: str, worker: str) -> ExecuteSpan: ...
 
     def handed_over(self, job: Claimed) -> Claimed:
         """The job for another process, with the current span's context in its headers."""

@@ -23,7 +23,7 @@ from windlass.worker.backoff import Backoff
 from windlass.worker.contexts import as_coroutine, in_context
 from windlass.worker.held import Held, Stop
 from windlass.worker.threads import HandlerThreads
-from windlass.worker.waiting import Recovery, look_at
+from windlass.worker.waiting import Recovery, both, look_at
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -124,12 +124,12 @@ class Run:
         """A step's plain function. Like a handler, one that does not end when it should keeps the slot."""
         thread = self._worker.threads.run(call)
         thread.add_done_callback(look_at)
-        before = self._held.thread
-        if before is None or before.done():
-            self._held.thread = thread
-        else:
-            self._held.thread = asyncio.gather(before, thread, return_exceptions=True)
+        self._keep(thread)
         return await asyncio.shield(thread)
+
+    def _keep(self, thread: asyncio.Future[Any]) -> None:
+        """See to it that the slot is not given away before this has ended."""
+        self._held.thread = both(self._held.thread, thread)
 
 
 class Workplace:

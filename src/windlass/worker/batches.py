@@ -23,15 +23,15 @@ from windlass.model import ROOT_TENANT, Claim, ClaimRequest, JobError, Lane
 from windlass.outcome import Failed, Outcome, Released
 from windlass.registry import Registry
 from windlass.security import adopt
-from windlass.stores.protocol import OpenTransaction
+from windlass.stores.protocol import OpenTransaction, Store
 from windlass.task import Task
 from windlass.worker import deciding
-from windlass.worker.attempt import PRECISE_TIMEOUT, Run
+from windlass.worker.attempt import PRECISE_TIMEOUT, Run, Workplace
 from windlass.worker.backoff import Backoff
 from windlass.worker.contexts import ABANDON, in_context
 from windlass.worker.held import Held, Stop
 from windlass.worker.runner import Runner
-from windlass.worker.waiting import look_at
+from windlass.worker.waiting import both, look_at
 
 ANSWER_SECONDS: Final = 10.0
 """How long a claim for more may take; the jobs at hand do not wait for longer."""
@@ -77,7 +77,14 @@ class MoreJobs:
 class BatchRun(Run):
     """What the context of one job of a batch knows of its run."""
 
-    __slots__ = ()
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call, held: Held, store: Store, worker: Workplace) -> None:
+        super().__init__(held, store, worker)
+        self._call = call
+
+    def _keep(self, thread: asyncio.Future[Any]) -> None:
+        self._call.keep(thread)
 
     async def begin(self) -> OpenTransaction:
         raise WrongState(
@@ -101,8 +108,11 @@ class Member:
         return True
 
     def done(self) -> bool:
-        """Of all jobs of a call that does not stop, one stands for its slot."""
-        return self._call.over or self._call.stopped_for is not self._held
+        """Of all jobs of a call that does not stop, one stands for its slot.
+
+        One that was told to stop while the call goes on for others is none of those.
+        """
+        return self._call.stopped_for is not self._held or (self._call.over and not self._call.lingers)
 
 
 class Call:
@@ -117,6 +127,7 @@ class Call:
         self.full = asyncio.Event()
         self.calling = False  # the handler is at work
         self.over = False
+        self._thread: asyncio.Future[Any] | None = None  # plain functions, which nothing can interrupt
         self.stopped_for: Held | None = None  # whose stop made it the call's
         self.add(first)
 
@@ -138,6 +149,19 @@ class Call:
             and held.stop is None
             and not held.job.alone
         )
+
+    @property
+    def lingers(self) -> bool:
+        """Whether a function of it runs on a thread: its slot is taken then, whatever becomes of the jobs."""
+        return self._thread is not None and not self._thread.done()
+
+    def keep(self, thread: asyncio.Future[Any]) -> None:
+        """Here and not with the job (``Held.thread``): one that is told to stop does not stop the call."""
+        self._thread = both(self._thread, thread)
+
+    async def wait_for_threads(self) -> None:
+        while self._thread is not None and not self._thread.done():
+            await asyncio.wait((self._thread,))
 
     def add(self, held: Held) -> None:
         self.jobs.append(held)
@@ -198,7 +222,8 @@ class BatchRunner(Runner):
         finally:
             call.over = True
             for held in (first, *call.jobs):
-                held.handler = None
+                if not call.lingers or held is not call.stopped_for:  # cancelled once more: the worker ends
+                    held.handler = None
                 held.context = None
                 if self._last_chance is held:
                     self._last_chance = None
@@ -221,12 +246,14 @@ class BatchRunner(Runner):
 
     def _take_waiting(self, call: Call) -> None:
         waiting = self._slots.waiting
-        for _ in range(len(waiting)):
+        others: list[Held] = []
+        while waiting and call.room:
             held = waiting.popleft()
             if call.fits(held):
                 call.add(held)
             else:
-                waiting.append(held)
+                others.append(held)
+        waiting.extendleft(reversed(others))
         if len(waiting) <= self._slots.refill_at:
             self._changed()
 
@@ -240,9 +267,12 @@ class BatchRunner(Runner):
 
     async def _ask_for_more(self, call: Call) -> None:
         """Claim for this batch alone: how many jobs the worker takes otherwise goes by its slots."""
-        if self.more is None or self.stopping or not call.room or self._settler.full:
+        # What waits of the same task is of other tenants. Were it not counted, each of a thousand tenants'
+        # batches would claim a thousand jobs of the others.
+        room = call.room - sum(held.task is call.task for held in self._slots.waiting)
+        if self.more is None or self.stopping or room <= 0 or self._settler.full:
             return
-        request = self.more.request(call.task, call.room, self._slots.topic_limits())
+        request = self.more.request(call.task, room, self._slots.topic_limits())
         sent = self._clock.monotonic()
         claiming = asyncio.ensure_future(self._store.claim(request))
         claiming.add_done_callback(look_at)
@@ -326,30 +356,49 @@ class BatchRunner(Runner):
         call.jobs = good
         if not good:
             return
-        timers = self._set_timers(good)
-        call.calling = True
-        value, raised = None, None
-        try:
-            value = await self._invoke(call, signature, items)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # a cancellation included: some job, or somebody else's
-            raised = error
-        finally:
-            call.calling = False
-            for timer in timers:
-                timer.cancel()
-        for held, outcome in zip(good, self._outcomes(call, value, raised), strict=True):
+        for held, outcome in zip(good, await self._outcomes_of(call, signature, items), strict=True):
             self._end_one(held, outcome)
-        thread = good[0].thread
-        if thread is not None and not thread.done():
+        if call.lingers:
             call.stopped_for = call.stopped_for or good[0]
             _log.warning(
                 "a batch of %s was stopped, but its function still runs on a thread and keeps its slot",
                 call.task.name,
             )
             self._stuck.told(call.stopped_for, self._clock.monotonic())
-            await asyncio.wait((thread,))
+            await call.wait_for_threads()
+
+    async def _outcomes_of(
+        self, call: Call, signature: BatchSignature, items: list[Any]
+    ) -> list[Outcome | None]:
+        """What becomes of each job; None where its lease was lost."""
+        timers = self._set_timers(call.jobs)
+        outcomes: list[Outcome | None] = [None] * len(call.jobs)
+        span = None
+        if self._tracing is not None:
+            jobs = [held.job for held in call.jobs]
+            span = self._tracing.executing_batch(jobs, call.task.name, self._workplace.name)
+        call.calling = True
+        value, raised = None, None
+        try:
+            try:
+                value = await self._invoke(call, signature, items)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a cancellation included: some job, or somebody else's
+                raised = error
+            finally:
+                call.calling = False
+                for timer in timers:
+                    timer.cancel()
+            decided = self._outcomes(call, value, raised)
+            outcomes = [
+                None if held.stop is Stop.LOST else outcome
+                for held, outcome in zip(call.jobs, decided, strict=True)
+            ]
+        finally:
+            if span is not None:
+                span.end(*outcomes)
+        return outcomes
 
     def _set_timers(self, jobs: list[Held]) -> list[asyncio.TimerHandle]:
         """One for each length: mostly all have the same. Longer ones are watched by the keeper."""
@@ -371,7 +420,7 @@ class BatchRunner(Runner):
         if signature.context is not None or (around is not None and around.wraps_runs):
             limit = workplace.settings.max_result_bytes
             for held in jobs:
-                run = BatchRun(held, self._store, workplace)
+                run = BatchRun(call, held, self._store, workplace)
                 held.context = Context(held.job, run, checkpoint_limit=limit)
             context = BatchContext([held.context for held in jobs if held.context is not None])
         variables = contextvars.copy_context()
@@ -384,8 +433,7 @@ class BatchRunner(Runner):
                 return await signature.invoke_batch(context, items)
             thread = workplace.threads.run(lambda: signature.invoke_batch(context, items))
             thread.add_done_callback(look_at)
-            for held in jobs:
-                held.thread = thread
+            call.keep(thread)
             return await asyncio.shield(thread)
 
         if around is None or context is None:

@@ -10,6 +10,7 @@ The store's clock says what is due. This one's only says when to ask.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from windlass.clock import MICROSECONDS, Clock
 from windlass.cron import When, due, load
 from windlass.errors import ConfigurationError, InvalidInput, LimitExceeded, StoreError
 from windlass.middleware import prepare_here
-from windlass.model import Document, Enqueued, NewJob
+from windlass.model import Document, Enqueued, NewDocument, NewJob
 from windlass.registry import Registry
 from windlass.schedules.firing import fired, fires_here, troubled
 from windlass.schedules.schedule import (
@@ -36,6 +37,7 @@ from windlass.schedules.schedule import (
 from windlass.schedules.schedules import with_work_of
 from windlass.settings import Settings
 from windlass.stores.protocol import Store
+from windlass.telemetry.telemetry import Telemetry
 from windlass.worker.backoff import Backoff
 from windlass.worker.waiting import Recovery
 
@@ -65,8 +67,15 @@ class Scheduler:
     """Runs beside the claims of a worker."""
 
     def __init__(
-        self, store: Store, registry: Registry, settings: Settings, clock: Clock, recovery: Recovery
+        self,
+        store: Store,
+        registry: Registry,
+        settings: Settings,
+        clock: Clock,
+        recovery: Recovery,
+        telemetry: Telemetry | None = None,
     ) -> None:
+        self._telemetry = telemetry
         self._store = store
         self._registry = registry
         self._settings = settings
@@ -202,7 +211,7 @@ class Scheduler:
             return
         document = encode(name, body, known.document.version)
         try:
-            answers = await self._store.enqueue_with(document, jobs)
+            answers = await self._write(document, jobs)
         except LimitExceeded as error:
             await self._hold(name, known, str(error), now)
             return
@@ -219,6 +228,11 @@ class Scheduler:
         if jobs:
             await self._made(name, body, jobs, answers)
         await self._again(name)
+
+    async def _write(self, document: NewDocument, jobs: list[NewJob]) -> list[Enqueued] | None:
+        if self._telemetry is None or self._telemetry.off or not jobs:
+            return await self._store.enqueue_with(document, jobs)
+        return await self._telemetry.enqueue(functools.partial(self._store.enqueue_with, document), jobs)
 
     async def _made(self, name: str, body: Body, jobs: list[NewJob], answers: list[Enqueued]) -> None:
         if self._settings.log_jobs:

@@ -38,6 +38,13 @@ def look_at(answer: asyncio.Future[Any]) -> None:
         answer.exception()
 
 
+def both(before: asyncio.Future[Any] | None, one: asyncio.Future[Any]) -> asyncio.Future[Any]:
+    """What is done when these are."""
+    if before is None or before.done():
+        return one
+    return asyncio.gather(before, one, return_exceptions=True)
+
+
 async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
     """Cancel these until they have ended: below them there may be code that loses a cancellation."""
     running = list(tasks)  # in order, unlike a set of them

@@ -286,7 +286,9 @@ class Worker:
         keeping = self._keeper_thread(keeper, self._part_died)
         janitor = events.janitor = Janitor(self._store, self._settings.poll_interval, self._clock, recovery)
         pruner = events.pruner = Pruner(self._store, self._clock, recovery, self._observers)
-        scheduler = Scheduler(self._store, self._registry, self._settings, self._clock, recovery)
+        scheduler = Scheduler(
+            self._store, self._registry, self._settings, self._clock, recovery, self._telemetry
+        )
         topics = {lane.topic for lane in self.lanes}
         keeping.start()
         parts = (settler.run(), janitor.run(), pruner.run(), *([] if until_idle else [scheduler.run()]))
