@@ -95,6 +95,12 @@ class Rate:
         """The meter after one more start at ``now``."""
         return max(meter, now) + self.interval_us
 
+    def furthest(self, now: int) -> int:
+        """Where the meter is when all of the rate is used up. None is ahead of that, unless it was kept for
+        another rate.
+        """
+        return now + self.at_once * self.interval_us
+
     def __str__(self) -> str:
         burst = "" if self.burst is None else f", burst {self.burst:,}"
         return f"{self.count:,} per {self.per:g} s{burst}"

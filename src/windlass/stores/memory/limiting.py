@@ -18,7 +18,7 @@ Lanes = Mapping[tuple[str, str], JobHeap]
 """Due jobs by topic and task."""
 
 
-def set_limits(book: Book, topic: str, limits: TopicLimits | None) -> bool:
+def set_limits(book: Book, topic: str, limits: TopicLimits | None, now: int) -> bool:
     before = book.limits.get(topic)
     if limits is None:
         book.limits.pop(topic, None)
@@ -27,6 +27,10 @@ def set_limits(book: Book, topic: str, limits: TopicLimits | None) -> bool:
     else:
         check_limited_topics(len(book.limits.keys() | {topic}))
         book.limits[topic] = limits
+        for name, meter in book.meters.items():
+            rate = limits.rate if name[1:] == WHOLE else limits.key_rate
+            if name[0] == topic and rate is not None:
+                book.meters[name] = min(meter, rate.furthest(now))
     book.ready_topics.add(topic)
     return True
 
@@ -81,7 +85,9 @@ def start(book: Book, job: Job, now: int) -> None:
 
 
 def forget_meters(book: Book, limit: int, now: int) -> None:
-    """Those that are back at zero mean nothing any more."""
+    """Those that are back at zero mean nothing any more, nor do pauses that have ended."""
+    for topic in [topic for topic, until in book.pauses.items() if until <= now]:
+        del book.pauses[topic]
     over = [name for name, meter in book.meters.items() if meter <= now][:limit]
     for name in over:
         del book.meters[name]
@@ -120,7 +126,7 @@ class _Heads:
             book = self._book
             due = book.ready.get(self._topic, {}).values()
             # A delayed job that was never granted joins the line when it is due.
-            again = (job for job in book.waiting if job.reserves)
+            again = (job for job in itertools.chain(book.waiting, book.blocked) if job.reserves)
             for job in itertools.chain(*due, again, book.leases):
                 line = _candidate(job).line
                 if job.topic == self._topic and line is not None:

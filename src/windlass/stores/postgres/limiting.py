@@ -13,7 +13,8 @@ _sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
 
 async def set_limits(database: Database, topic: str, limits: TopicLimits | None) -> bool:
     text = None if limits is None else limits.to_json()
-    [(done, others)] = await database.fetch(_sql["set_limits"], topic, text, MAX_LIMITED_TOPICS)
+    values = (database.now, topic, text, MAX_LIMITED_TOPICS)
+    [(done, others)] = await database.fetch(_sql["set_limits"], *values)
     if done is None:
         check_limited_topics(others + 1)
     return bool(done)
@@ -29,5 +30,6 @@ async def limited_topics(database: Database) -> list[str]:
 
 
 async def forget_meters(database: Database, limit: int) -> None:
-    """Those that are back at zero mean nothing any more."""
+    """Those that are back at zero mean nothing any more, nor do pauses that have ended."""
     await database.fetch(_sql["forget_meters"], database.now, limit)
+    await database.fetch(_sql["forget_pauses"], database.now)

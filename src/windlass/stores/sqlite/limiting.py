@@ -21,9 +21,6 @@ _sql = Queries("windlass.stores.sqlite.sql", "limit.sql")
 FIRST_WALK = 32
 """Due jobs of a lane that are looked at first. Mostly the wish is filled by then."""
 
-_LAST_KEY = "\U0010ffff"
-"""After every limit key."""
-
 Lane = tuple[str, str]
 """Topic and task."""
 
@@ -42,6 +39,9 @@ def set_limits(transaction: Transaction, argument: tuple[str, TopicLimits | None
         check_limited_topics(execute(_sql["how_many"], (topic,)).fetchone()[0] + 1)
         execute(_sql["set"], (topic, limits.to_json()))
         execute(_sql["mark_running"], (topic,))
+        for statement, rate in (("fit_meter", limits.rate), ("fit_key_meters", limits.key_rate)):
+            if rate is not None:
+                execute(_sql[statement], {"furthest": rate.furthest(transaction.now), "topic": topic})
     transaction.ready_topics.add(topic)
     return True
 
@@ -67,8 +67,9 @@ def hint_room(transaction: Transaction, topics: Collection[str]) -> None:
 
 
 def forget_meters(transaction: Transaction, limit: int) -> None:
-    """Those that are back at zero mean nothing any more."""
+    """Those that are back at zero mean nothing any more, nor do pauses that have ended."""
     transaction.connection.execute(_sql["forget_meters"], (transaction.now, limit))
+    transaction.connection.execute(_sql["forget_pauses"], (transaction.now,))
 
 
 def choose(
@@ -216,8 +217,9 @@ class _Topic:
         of_tenant = 0
         for _ in range(MAX_LINES):
             if self._limits.fair and of_tenant == LINES_OF_TENANT:
-                line = (line[0], _LAST_KEY)  # on to the next tenant
-            found = self._execute(_sql["next_line"], (self._topic, task, *line)).fetchone()
+                found = self._execute(_sql["next_tenant"], (self._topic, task, line[0])).fetchone()
+            else:
+                found = self._execute(_sql["next_line"], (self._topic, task, *line)).fetchone()
             if found is None:
                 return
             of_tenant = of_tenant + 1 if found[0] == line[0] else 1

@@ -5,9 +5,37 @@
 -- statement of a function has a snapshot of its own. Locks are taken in the order of topics, after everything that may
 -- wait for rows; from then on nothing waits for anybody but for the next lock, so there is no deadlock.
 
+-- The lock of a topic's claimers.
+CREATE FUNCTION lock_limits(p_topic text) RETURNS void
+LANGUAGE sql AS $$
+    SELECT pg_advisory_xact_lock(hashtextextended('windlass.limits.' || current_schema() || '.' || p_topic, 0))
+$$;
+
+-- Jobs of a topic that run without a limit key get an empty one, and a row, so that they count. Waits for nobody: what is
+-- locked is left for the next time.
+CREATE FUNCTION mark_running(p_topic text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM unpack(array_agg(l.pack), array_agg(l.held))
+    FROM (
+        SELECT p.pack, p.held FROM packs p
+        WHERE p.pack > 0 AND EXISTS (SELECT FROM unnest(p.jobs) AS r WHERE r.topic = p_topic)
+        ORDER BY p.pack FOR UPDATE SKIP LOCKED
+    ) AS l;
+    UPDATE jobs SET limit_key = ''
+    WHERE id = ANY (ARRAY(
+        SELECT j.id FROM jobs j
+        WHERE j.state = 2 AND j.leased_until > 0 AND j.topic = p_topic AND j.limit_key IS NULL
+        ORDER BY j.id FOR UPDATE SKIP LOCKED
+    ));
+END
+$$;
+
 -- Set what holds for a topic, or end that (NULL). done: false where code would change what an operator has set, NULL
--- where p_most other topics have limits already. Jobs that run count from now on: they get a row and a limit key.
-CREATE FUNCTION set_limits(p_topic text, p_limits text, p_most integer, OUT done boolean, OUT others bigint)
+-- where p_most other topics have limits already. Jobs that run count from now on.
+CREATE FUNCTION set_limits(
+    p_now bigint, p_topic text, p_limits text, p_most integer, OUT done boolean, OUT others bigint
+)
 LANGUAGE plpgsql AS $$
 DECLARE
     v_limits jsonb := p_limits;
@@ -16,7 +44,7 @@ BEGIN
     LOCK TABLE topics IN SHARE ROW EXCLUSIVE MODE; -- two at once would both find room for one more
     SELECT count(*) INTO others FROM topics t WHERE t.limits IS NOT NULL AND t.topic <> p_topic;
     IF v_limits IS NULL THEN
-        UPDATE topics SET limits = NULL, fair = false WHERE topic = p_topic;
+        UPDATE topics SET limits = NULL, limits_at = NULL, fair = false WHERE topic = p_topic;
         -- A row that says nothing would make every claim look at it.
         DELETE FROM topics WHERE topic = p_topic AND paused_until IS NULL;
         done := true;
@@ -30,21 +58,19 @@ BEGIN
     IF others >= p_most THEN
         RETURN;
     END IF;
-    INSERT INTO topics (topic, limits, fair)
-    VALUES (p_topic, v_limits, coalesce((v_limits ->> 'fair')::boolean, false))
-    ON CONFLICT (topic) DO UPDATE SET limits = excluded.limits, fair = excluded.fair;
-    PERFORM unpack(array_agg(l.pack), array_agg(l.held))
+    PERFORM lock_limits(p_topic); -- whoever claims by the limits before these is done with the meters
+    INSERT INTO topics (topic, limits, limits_at, fair)
+    VALUES (p_topic, v_limits, now_us(p_now), coalesce((v_limits ->> 'fair')::boolean, false))
+    ON CONFLICT (topic) DO UPDATE SET limits = excluded.limits, limits_at = excluded.limits_at, fair = excluded.fair;
+    -- What another rate has left may be further ahead than this one could ever be, by hours, and would hold it up as
+    -- long.
+    UPDATE meters m SET tat = f.furthest
     FROM (
-        SELECT p.pack, p.held FROM packs p
-        WHERE p.pack > 0 AND EXISTS (SELECT FROM unnest(p.jobs) AS r WHERE r.topic = p_topic)
-        ORDER BY p.pack FOR UPDATE
-    ) AS l;
-    UPDATE jobs SET limit_key = ''
-    WHERE id = ANY (ARRAY(
-        SELECT j.id FROM jobs j
-        WHERE j.state = 2 AND j.leased_until > 0 AND j.topic = p_topic AND j.limit_key IS NULL
-        ORDER BY j.id FOR UPDATE
-    ));
+        SELECT r.whole, now_us(p_now) + (r.rate ->> 'tolerance_us')::bigint + (r.rate ->> 'interval_us')::bigint AS furthest
+        FROM (VALUES (true, v_limits -> 'rate'), (false, v_limits -> 'key_rate')) AS r(whole, rate)
+    ) AS f
+    WHERE m.topic = p_topic AND (m.tenant = '' AND m.limit_key = '') = f.whole AND m.tat > f.furthest;
+    PERFORM mark_running(p_topic);
     done := true;
 END
 $$
@@ -369,9 +395,11 @@ CREATE FUNCTION choose_with_limits(
 )
 LANGUAGE plpgsql AS $$
 DECLARE
+    v_settling constant bigint := 30000000; -- longer than any claim takes, which waits for no lock beyond 10 s
     v_now bigint;
     v_topic text;
     v_limits jsonb;
+    v_limits_at bigint;
     v_strict boolean;
     v_wish integer;
     v_tasks text[];
@@ -396,10 +424,14 @@ BEGIN
         );
         v_wish := least(p_limit, p_rooms[array_position(p_topics, v_topic)]);
         CONTINUE WHEN v_tasks = '{}' OR v_wish <= 0;
-        PERFORM pg_advisory_xact_lock(hashtextextended('windlass.limits.' || current_schema() || '.' || v_topic, 0));
+        PERFORM lock_limits(v_topic);
         v_now := now_us(p_now);
-        SELECT t.limits INTO v_limits FROM topics t WHERE t.topic = v_topic;
+        SELECT t.limits, t.limits_at INTO v_limits, v_limits_at FROM topics t WHERE t.topic = v_topic;
         CONTINUE WHEN v_limits IS NULL; -- removed meanwhile: the next claim goes the other way
+        IF v_limits_at > v_now - v_settling THEN
+            -- A claim that was under way when they were set knew nothing of them, and may have granted jobs since.
+            PERFORM mark_running(v_topic);
+        END IF;
         v_strict := v_limits ?| ARRAY['concurrency', 'rate', 'key_concurrency', 'key_rate', 'ordered'];
         IF v_strict THEN
             v_waiting := true;

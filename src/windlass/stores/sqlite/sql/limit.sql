@@ -18,12 +18,24 @@ ON CONFLICT (topic) DO UPDATE SET limits = excluded.limits
 -- What runs when a limit is set counts, too: from now on it is in the index of such jobs.
 UPDATE windlass_jobs SET limit_key = '' WHERE state = 2 AND topic = ? AND limit_key IS NULL
 
+-- name: fit_meter
+-- What another rate has left may be further ahead than this one could ever be, by hours, and would hold it up as long.
+UPDATE windlass_meters SET tat = :furthest
+WHERE topic = :topic AND tenant = '' AND limit_key = '' AND tat > :furthest
+
+-- name: fit_key_meters
+UPDATE windlass_meters SET tat = :furthest WHERE topic = :topic AND tenant > '' AND tat > :furthest
+
 -- name: remove
 UPDATE windlass_topics SET limits = NULL WHERE topic = ?
 
 -- name: forget_plain
 -- A row that says nothing would make every claim look at it.
 DELETE FROM windlass_topics WHERE topic = ? AND limits IS NULL AND paused_until IS NULL
+
+-- name: forget_pauses
+-- Those that have ended, for the same reason.
+DELETE FROM windlass_topics WHERE limits IS NULL AND paused_until <= ?
 
 -- name: fair_topics
 -- Their jobs are found by tenant, which takes a limit key: those without one get an empty one.
@@ -49,6 +61,12 @@ ORDER BY priority DESC, number LIMIT ?
 -- The next key of a lane that has due jobs, without a look at the jobs between.
 SELECT tenant, limit_key FROM windlass_jobs INDEXED BY windlass_jobs_lines
 WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND (tenant, limit_key) > (?, ?)
+ORDER BY tenant, limit_key LIMIT 1
+
+-- name: next_tenant
+-- The first key of the next tenant: no key can be called so that it comes after all others.
+SELECT tenant, limit_key FROM windlass_jobs INDEXED BY windlass_jobs_lines
+WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND tenant > ?
 ORDER BY tenant, limit_key LIMIT 1
 
 -- name: first_of_line
