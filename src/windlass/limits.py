@@ -210,6 +210,30 @@ class TopicLimits:
         return "; ".join(parts)
 
 
+class HeldBackBy(StrEnum):
+    """Which limit of a topic lets none of its due jobs start."""
+
+    CONCURRENCY = "concurrency"
+    RATE = "rate"
+    KEY_CONCURRENCY = "key_concurrency"
+    KEY_RATE = "key_rate"
+    ORDERED = "ordered"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """A topic of which jobs are due, and limits let none start: what the first of them waits for."""
+
+    topic: str
+    limits: TopicLimits
+    by: HeldBackBy
+    running: int  # of the topic; of the key where that is full
+    due_since: int  # when the first of them was
+    room_at: int | None = None  # when a rate lets the next one start
+    tenant: str | None = None  # of the first one, where it is about its key
+    limit_key: str | None = None
+
+
 def _check_whole(name: str, value: object, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidInput(f"{name} is {shorten(value)}; it is a whole number between {least:,} and {most:,}")

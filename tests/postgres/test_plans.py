@@ -362,6 +362,7 @@ async def test_a_limited_claim_reads_the_indexes_made_for_it(store: PostgresStor
     async with Plans(store).kept() as plans:
         for topic in limits:
             assert {one.tenant for one in await claim(store, Lane(topic, "t"), limit=5)} == {"a", "b"}
+        assert {one.topic for one in await store.held_back()} >= {"keyed", "lined-up"}
         statements = await plans.taken()
     _check(statements)
     used = {step.index: step for _, steps in statements for step in steps if step.table == "jobs"}

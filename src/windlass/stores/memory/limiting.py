@@ -6,13 +6,24 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping
 
-from windlass.limits import LimitsOrigin, TopicLimits
+from windlass.limits import HeldBack, LimitsOrigin, TopicLimits
 from windlass.model import ClaimRequest
 from windlass.stores.limits import check_limited_topics
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.heap import JobHeap
 from windlass.stores.memory.job import Job
-from windlass.stores.rooms import WHOLE, Candidate, Line, Offer, Rooms, merge, meters_after, wish_of
+from windlass.stores.protocol import MAX_HELD_BACK
+from windlass.stores.rooms import (
+    WHOLE,
+    Candidate,
+    Line,
+    Offer,
+    Rooms,
+    held_back,
+    merge,
+    meters_after,
+    wish_of,
+)
 
 Lanes = Mapping[tuple[str, str], JobHeap]
 """Due jobs by topic and task."""
@@ -60,6 +71,28 @@ def choose(book: Book, request: ClaimRequest, lanes: Lanes, now: int) -> tuple[l
         jobs |= due
     numbers, room_at, kept_back = merge(request, [(-job.priority, job.number) for job in plain], offers)
     return [jobs[number] for number in numbers], room_at, kept_back
+
+
+def find_held_back(book: Book, now: int) -> list[HeldBack]:
+    found: list[HeldBack] = []
+    looked = 0
+    for topic, limits in sorted(book.limits.items()):
+        due = [job for ready in book.ready.get(topic, {}).values() for job in ready]
+        if not due or book.paused_until(topic, now):
+            continue
+        looked += 1
+        if looked > MAX_HELD_BACK:
+            break
+        meters, running = _Meters(book, topic), _running(book, topic)
+        rooms = Rooms(limits, now, running, meters.read, _Heads(book, topic).heads)
+        if rooms.choose(sorted(map(_candidate, due)), 1):
+            continue
+        first = min(due, key=_candidate)
+        candidate = _candidate(first)
+        of_key = running[candidate.line] if candidate.line is not None else 0
+        numbers = (running.total(), of_key)
+        found.append(held_back(topic, limits, now, candidate, first.run_at, numbers, meters.read))
+    return found
 
 
 def _plain(request: ClaimRequest, lanes: Lanes) -> list[Job]:

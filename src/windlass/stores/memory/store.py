@@ -14,7 +14,7 @@ from windlass.clock import Clock, SystemClock, seconds_to_microseconds
 from windlass.conditions import of_counters
 from windlass.errors import ConfigurationError, NotOpen, WrongState
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
-from windlass.limits import TopicLimits
+from windlass.limits import HeldBack, TopicLimits
 from windlass.model import (
     Claim,
     Claimed,
@@ -297,6 +297,10 @@ class MemoryStore:
     async def limits(self) -> dict[str, TopicLimits]:
         with self._verb() as book:
             return dict(sorted(book.limits.items()))
+
+    async def held_back(self) -> list[HeldBack]:
+        with self._verb() as book:
+            return limiting.find_held_back(book, self._clock.now())
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         with self._verb() as book:

@@ -383,6 +383,55 @@ BEGIN
 END
 $$;
 
+-- Topics with limits of which jobs are due and none has room, by name: of the first p_most that have due jobs. What the
+-- caller needs to say why: the first of those jobs, since when it is due, how many run of the topic and of its key, and
+-- how far both are with their rates.
+CREATE FUNCTION held_back(p_now bigint, p_most integer) RETURNS TABLE (
+    o_topic text, o_limits text, o_now bigint, o_urgency bigint, o_number bigint, o_tenant text, o_limit_key text,
+    o_due_since bigint, o_running bigint, o_of_key bigint, o_meter bigint, o_key_meter bigint
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_limits jsonb;
+    v_tasks text[];
+    v_looked integer := 0;
+BEGIN
+    o_now := now_us(p_now);
+    FOR o_topic, v_limits IN
+        SELECT t.topic, t.limits FROM topics t
+        WHERE t.limits IS NOT NULL AND coalesce(t.paused_until <= o_now, true) ORDER BY t.topic COLLATE "C"
+    LOOP
+        v_tasks := ARRAY(SELECT t.task FROM tasks_of(o_topic) AS t(task));
+        CONTINUE WHEN v_tasks = '{}';
+        v_looked := v_looked + 1;
+        EXIT WHEN v_looked > p_most;
+        CONTINUE WHEN (SELECT c.tids <> '{}' FROM choose_limited(o_now, o_topic, v_limits, v_tasks, 1) AS c);
+        SELECT first.* INTO o_urgency, o_number, o_tenant, o_limit_key, o_due_since
+        FROM unnest(v_tasks) AS l(task), LATERAL (
+            SELECT -j.priority AS urgency, j.number, j.tenant, j.limit_key, j.run_at FROM jobs j
+            WHERE j.state = 1 AND j.topic = o_topic AND j.task = l.task ORDER BY (-j.priority), j.number LIMIT 1
+        ) AS first
+        ORDER BY 1, 2 LIMIT 1;
+        CONTINUE WHEN NOT FOUND; -- somebody has taken it this very moment
+        SELECT count(*), count(*) FILTER (WHERE j.tenant = o_tenant AND j.limit_key = o_limit_key)
+        INTO o_running, o_of_key
+        FROM jobs j WHERE j.state = 2 AND j.limit_key IS NOT NULL AND j.topic = o_topic;
+        o_meter := coalesce(
+            (SELECT m.tat FROM meters m WHERE m.topic = o_topic AND m.tenant = '' AND m.limit_key = ''), 0
+        );
+        o_key_meter := coalesce(
+            (SELECT m.tat FROM meters m
+             WHERE m.topic = o_topic AND m.tenant = o_tenant AND m.limit_key = o_limit_key), 0
+        );
+        o_limits := v_limits;
+        RETURN NEXT;
+    END LOOP;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_sort = off;
+
 -- The best of some due jobs of other topics (p_tids …), and of what has room in these, which have limits. p_topics,
 -- p_tasks and p_rooms: the lanes of the claim. What is chosen of limited topics is locked, and their meters know of it.
 -- plain: which of the other jobs are left; moment: that of the choice; due: when a rate lets the next job start; more:

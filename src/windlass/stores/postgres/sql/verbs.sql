@@ -183,6 +183,9 @@ SELECT * FROM {schema}.set_limits($1::bigint, $2::text, $3::text, $4::integer)
 -- name: limits
 SELECT topic, limits::text FROM {schema}.topics WHERE limits IS NOT NULL ORDER BY topic COLLATE "C" LIMIT $1
 
+-- name: held_back
+SELECT * FROM {schema}.held_back($1::bigint, $2::integer)
+
 -- name: forget_meters
 DELETE FROM {schema}.meters
 WHERE ctid = ANY (ARRAY(

@@ -1,6 +1,14 @@
 -- name: limits
 SELECT topic, limits FROM windlass_topics WHERE limits IS NOT NULL ORDER BY topic LIMIT ?
 
+-- name: limited_now
+-- Those that are not paused.
+SELECT topic, limits FROM windlass_topics
+WHERE limits IS NOT NULL AND (paused_until IS NULL OR paused_until <= ?) ORDER BY topic LIMIT ?
+
+-- name: due_since
+SELECT run_at FROM windlass_jobs WHERE number = ?
+
 -- name: limits_of
 SELECT limits FROM windlass_topics WHERE topic = ?
 
