@@ -36,6 +36,9 @@ _sql = Queries("windlass.stores.sqlite.sql", "limit.sql")
 _claim_sql = Queries("windlass.stores.sqlite.sql", "claim.sql")
 _read_tasks = msgspec.json.Decoder(list[str]).decode
 
+_LAST_KEY = b""
+"""After every limit key, whatever it is called: to SQLite bytes come after all texts."""
+
 FIRST_WALK = 32
 """Due jobs of a lane that are looked at first. Mostly the wish is filled by then."""
 
@@ -268,10 +271,9 @@ class _Topic:
         line: Line = ("", "")
         of_tenant = 0
         for _ in range(MAX_LINES):
-            if self._limits.fair and of_tenant == LINES_OF_TENANT:
-                found = self._execute(_sql["next_tenant"], (self._topic, task, line[0])).fetchone()
-            else:
-                found = self._execute(_sql["next_line"], (self._topic, task, *line)).fetchone()
+            on = self._limits.fair and of_tenant == LINES_OF_TENANT
+            after = (line[0], _LAST_KEY if on else line[1])  # on to the next tenant
+            found = self._execute(_sql["next_line"], (self._topic, task, *after)).fetchone()
             if found is None:
                 return
             of_tenant = of_tenant + 1 if found[0] == line[0] else 1

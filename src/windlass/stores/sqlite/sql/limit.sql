@@ -29,10 +29,11 @@ UPDATE windlass_jobs SET limit_key = '' WHERE state = 2 AND topic = ? AND limit_
 -- name: fit_meter
 -- What another rate has left may be further ahead than this one could ever be, by hours, and would hold it up as long.
 UPDATE windlass_meters SET tat = :furthest
-WHERE topic = :topic AND tenant = '' AND limit_key = '' AND tat > :furthest
+WHERE (topic, tenant, limit_key) = (:topic, '', '') AND tat > :furthest
 
 -- name: fit_key_meters
-UPDATE windlass_meters SET tat = :furthest WHERE topic = :topic AND tenant > '' AND tat > :furthest
+UPDATE windlass_meters SET tat = :furthest
+WHERE topic = :topic AND (tenant, limit_key) > ('', '') AND tat > :furthest
 
 -- name: remove
 UPDATE windlass_topics SET limits = NULL WHERE topic = ?
@@ -69,12 +70,6 @@ ORDER BY priority DESC, number LIMIT ?
 -- The next key of a lane that has due jobs, without a look at the jobs between.
 SELECT tenant, limit_key FROM windlass_jobs INDEXED BY windlass_jobs_lines
 WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND (tenant, limit_key) > (?, ?)
-ORDER BY tenant, limit_key LIMIT 1
-
--- name: next_tenant
--- The first key of the next tenant: no key can be called so that it comes after all others.
-SELECT tenant, limit_key FROM windlass_jobs INDEXED BY windlass_jobs_lines
-WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND tenant > ?
 ORDER BY tenant, limit_key LIMIT 1
 
 -- name: first_of_line
