@@ -231,6 +231,8 @@ class FindingKind(StrEnum):
     """many of a task's attempts end in an error"""
     BACKLOG = "backlog"
     """due jobs that take long to get done, at the present pace"""
+    LIMITED = "limited"
+    """due jobs that limits of their topic do not let start"""
     WORKER_POLLING = "worker_polling"
     """workers that no wake-ups come through to"""
     WORKER_LAGGING = "worker_lagging"

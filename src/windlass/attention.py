@@ -20,14 +20,16 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from windlass.answers import Finding, FindingKind, Severity, StuckKind, StuckThing
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
 from windlass.filtering.writing import of_lane, written
 from windlass.findings import Ailment, AilmentKind, TaskStats
 from windlass.fleet import MISSING_SECONDS
+from windlass.limits import HeldBack, HeldBackBy
 from windlass.model import FOREVER, WorkerRecord
+from windlass.names import shorten
 from windlass.registry import Registry
 from windlass.remedies import said
 from windlass.stuck import Look, find_stuck, lane_name
@@ -46,6 +48,8 @@ LARGE_BACKLOG: Final = 100
 """Fewer due jobs are no backlog."""
 LONG_DRAIN_SECONDS: Final = 900.0
 VERY_LONG_DRAIN_SECONDS: Final = HOUR
+LIMIT_SECONDS: Final = 5.0
+"""To wait so long for a limit is what it is for."""
 LAG_SECONDS: Final = 1.0
 """An event loop that lets things wait so long is held up by a handler that does not await."""
 NEWS_SECONDS: Final = HOUR
@@ -69,6 +73,7 @@ def find_attention(
         *_missing(look, stuck),
         *_paused(look, stuck),
         *_failing(look),
+        *_limited(look, stuck),
         *_backlogs(look, stuck),
         *_workers(look),
         *map(of_ailment, ailments),
@@ -410,8 +415,9 @@ def _endings(lately: _Lately) -> str:
 def _backlogs(look: Look, stuck: Sequence[StuckThing]) -> Iterator[Finding]:
     """Lanes that are worked on, and take long; why others are not has been said."""
     told = {(thing.topic, thing.task) for thing in stuck if thing.kind in _NOT_TAKEN}
+    limited = {held.topic for held in look.held_back}  # more workers would not help
     for lane in look.lanes:
-        if lane.due < LARGE_BACKLOG or (lane.topic, lane.task) in told:
+        if lane.due < LARGE_BACKLOG or lane.topic in limited or (lane.topic, lane.task) in told:
             continue
         if (happened := _lately(lane, look.now)) is None:
             continue
@@ -445,6 +451,65 @@ def _backlogs(look: Look, stuck: Sequence[StuckThing]) -> Iterator[Finding]:
                 "enqueued_per_minute": income * 60,
             },
         )
+
+
+def _limited(look: Look, stuck: Sequence[StuckThing]) -> Iterator[Finding]:
+    """Topics whose limits let no due job start. Where nobody takes a lane, that comes first."""
+    told = {(thing.topic, thing.task) for thing in stuck if thing.kind in _NOT_TAKEN}
+    for held in look.held_back:
+        lanes = [lane for lane in look.lanes if lane.topic == held.topic and lane.due]
+        due = sum(lane.due for lane in lanes if (lane.topic, lane.task) not in told)
+        if not due:
+            continue
+        waited = (look.now - held.due_since) / MICROSECONDS
+        if waited < LIMIT_SECONDS:
+            continue
+        topic = shlex.quote(held.topic)
+        yield Finding(
+            kind=FindingKind.LIMITED,
+            severity=Severity.WARNING if waited >= HOUR else Severity.INFO,
+            title=f"{held.topic} waits for its limit",
+            explanation=f"{plural(due, 'job')} of {held.topic} {'is' if due == 1 else 'are'} due and "
+            f"{'waits' if due == 1 else 'wait'} for {_limit(held, look.now)}; the first has waited for "
+            f"{duration(waited)}.",
+            remedy=f"Unless it is meant so, give it more room with windlass limits set {topic}, or take it "
+            f"away with windlass limits remove {topic}; windlass limits shows what is set, and by whom",
+            since=to_datetime(held.due_since),
+            jobs=due,
+            topic=held.topic,
+            where=of_lane(held.topic, None, "pending"),
+            details={
+                "by": str(held.by),
+                "limits": str(held.limits),
+                "running": held.running,
+                "tenant": held.tenant,
+                "limit_key": held.limit_key,
+                "next_start_seconds": None
+                if held.room_at is None
+                else max(0.0, (held.room_at - look.now) / MICROSECONDS),
+            },
+        )
+
+
+def _limit(held: HeldBack, now: int) -> str:
+    """Which one, and of which key, as the end of a sentence."""
+    limits = held.limits
+    key = f"key {shorten(held.limit_key)} of tenant {held.tenant}"
+    start = "" if held.room_at is None else duration(max(0.0, (held.room_at - now) / MICROSECONDS))
+    match held.by:
+        case HeldBackBy.CONCURRENCY:
+            return f"its limit of {limits.concurrency:,} at once ({held.running:,} run)"
+        case HeldBackBy.RATE:
+            return f"its rate of {limits.rate}, which lets the next start in {start}"
+        case HeldBackBy.KEY_CONCURRENCY:
+            running = f"{held.running:,} of {key} run"
+            return f"its limit of {limits.key_concurrency:,} at once of each key ({running})"
+        case HeldBackBy.KEY_RATE:
+            return f"its rate of {limits.key_rate} of each key, which lets the next of {key} start in {start}"
+        case HeldBackBy.ORDERED:
+            return f"the strict order of {key}, in which an earlier one has not ended"
+        case _:
+            assert_never(held.by)
 
 
 _NOT_TAKEN: Final = (StuckKind.PAUSED, StuckKind.NO_WORKER, StuckKind.UNKNOWN_TASK)

@@ -95,6 +95,12 @@ class Rate:
         """The meter after one more start at ``now``."""
         return max(meter, now) + self.interval_us
 
+    def furthest(self, now: int) -> int:
+        """Where the meter is when all of the rate is used up. None is ahead of that, unless it was kept for
+        another rate.
+        """
+        return now + self.at_once * self.interval_us
+
     def __str__(self) -> str:
         burst = "" if self.burst is None else f", burst {self.burst:,}"
         return f"{self.count:,} per {self.per:g} s{burst}"
@@ -202,6 +208,30 @@ class TopicLimits:
             more = ", …" if len(self.weights) > 3 else ""
             parts.append(f"fair between tenants{' (weights' + weights[1:] + more + ')' if weights else ''}")
         return "; ".join(parts)
+
+
+class HeldBackBy(StrEnum):
+    """Which limit of a topic lets none of its due jobs start."""
+
+    CONCURRENCY = "concurrency"
+    RATE = "rate"
+    KEY_CONCURRENCY = "key_concurrency"
+    KEY_RATE = "key_rate"
+    ORDERED = "ordered"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """A topic of which jobs are due, and limits let none start: what the first of them waits for."""
+
+    topic: str
+    limits: TopicLimits
+    by: HeldBackBy
+    running: int  # of the topic; of the key where that is full
+    due_since: int  # when the first of them was
+    room_at: int | None = None  # when a rate lets the next one start
+    tenant: str | None = None  # of the first one, where it is about its key
+    limit_key: str | None = None
 
 
 def _check_whole(name: str, value: object, least: int, most: int) -> None:

@@ -42,6 +42,7 @@ from windlass.filtering.writing import of_lane
 from windlass.filters import JobFilters, check_filter
 from windlass.findings import Ailment, AilmentKind, FailureGroup, RepeatGroup, TaskActivity, TaskStats
 from windlass.fingerprints import literals
+from windlass.limits import HeldBack
 from windlass.model import Count, Distribution, JobFilter, State, TopicStats, WorkerRecord
 from windlass.narrowing import narrowed
 from windlass.options import check_integer, check_seconds
@@ -216,8 +217,21 @@ class Questions:
             topics=await visibility.topics(store, tenant),
             usual=await store.durations(tenant=tenant) if may_be_slow else [],
             workers=await self._workers(tenant),
+            held_back=await self._held_back(),
         )
         return look, len(running) <= MOST_RUNNING
+
+    async def _held_back(self) -> list[HeldBack]:
+        """Limits are of all tenants together, and keys are others', too: not for who acts for one."""
+        if context_in_force() is not None:
+            return []
+        try:
+            return await self._app.store.held_back()
+        except StoreUnavailable:
+            raise
+        except StoreError as error:  # a role of the database that is for callers
+            _log.debug("limits were not looked at: %s", error)
+            return []
 
     async def _workers(self, tenant: str | None) -> list[WorkerRecord] | None:
         """An operator who asks about a tenant is told that nobody takes its jobs; the tenant is not."""

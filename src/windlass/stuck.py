@@ -11,6 +11,7 @@ from windlass.answers import StuckKind, StuckThing
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
 from windlass.findings import LaneDurations, TaskStats
 from windlass.fleet import MISSING_SECONDS
+from windlass.limits import HeldBack
 from windlass.model import FOREVER, JobRecord, TopicStats, WorkerRecord
 from windlass.registry import Registry
 from windlass.wording import duration, plural
@@ -41,6 +42,7 @@ class Look:
     topics: Sequence[TopicStats]
     usual: Sequence[LaneDurations]
     workers: Sequence[WorkerRecord] | None
+    held_back: Sequence[HeldBack] = ()
 
 
 def lane_name(topic: str, task: str) -> str:

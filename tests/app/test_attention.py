@@ -15,6 +15,7 @@ from windlass import JobError, SecurityContext, StoreUnavailable, Windlass, acti
 from windlass.answers import Finding, FindingKind, Severity, StuckKind
 from windlass.attention import ERROR_SHARE, MOST_SHARE, surely_more_than
 from windlass.findings import Ailment, AilmentKind
+from windlass.limits import Rate, TopicLimits
 from windlass.model import ClaimRequest, Lane, Settlement
 from windlass.outcome import Completed, Failed, Retried
 from windlass.questions import Questions
@@ -449,3 +450,73 @@ async def test_a_long_log_and_a_full_disk_are_seen(tmp_path: Path, monkeypatch: 
         found = await findings(app)
     assert {FindingKind.LONG_LOG, FindingKind.LITTLE_SPACE, FindingKind.UNSAFE_COMMITS} <= found.keys()
     assert str(found[FindingKind.LONG_LOG].details["file"]).endswith("jobs.db-wal")
+
+
+LIMITED = [
+    (TopicLimits(concurrency=1), "its limit of 1 at once (1 run)"),
+    (TopicLimits(rate=Rate(1, 3600)), "its rate of 1 per 3600 s, which lets the next start in 59m"),
+    (
+        TopicLimits(key_concurrency=1),
+        "its limit of 1 at once of each key (1 of key 'k' of tenant root run)",
+    ),
+    (
+        TopicLimits(key_rate=Rate(1, 3600)),
+        "its rate of 1 per 3600 s of each key, which lets the next of key 'k' of tenant root start in 59m",
+    ),
+    (
+        TopicLimits(ordered=True),
+        "the strict order of key 'k' of tenant root, in which an earlier one has not ended",
+    ),
+]
+
+
+@pytest.mark.parametrize(("limits", "named"), LIMITED, ids=[str(limits) for limits, _ in LIMITED])
+async def test_jobs_that_wait_for_a_limit_are_told(
+    app: Windlass, clock: FrozenClock, limits: TopicLimits, named: str
+) -> None:
+    """With the topic, the key and the limit, and what to do; not while they wait for a moment only."""
+    await app.limits.set("mail", limits)
+    for _ in range(3):
+        await put(app.store, limit_key="k")
+    assert len(await claim(app, "mail")) == 1
+    await app.store.beat(worker("w", Lane("mail")))
+    assert FindingKind.LIMITED not in await findings(app)
+    clock.advance(60)
+    await app.store.beat(worker("w", Lane("mail")))
+    found = (await findings(app))[FindingKind.LIMITED]
+    assert found.explanation == f"2 jobs of mail are due and wait for {named}; the first has waited for 1m."
+    assert (found.severity, found.topic, found.jobs) == (Severity.INFO, "mail", 2)
+    assert "windlass limits set mail" in found.remedy
+    assert found.where is not None
+    assert (await app.count(where=found.where)).total == 2
+    clock.advance(3600)
+    await app.store.beat(worker("w", Lane("mail")))
+    if limits.rate is None and limits.key_rate is None:
+        assert (await findings(app))[FindingKind.LIMITED].severity is Severity.WARNING
+
+
+async def test_a_limited_backlog_is_not_said_to_need_workers(app: Windlass, clock: FrozenClock) -> None:
+    """They would wait, too."""
+    await app.limits.set("mail", TopicLimits(concurrency=1))
+    await app.enqueue_many("mail", [{}] * 200)
+    assert len(await claim(app, "mail")) == 1
+    clock.advance(60)
+    await app.store.beat(worker("w", Lane("mail")))
+    found = await findings(app)
+    assert FindingKind.LIMITED in found
+    assert FindingKind.BACKLOG not in found
+    await app.limits.remove("mail")
+    found = await findings(app)
+    assert FindingKind.BACKLOG in found
+    assert FindingKind.LIMITED not in found
+
+
+async def test_limits_are_not_told_to_a_tenant(app: Windlass, clock: FrozenClock) -> None:
+    """Whose keys they are full with is nothing it may know."""
+    await app.limits.set("mail", TopicLimits(key_concurrency=1))
+    for _ in range(2):
+        await put(app.store, limit_key="k", tenant="acme")
+    await claim(app, "mail")
+    clock.advance(60)
+    with acting_as(SecurityContext("acme")):
+        assert FindingKind.LIMITED not in await findings(app)

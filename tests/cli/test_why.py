@@ -12,10 +12,11 @@ import pytest
 
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project, on_terminal
-from windlass import Windlass
+from windlass import TopicLimits, Windlass, attention
 from windlass.answers import Finding, FindingKind, Severity
 from windlass.cli.why.command import NAMES
 from windlass.cli.why.prose import say_finding
+from windlass.model import ClaimRequest, Lane, WorkerRecord
 from windlass.questions import ASKED
 from windlass.server.questions import QUESTIONS
 
@@ -63,6 +64,31 @@ def test_commands_that_are_proposed_do_what_they_say(run: Run, project: Project)
     assert len(run(*listed, "--json").json["items"]) == 2
     assert run(*requeued, "--yes", "--json").code == 0
     assert run("why", "failed", "--url", project.url).lines[1] == "No job has failed."
+
+
+def test_jobs_that_wait_for_a_limit_are_told(
+    run: Run, project: Project, within: Within, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By why, among what is outstanding, and by the doctor: which topic, which limit, what to do."""
+    monkeypatch.setattr(attention, "LIMIT_SECONDS", 0.0)
+
+    async def fill(app: Windlass) -> None:
+        await app.limits.set("send_digest", TopicLimits(concurrency=1))
+        await app.enqueue_many("send_digest", [{"user_id": "1"}] * 3)
+        await app.store.claim(ClaimRequest("w", (Lane("send_digest"),), 10, 60.0))
+        lanes = (Lane("send_digest"),)
+        record = WorkerRecord(name="w", host="box", pid=1, version="0", started_at=1, lanes=lanes)
+        await app.store.beat(record)
+
+    within(fill)
+    sentence = "2 jobs of send_digest are due and wait for its limit of 1 at once (1 run)"
+    assert "send_digest waits for its limit" in run("why", "--url", project.url).out
+    outstanding = run("why", "outstanding", "--url", project.url).out
+    assert sentence in outstanding
+    assert "windlass limits remove send_digest" in outstanding
+    examined = run("doctor", "--url", project.url)
+    assert sentence in examined.out
+    assert examined.code == 0
 
 
 def test_commands_of_remedies_are_whole_and_name_the_store(

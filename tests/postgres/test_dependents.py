@@ -12,11 +12,11 @@ from uuid import UUID
 
 import pytest
 
-from tests.postgres.stores import opened
+from tests.postgres.stores import opened, raw
 from tests.servers import PostgresServer
 from windlass.errors import ParentNotFound
 from windlass.ids import new_id
-from windlass.model import JobFilter, NewJob, Settlement, Shown, State
+from windlass.model import JobFilter, NewJob, Settlement, Shown, State, Verdict
 from windlass.outcome import Completed, Failed
 from windlass.stores.postgres import PostgresStore
 from windlass.stores.protocol import MAX_RELEASED
@@ -69,15 +69,21 @@ async def nobody_waits_in_vain(store: PostgresStore) -> None:
 async def test_everything_at_once_to_parents_and_children_does_not_deadlock(
     stores: list[PostgresStore],
 ) -> None:
-    """Enqueues, ends, cancels and requeues of the same families, named in any order."""
+    """Enqueues, ends, cancels, requeues and deletes of the same families, named in any order."""
     chance = random.Random(7)
-    family: list[UUID] = await put_many(stores[0], 20, max_attempts=None)
+    family: list[UUID] = await put_many(stores[0], 60, max_attempts=None)
 
     async def grow(store: PostgresStore) -> None:
         parents = tuple(chance.sample(family[-40:], 6))
         new = [job(after=parents, after_any=chance.random() < 0.7) for _ in range(3)]
-        await store.enqueue(new)
-        family.extend(one.id for one in new)
+        with contextlib.suppress(ParentNotFound):  # somebody has just deleted one
+            await store.enqueue(new)
+            family.extend(one.id for one in new)
+
+    async def delete(store: PostgresStore) -> None:
+        gone = chance.sample(family[-60:], 2)
+        await store.delete(gone)
+        family[:] = [one for one in family if one not in gone]
 
     async def work(store: PostgresStore) -> None:
         held = await claim(store, limit=10)
@@ -99,9 +105,10 @@ async def test_everything_at_once_to_parents_and_children_does_not_deadlock(
         lambda: extend(stores[0]),
         lambda: stores[1].cancel(chance.sample(family[-60:], 10)),
         lambda: stores[2].requeue(chance.sample(family[-60:], 10)),
+        lambda: delete(stores[0]),
         stores[3].rescue,
     )
-    assert len(family) > 50
+    assert len(family) > 20
     await nobody_waits_in_vain(stores[0])
 
 
@@ -136,6 +143,69 @@ async def test_a_child_that_is_locked_is_not_waited_for_by_who_ends_its_parent(
     async with asyncio.timeout(15):
         while (await look(stores[2], child)).blocked:
             await stores[2].rescue()
+
+
+async def test_who_brings_a_child_back_locks_it_and_its_parents_in_the_order_of_ids(
+    stores: list[PostgresStore], postgres_url: str
+) -> None:
+    """As whoever deletes both does; otherwise each would have what the other wants."""
+    early, late = sorted((new_id(), new_id()))
+    await stores[0].enqueue([NewJob(id=late, topic="mail")])
+    await stores[0].enqueue([NewJob(id=early, topic="children", after=(late,))])
+    await stores[0].cancel([early])
+    async with raw(postgres_url) as operator, operator.transaction():
+        await operator.execute("SELECT FROM finished WHERE id = $1 FOR UPDATE", early)
+        requeueing = asyncio.create_task(stores[1].requeue([early]))
+        await waiting_for_a_lock(operator)
+        await operator.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE NOWAIT", late)
+    assert await requeueing == [Verdict.DONE]
+    assert (await look(stores[0], early)).blocked == 1
+
+
+async def test_who_waits_for_a_child_holds_no_other_parent_s_children(
+    stores: list[PostgresStore], postgres_url: str
+) -> None:
+    """What was let go of is committed, whoever has the children of the next one locked."""
+    parents = sorted(await put_many(stores[0], 2))
+    free, locked = [await put(stores[0], "children", after=(one,)) for one in parents]
+    held = await claim(stores[0])
+    async with raw(postgres_url) as one, raw(postgres_url) as other, other.transaction():
+        await other.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE", locked)
+        async with one.transaction():
+            await one.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE", free)
+            await stores[0].settle([Settlement(each.lease, Completed(), 0.001) for each in held])
+            await waiting_for_a_lock(one)  # it is looked after, and waits for this one
+        async with asyncio.timeout(5):
+            while (await look(stores[2], free)).blocked:
+                await asyncio.sleep(0.01)
+        assert (await look(stores[2], locked)).blocked == 1
+    async with asyncio.timeout(5):
+        while (await look(stores[2], locked)).blocked:
+            await stores[2].rescue()
+
+
+async def test_a_child_that_has_ended_and_is_being_removed_is_not_waited_for(
+    stores: list[PostgresStore], postgres_url: str
+) -> None:
+    """Who ends its parent may hold what the other wants next."""
+    parent = await put(stores[0])
+    child = await put(stores[0], "children", after=(parent,))
+    await stores[0].cancel([child])
+    lease = (await claim_one(stores[0])).lease
+    async with raw(postgres_url) as operator, operator.transaction():
+        await operator.execute("DELETE FROM dependencies WHERE child = $1", child)
+        assert await asyncio.wait_for(end(stores[1], lease, Completed()), 3)
+    await nobody_waits_in_vain(stores[0])
+
+
+async def waiting_for_a_lock(connection: Any) -> None:
+    """Until somebody waits for what this connection has locked."""
+    async with asyncio.timeout(10):
+        while not await connection.fetchval(
+            "SELECT count(*) FROM pg_locks"
+            " WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+        ):
+            await asyncio.sleep(0.01)
 
 
 async def test_a_packed_parent_is_unpacked_and_others_stay_packed(stores: list[PostgresStore]) -> None:

@@ -16,7 +16,7 @@ from windlass.limits import Rate, TopicLimits
 from windlass.model import ClaimRequest, Lane, Settlement
 from windlass.outcome import Completed
 from windlass.stores.postgres import PostgresStore
-from windlass.testing.conformance.building import ask, claim, claim_one, end, job, put, put_many
+from windlass.testing.conformance.building import ask, claim, claim_one, end, job, look, put, put_many
 
 CLAIMERS = 6
 
@@ -73,6 +73,53 @@ async def test_claimers_at_once_never_pass_a_rate(stores: list[PostgresStore]) -
     await put_many(stores[0], 40, "mail")
     granted = await asyncio.gather(*[claim(store, "mail", limit=3) for store in stores])
     assert sum(map(len, granted)) == 7
+
+
+async def test_what_a_claim_granted_that_knew_nothing_of_a_new_limit_counts(
+    stores: list[PostgresStore], postgres_url: str
+) -> None:
+    """It was under way when the limit was set, and wrote its grants a moment later."""
+    first, second = await put_many(stores[0], 2, "mail")
+    async with raw(postgres_url) as claimer:
+        async with claimer.transaction():
+            await claimer.execute(
+                "UPDATE jobs SET state = 2, attempt = 1, reserves = 1, fence = nextval('fences') * 64,"
+                " claimer = 1, worker = 'w', claimed_at = now_us(NULL),"
+                " leased_until = now_us(NULL) + 60000000 WHERE id = $1",
+                first,
+            )
+            await stores[0].set_limits("mail", TopicLimits(concurrency=1))
+        assert await claim(stores[1], "mail") == []
+        await claimer.execute("UPDATE jobs SET leased_until = 1 WHERE id = $1", first)
+    assert [one.lease.job_id for one in await claim(stores[1], "mail")] == [first]
+    assert (await look(stores[1], second)).reserves == 0
+
+
+async def test_setting_a_limit_waits_for_no_running_job(
+    stores: list[PostgresStore], postgres_url: str
+) -> None:
+    """Whoever has it locked may wait for claimers of the topic; it counts from the next claim on."""
+    [job_id, _] = await put_many(stores[0], 2, "mail")
+    await claim(stores[0], "mail", limit=1)
+    async with raw(postgres_url) as other, other.transaction():
+        await other.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE", job_id)
+        await other.execute("SELECT FROM packs FOR UPDATE")
+        await asyncio.wait_for(stores[1].set_limits("mail", TopicLimits(concurrency=1)), 5)
+    assert await claim(stores[1], "mail") == []
+
+
+async def test_a_pause_that_has_ended_leaves_nothing_for_claims_to_look_at(
+    stores: list[PostgresStore], postgres_url: str
+) -> None:
+    """Nor does it take a limit with it."""
+    now = await stores[0].now()
+    await stores[0].set_limits("limited", TopicLimits(concurrency=1))
+    for topic, until in (("over", now - 1), ("limited", now - 1), ("paused", now + 60_000_000)):
+        await stores[0].pause(topic, until)
+    await stores[0].prune()
+    async with raw(postgres_url) as connection:
+        rows = await connection.fetch("SELECT topic FROM topics ORDER BY topic")
+    assert [topic for (topic,) in rows] == ["limited", "paused"]
 
 
 async def test_who_finds_nothing_due_waits_for_nobody(stores: list[PostgresStore], postgres_url: str) -> None:

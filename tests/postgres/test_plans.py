@@ -357,9 +357,12 @@ async def test_a_limited_claim_reads_the_indexes_made_for_it(store: PostgresStor
         await store.set_limits(topic, of_topic)
         await store.enqueue([job(topic, task="t", limit_key="full", tenant="a") for _ in range(60)])
         await put(store, topic, task="t", limit_key="other", tenant="b")
+    # In the half minute after limits were set claims of their topic look at all that runs, too.
+    await store._database.fetch("UPDATE {schema}.topics SET limits_at = 0")
     async with Plans(store).kept() as plans:
         for topic in limits:
             assert {one.tenant for one in await claim(store, Lane(topic, "t"), limit=5)} == {"a", "b"}
+        assert {one.topic for one in await store.held_back()} >= {"keyed", "lined-up"}
         statements = await plans.taken()
     _check(statements)
     used = {step.index: step for _, steps in statements for step in steps if step.table == "jobs"}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from windlass.limits import TopicLimits
 from windlass.model import JobFilter, Settlement, State
 from windlass.outcome import Completed
 from windlass.stores.sqlite import SqliteStore, pruning
@@ -60,3 +61,18 @@ async def test_the_room_of_pruned_jobs_is_used_again(store: SqliteStore, path: P
             pass
         assert (await store.count(JobFilter())).total == 0
     assert pages() <= most
+
+
+async def test_a_pause_that_has_ended_leaves_nothing_for_claims_to_look_at(
+    store: SqliteStore, path: Path
+) -> None:
+    """Nor does it take a limit with it."""
+    now = await store.now()
+    await store.set_limits("limited", TopicLimits(concurrency=1))
+    for topic, until in (("over", now - 1), ("limited", now - 1), ("paused", now + 60_000_000)):
+        await store.pause(topic, until)
+    await store.prune()
+    with sqlite3.connect(path) as connection:
+        rows = connection.execute("SELECT topic FROM windlass_topics ORDER BY topic").fetchall()
+    connection.close()
+    assert [topic for (topic,) in rows] == ["limited", "paused"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from tests.worker.helpers import until, working
 from windlass import LimitsOrigin, Rate, TopicLimits, Windlass
 
@@ -25,6 +27,27 @@ async def test_a_worker_declares_what_its_tasks_say(app: Windlass) -> None:
     limits = await app.limits.list()
     assert (limits["mail"].concurrency, limits["mail"].origin) == (2, LimitsOrigin.CODE)
     assert limits["kept"] == TopicLimits(concurrency=7)
+
+
+async def test_a_worker_starts_also_when_an_operator_is_a_moment_ahead(
+    app: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has set limits between its look and its own ones."""
+
+    @app.task(topic="mail", limits=TopicLimits(concurrency=2))
+    async def send() -> None: ...
+
+    await app.limits.set("mail", TopicLimits(concurrency=7))
+
+    async def before() -> dict[str, TopicLimits]:
+        return {}
+
+    job = await send.enqueue()
+    with monkeypatch.context() as patched:
+        patched.setattr(app.store, "limits", before)
+        async with working(app):
+            await job.result(timeout=20)
+    assert await app.limits.get("mail") == TopicLimits(concurrency=7)
 
 
 async def test_two_workers_keep_a_limit_and_use_it(app: Windlass) -> None:

@@ -31,7 +31,7 @@ from typing import Any, Protocol, Self
 from uuid import UUID
 
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
-from windlass.limits import TopicLimits
+from windlass.limits import HeldBack, TopicLimits
 from windlass.model import (
     Claim,
     Claimed,
@@ -122,6 +122,8 @@ MAX_WALKED = 1000
 """Due jobs of a lane of a limited topic that a claim looks at, best first."""
 MAX_LINES = 1000
 """Keys of such a lane whose first jobs it looks at, when those did not fill it."""
+MAX_HELD_BACK = 100
+"""Topics with limits and due jobs that ``held_back`` looks at, by name."""
 LINES_OF_TENANT = 50
 """Of one tenant, where tenants share fairly."""
 SUMMARY_LENGTH = 200
@@ -399,11 +401,18 @@ class Store(Protocol):
         """Limit what is granted of this topic from now on; None ends that. Whether it was done.
 
         False for limits that come from code where an operator has set others: those stand until they are
-        removed. Meters of rates go on as they are. Claims under way may not know yet.
+        removed. Meters of rates go on as they are, but for those that this rate could never have brought so
+        far. Claims under way may not know yet; what they grant counts.
         """
 
     async def limits(self) -> dict[str, TopicLimits]:
         """The topics that have limits, by name; at most ``MAX_LIMITED_TOPICS``."""
+
+    async def held_back(self) -> list[HeldBack]:
+        """The topics with limits of which jobs are ready and a claim would be granted none, by name; and why,
+        told of the job that comes first. Of those with ready jobs ``MAX_HELD_BACK`` are looked at, and none
+        that is paused.
+        """
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         """Every topic that has jobs or is paused, by name; of a tenant those that have jobs of it."""

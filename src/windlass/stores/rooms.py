@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from windlass.limits import SHARE_UNIT, TopicLimits
+from windlass.limits import SHARE_UNIT, HeldBack, HeldBackBy, TopicLimits
 from windlass.model import ClaimRequest
 
 Line = tuple[str, str]
@@ -146,6 +146,33 @@ class Rooms:
             self._meters[moved] = meter
         if line is not None:
             self._running[line] += 1
+
+
+def held_back(
+    topic: str,
+    limits: TopicLimits,
+    now: int,
+    first: Candidate,
+    due_since: int,
+    running: tuple[int, int],
+    meter: Callable[[Line], int],
+) -> HeldBack:
+    """Why nothing of a topic can be taken: what its first due job waits for.
+
+    ``running``: how many of the topic run, and how many of that job's key.
+    """
+    of_topic, of_key = running
+    if limits.concurrency is not None and of_topic >= limits.concurrency:
+        return HeldBack(topic, limits, HeldBackBy.CONCURRENCY, of_topic, due_since)
+    if limits.rate is not None and (at := limits.rate.allowed_at(meter(WHOLE))) > now:
+        return HeldBack(topic, limits, HeldBackBy.RATE, of_topic, due_since, at)
+    line = first.line or WHOLE
+    if limits.in_each_key is not None and of_key >= limits.in_each_key:
+        by = HeldBackBy.ORDERED if limits.ordered else HeldBackBy.KEY_CONCURRENCY
+        return HeldBack(topic, limits, by, of_key, due_since, None, *line)
+    if limits.key_rate is not None and (at := limits.key_rate.allowed_at(meter(line))) > now:
+        return HeldBack(topic, limits, HeldBackBy.KEY_RATE, of_topic, due_since, at, *line)
+    return HeldBack(topic, limits, HeldBackBy.ORDERED, of_key, due_since, None, *line)
 
 
 def meters_after(

@@ -37,6 +37,7 @@ _LEVELS: Final = {
     FindingKind.SCHEDULE_TROUBLED: Level.DOUBT,
     FindingKind.SCHEDULE_UNDECLARED: Level.NOTE,
     FindingKind.PAUSED: Level.NOTE,
+    FindingKind.LIMITED: Level.NOTE,
     FindingKind.MIXED_VERSIONS: Level.NOTE,
     # Of the ground; those that somebody may have chosen are no problem, however bad they are.
     FindingKind.UNSAFE_COMMITS: Level.DOUBT,

@@ -28,7 +28,8 @@ async def declare_limits(
             present = await store.limits()
             for topic, declared in limits.items():
                 if present.get(topic) != declared and not await store.set_limits(topic, declared):
-                    _log.info("topic %s keeps the limits an operator has set: %s", topic, present[topic])
+                    kept = present.get(topic, "just now")  # not there when they were looked at
+                    _log.info("topic %s keeps the limits an operator has set: %s", topic, kept)
         except StoreError as error:
             await first_of(backoff.pause(backoff.failed(error)), stopping.wait())
         else:

@@ -78,7 +78,8 @@ def _outstanding(answer: Outstanding, found: Found) -> None:
         for lane in answer.lanes
     ]
     _print_rows(columns, rows)
-    _next(found, (FindingKind.NO_WORKER, FindingKind.UNKNOWN_TASK, FindingKind.PAUSED, FindingKind.BACKLOG))
+    kinds = (FindingKind.NO_WORKER, FindingKind.UNKNOWN_TASK, FindingKind.PAUSED, FindingKind.LIMITED)
+    _next(found, (*kinds, FindingKind.BACKLOG))
 
 
 def _empty_in(lane: OutstandingLane) -> str:

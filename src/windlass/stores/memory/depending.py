@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from uuid import UUID
 
 from windlass.model import FINAL_STATES, Count, Dependents, NewJob, Relative, State
@@ -47,11 +48,16 @@ def _tell_again(book: Book, parent_id: UUID) -> None:
             book.endings[parent_id] = parent.state
 
 
-def wait_again(book: Book, job: Job) -> None:
-    """Of a job that is to be run once more: parents that have ended by now are over, however they did."""
-    for parent_id in job.after:
-        job.after[parent_id] = _unfinished(book, parent_id)
-    job.blocked = sum(job.after.values())
+def wait_again(book: Book, jobs: Iterable[Job], now: int) -> None:
+    """Of jobs that came back to be run once more, all of them: parents that have ended by now are over,
+    however they did.
+    """
+    for job in jobs:
+        for parent_id in job.after:
+            job.after[parent_id] = _unfinished(book, parent_id)
+        job.blocked = sum(job.after.values())
+        if job.blocked:
+            book.await_turn(job, now)
 
 
 def must_wait(book: Book, job: Job) -> bool:

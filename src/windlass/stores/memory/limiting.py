@@ -6,19 +6,30 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping
 
-from windlass.limits import LimitsOrigin, TopicLimits
+from windlass.limits import HeldBack, LimitsOrigin, TopicLimits
 from windlass.model import ClaimRequest
 from windlass.stores.limits import check_limited_topics
 from windlass.stores.memory.book import Book
 from windlass.stores.memory.heap import JobHeap
 from windlass.stores.memory.job import Job
-from windlass.stores.rooms import WHOLE, Candidate, Line, Offer, Rooms, merge, meters_after, wish_of
+from windlass.stores.protocol import MAX_HELD_BACK
+from windlass.stores.rooms import (
+    WHOLE,
+    Candidate,
+    Line,
+    Offer,
+    Rooms,
+    held_back,
+    merge,
+    meters_after,
+    wish_of,
+)
 
 Lanes = Mapping[tuple[str, str], JobHeap]
 """Due jobs by topic and task."""
 
 
-def set_limits(book: Book, topic: str, limits: TopicLimits | None) -> bool:
+def set_limits(book: Book, topic: str, limits: TopicLimits | None, now: int) -> bool:
     before = book.limits.get(topic)
     if limits is None:
         book.limits.pop(topic, None)
@@ -27,6 +38,10 @@ def set_limits(book: Book, topic: str, limits: TopicLimits | None) -> bool:
     else:
         check_limited_topics(len(book.limits.keys() | {topic}))
         book.limits[topic] = limits
+        for name, meter in book.meters.items():
+            rate = limits.rate if name[1:] == WHOLE else limits.key_rate
+            if name[0] == topic and rate is not None:
+                book.meters[name] = min(meter, rate.furthest(now))
     book.ready_topics.add(topic)
     return True
 
@@ -58,6 +73,28 @@ def choose(book: Book, request: ClaimRequest, lanes: Lanes, now: int) -> tuple[l
     return [jobs[number] for number in numbers], room_at, kept_back
 
 
+def find_held_back(book: Book, now: int) -> list[HeldBack]:
+    found: list[HeldBack] = []
+    looked = 0
+    for topic, limits in sorted(book.limits.items()):
+        due = [job for ready in book.ready.get(topic, {}).values() for job in ready]
+        if not due or book.paused_until(topic, now):
+            continue
+        looked += 1
+        if looked > MAX_HELD_BACK:
+            break
+        meters, running = _Meters(book, topic), _running(book, topic)
+        rooms = Rooms(limits, now, running, meters.read, _Heads(book, topic).heads)
+        if rooms.choose(sorted(map(_candidate, due)), 1):
+            continue
+        first = min(due, key=_candidate)
+        candidate = _candidate(first)
+        of_key = running[candidate.line] if candidate.line is not None else 0
+        numbers = (running.total(), of_key)
+        found.append(held_back(topic, limits, now, candidate, first.run_at, numbers, meters.read))
+    return found
+
+
 def _plain(request: ClaimRequest, lanes: Lanes) -> list[Job]:
     """The best jobs of lanes without limits, left where they are."""
     room = dict(request.topic_limits)
@@ -81,7 +118,9 @@ def start(book: Book, job: Job, now: int) -> None:
 
 
 def forget_meters(book: Book, limit: int, now: int) -> None:
-    """Those that are back at zero mean nothing any more."""
+    """Those that are back at zero mean nothing any more, nor do pauses that have ended."""
+    for topic in [topic for topic, until in book.pauses.items() if until <= now]:
+        del book.pauses[topic]
     over = [name for name, meter in book.meters.items() if meter <= now][:limit]
     for name in over:
         del book.meters[name]
@@ -120,7 +159,7 @@ class _Heads:
             book = self._book
             due = book.ready.get(self._topic, {}).values()
             # A delayed job that was never granted joins the line when it is due.
-            again = (job for job in book.waiting if job.reserves)
+            again = (job for job in itertools.chain(book.waiting, book.blocked) if job.reserves)
             for job in itertools.chain(*due, again, book.leases):
                 line = _candidate(job).line
                 if job.topic == self._topic and line is not None:

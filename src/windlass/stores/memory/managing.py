@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from uuid import UUID
 
 from windlass.model import State, Verdict
@@ -11,8 +12,15 @@ from windlass.stores.memory.book import Book
 from windlass.stores.memory.job import Job
 
 
-def requeue(book: Book, job_id: UUID, tenant: str | None, now: int) -> Verdict:
-    job = book.find(job_id, tenant)
+def requeue(book: Book, job_ids: Iterable[UUID], tenant: str | None, now: int) -> list[Verdict]:
+    back: list[Job] = []
+    verdicts = [requeue_one(book, book.find(job_id, tenant), now, back) for job_id in job_ids]
+    depending.wait_again(book, back, now)
+    return verdicts
+
+
+def requeue_one(book: Book, job: Job | None, now: int, back: list[Job]) -> Verdict:
+    """``back``: those that came back, this one with them; they are yet to wait for what they run after."""
     if job is None:
         return Verdict.NOT_FOUND
     if job.state not in (State.FAILED, State.CANCELLED):
@@ -21,16 +29,16 @@ def requeue(book: Book, job_id: UUID, tenant: str | None, now: int) -> Verdict:
         return Verdict.KEY_TAKEN
     job.kicks += 1
     revive(book, job, now)
+    back.append(job)
     return Verdict.DONE
 
 
 def revive(book: Book, job: Job, now: int) -> None:
-    """Failed or cancelled to pending, due now."""
+    """Failed or cancelled to pending, due now, whatever it runs after."""
     book.hold_key(job)
     job.attempt = 0
     job.origin = job.result = job.progress = None
     job.expires_at = None  # somebody wants it run now, whatever its expiry once was
-    depending.wait_again(book, job)
     book.bring_back(job, now, now)
 
 

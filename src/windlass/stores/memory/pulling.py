@@ -26,6 +26,7 @@ def grant(
         if book.key_taken(job) or depending.must_wait(book, job):
             return None
         managing.revive(book, job, now)
+        depending.wait_again(book, [job], now)
     job.run_at = min(job.run_at, now)  # whoever asks for it makes it due
     seconds = lease_seconds if job.lease_seconds is None else job.lease_seconds
     book.grant(job, worker, now + seconds_to_microseconds(seconds), now)
@@ -56,8 +57,7 @@ def kick(book: Book, topic: str, limit: int, tenant: str | None, now: int, *, fa
 
     failed = book.failed.first(topic, limit, can_come_back)
     if failed:
-        for job in failed:
-            managing.requeue(book, job.id, None, now)
+        managing.requeue(book, [job.id for job in failed], None, now)
         return len(failed)
     if failed_only:
         return 0
@@ -67,12 +67,16 @@ def kick(book: Book, topic: str, limit: int, tenant: str | None, now: int, *, fa
     return len(delayed)
 
 
-def kick_job(book: Book, job_id: UUID, tenant: str | None, now: int) -> Verdict:
-    job = book.find(job_id, tenant)
-    if job is None:
-        return Verdict.NOT_FOUND
-    if job.state is State.FAILED:
-        return managing.requeue(book, job_id, tenant, now)
+def kick_jobs(book: Book, job_ids: Iterable[UUID], tenant: str | None, now: int) -> list[Verdict]:
+    back: list[Job] = []
+    verdicts = [_kick(book, book.find(job_id, tenant), tenant, now, back) for job_id in job_ids]
+    depending.wait_again(book, back, now)
+    return verdicts
+
+
+def _kick(book: Book, job: Job | None, tenant: str | None, now: int, back: list[Job]) -> Verdict:
+    if job is None or job.state is State.FAILED:
+        return managing.requeue_one(book, job, now, back)
     if job.state is not State.PENDING or not _delayed(job, tenant, now):
         return Verdict.WRONG_STATE
     _make_due(book, job, now)

@@ -14,7 +14,7 @@ from windlass.clock import Clock, SystemClock, seconds_to_microseconds
 from windlass.conditions import of_counters
 from windlass.errors import ConfigurationError, NotOpen, WrongState
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
-from windlass.limits import TopicLimits
+from windlass.limits import HeldBack, TopicLimits
 from windlass.model import (
     Claim,
     Claimed,
@@ -239,7 +239,7 @@ class MemoryStore:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
-            return [managing.requeue(book, job_id, tenant, now) for job_id in job_ids]
+            return managing.requeue(book, job_ids, tenant, now)
 
     async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
@@ -267,7 +267,7 @@ class MemoryStore:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
-            return [pulling.kick_job(book, job_id, tenant, now) for job_id in job_ids]
+            return pulling.kick_jobs(book, job_ids, tenant, now)
 
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
         with self._verb() as book:
@@ -292,11 +292,15 @@ class MemoryStore:
 
     async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
         with self._verb() as book:
-            return limiting.set_limits(book, topic, limits)
+            return limiting.set_limits(book, topic, limits, self._clock.now())
 
     async def limits(self) -> dict[str, TopicLimits]:
         with self._verb() as book:
             return dict(sorted(book.limits.items()))
+
+    async def held_back(self) -> list[HeldBack]:
+        with self._verb() as book:
+            return limiting.find_held_back(book, self._clock.now())
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         with self._verb() as book:

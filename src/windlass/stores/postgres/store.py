@@ -14,7 +14,7 @@ import msgspec
 from windlass.clock import Clock, SystemClock
 from windlass.errors import LeaseLost, StoreUnavailable
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
-from windlass.limits import TopicLimits
+from windlass.limits import HeldBack, TopicLimits
 from windlass.model import (
     Claim,
     Claimed,
@@ -385,21 +385,19 @@ class PostgresStore:
         return pruned
 
     async def pause(self, topic: str, until: int | None) -> None:
-        if until is None:
-            await self._database.fetch(_sql["resume"], topic)
-        else:
-            await self._database.fetch(_sql["pause"], topic, until)
+        await limiting.pause(self._database, topic, until)
         self._ready({topic: ANYWHERE})
 
     async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
-        return await limiting.set_limits(self._database, topic, limits) and self._told(topic)
-
-    def _told(self, topic: str) -> bool:
-        self._ready({topic: ANYWHERE})
-        return True
+        if done := await limiting.set_limits(self._database, topic, limits):
+            self._ready({topic: ANYWHERE})
+        return done
 
     async def limits(self) -> dict[str, TopicLimits]:
         return await limiting.limits(self._database)
+
+    async def held_back(self) -> list[HeldBack]:
+        return await limiting.find_held_back(self._database)
 
     async def _hint_rooms(self) -> None:
         """Jobs ended, it is not known of which topics: whoever waits for a limit is to look again."""

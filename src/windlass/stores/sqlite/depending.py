@@ -69,14 +69,18 @@ def _block(transaction: Transaction, row: Row, blocked: int) -> None:
         transaction.tally.moved(row.tenant, row.topic, row.task, Code.READY, Code.WAITING)
 
 
-def wait_again(transaction: Transaction, row: Row) -> int:
-    """How many parents a job that is to be run once more has to wait for."""
+def wait_again(transaction: Transaction, rows: Sequence[Row]) -> None:
+    """Of jobs that came back to be run once more, all of them: parents that have ended by now are over,
+    however they did.
+    """
     connection = transaction.connection
-    if row.awaited:
-        # Whoever was not told yet that it had ended goes on waiting for it.
-        connection.execute(_sql["forget_ending"], (row.number,))
-    connection.execute(_sql["wait_again"], (row.number,))
-    return int(connection.execute(_sql["blocked_by"], (row.number,)).fetchone()[0])
+    for row in rows:
+        if row.awaited:
+            # Whoever was not told yet that it had ended goes on waiting for it.
+            connection.execute(_sql["forget_ending"], (row.number,))
+        connection.execute(_sql["wait_again"], (row.number,))
+        if blocked := connection.execute(_sql["blocked_by"], (row.number,)).fetchone()[0]:
+            _block(transaction, row, blocked)
 
 
 def must_wait(transaction: Transaction, row: Row) -> bool:

@@ -7,22 +7,40 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from windlass.limits import NO_KEY, LimitsOrigin, TopicLimits
+from windlass.limits import NO_KEY, HeldBack, LimitsOrigin, TopicLimits
 from windlass.model import ClaimRequest
 from windlass.stores.limits import check_limited_topics
-from windlass.stores.protocol import LINES_OF_TENANT, MAX_LIMITED_TOPICS, MAX_LINES, MAX_WALKED
+from windlass.stores.protocol import (
+    LINES_OF_TENANT,
+    MAX_HELD_BACK,
+    MAX_LIMITED_TOPICS,
+    MAX_LINES,
+    MAX_WALKED,
+)
 from windlass.stores.queries import Queries
-from windlass.stores.rooms import Candidate, Choice, Line, Offer, Rooms, merge, meters_after, wish_of
+from windlass.stores.rooms import (
+    Candidate,
+    Choice,
+    Line,
+    Offer,
+    Rooms,
+    held_back,
+    merge,
+    meters_after,
+    wish_of,
+)
 from windlass.stores.sqlite.scoping import by_line
 from windlass.stores.sqlite.transaction import Code, Transaction
 
 _sql = Queries("windlass.stores.sqlite.sql", "limit.sql")
+_claim_sql = Queries("windlass.stores.sqlite.sql", "claim.sql")
+_read_tasks = msgspec.json.Decoder(list[str]).decode
+
+_LAST_KEY = b""
+"""After every limit key, whatever it is called: to SQLite bytes come after all texts."""
 
 FIRST_WALK = 32
 """Due jobs of a lane that are looked at first. Mostly the wish is filled by then."""
-
-_LAST_KEY = "\U0010ffff"
-"""After every limit key."""
 
 Lane = tuple[str, str]
 """Topic and task."""
@@ -42,6 +60,9 @@ def set_limits(transaction: Transaction, argument: tuple[str, TopicLimits | None
         check_limited_topics(execute(_sql["how_many"], (topic,)).fetchone()[0] + 1)
         execute(_sql["set"], (topic, limits.to_json()))
         execute(_sql["mark_running"], (topic,))
+        for statement, rate in (("fit_meter", limits.rate), ("fit_key_meters", limits.key_rate)):
+            if rate is not None:
+                execute(_sql[statement], {"furthest": rate.furthest(transaction.now), "topic": topic})
     transaction.ready_topics.add(topic)
     return True
 
@@ -67,8 +88,9 @@ def hint_room(transaction: Transaction, topics: Collection[str]) -> None:
 
 
 def forget_meters(transaction: Transaction, limit: int) -> None:
-    """Those that are back at zero mean nothing any more."""
+    """Those that are back at zero mean nothing any more, nor do pauses that have ended."""
     transaction.connection.execute(_sql["forget_meters"], (transaction.now, limit))
+    transaction.connection.execute(_sql["forget_pauses"], (transaction.now,))
 
 
 def choose(
@@ -82,15 +104,32 @@ def choose(
     offers: list[Offer] = []
     for topic, of_topic in sorted(limited.items()):
         wish = wish_of(request, topic, of_topic)
-        tasks = [task for of, task in lanes if of == topic and _has_due(transaction, of, task)]
+        tasks = [task for of, task in lanes if of == topic and _has_due(transaction.connection, of, task)]
         if wish >= 0 and tasks:
-            taken, room_at = _Topic(transaction, topic, of_topic, tasks).choose(wish) if wish else ((), None)
+            looked = _Topic(transaction.connection, transaction.now, topic, of_topic, tasks)
+            taken, room_at = looked.choose(wish) if wish else ((), None)
             offers.append(Offer(of_topic, taken, room_at))
     return merge(request, plain, offers)
 
 
-def _has_due(transaction: Transaction, topic: str, task: str) -> bool:
-    return bool(transaction.connection.execute(_sql["has_due"], (topic, task)).fetchone()[0])
+def _has_due(connection: sqlite3.Connection, topic: str, task: str) -> bool:
+    return bool(connection.execute(_sql["has_due"], (topic, task)).fetchone()[0])
+
+
+def find_held_back(connection: sqlite3.Connection, now: int) -> list[HeldBack]:
+    found: list[HeldBack] = []
+    looked = 0
+    for topic, text in connection.execute(_sql["limited_now"], (now, MAX_LIMITED_TOPICS)).fetchall():
+        tasks = _read_tasks(connection.execute(_claim_sql["tasks_of_topic"], {"topic": topic}).fetchone()[0])
+        if not tasks:
+            continue
+        looked += 1
+        if looked > MAX_HELD_BACK:
+            break
+        of_topic = _Topic(connection, now, topic, TopicLimits.from_json(text), tasks)
+        if not of_topic.choose(1)[0]:
+            found.append(of_topic.held_back())
+    return found
 
 
 def mark_granted(transaction: Transaction, topic: str, number: int) -> None:
@@ -148,10 +187,16 @@ class _Topic:
     """The choice of one claim in one topic."""
 
     def __init__(
-        self, transaction: Transaction, topic: str, limits: TopicLimits, tasks: Sequence[str]
+        self,
+        connection: sqlite3.Connection,
+        now: int,
+        topic: str,
+        limits: TopicLimits,
+        tasks: Sequence[str],
     ) -> None:
-        self._transaction = transaction
-        self._execute = transaction.connection.execute
+        self._connection = connection
+        self._now = now
+        self._execute = connection.execute
         self._topic = topic
         self._limits = limits
         self._tasks = tasks
@@ -183,8 +228,19 @@ class _Topic:
         return rooms.choose(sorted(candidates), wish), rooms.due
 
     def _rooms(self) -> Rooms:
-        meter = _MeterReader(self._transaction.connection, self._topic, {})
-        return Rooms(self._limits, self._transaction.now, self._running, meter, self._heads_its_line)
+        return Rooms(self._limits, self._now, self._running, self._meter(), self._heads_its_line)
+
+    def _meter(self) -> _MeterReader:
+        return _MeterReader(self._connection, self._topic, {})
+
+    def held_back(self) -> HeldBack:
+        """Of a topic of which nothing can be chosen."""
+        seen, _, _ = self._walk(1)
+        first = min(seen)
+        of_key = self._running.get(first.line, 0) if first.line is not None else 0
+        numbers = (sum(self._running.values()), of_key)
+        [run_at] = self._execute(_sql["due_since"], (first.number,)).fetchone()
+        return held_back(self._topic, self._limits, self._now, first, run_at, numbers, self._meter())
 
     def _walk(self, depth: int) -> tuple[list[Candidate], tuple[int, int] | None, bool]:
         """The first jobs of each lane; up to where all of them were seen, when not to the end; and whether
@@ -216,9 +272,9 @@ class _Topic:
         line: Line = ("", "")
         of_tenant = 0
         for _ in range(MAX_LINES):
-            if self._limits.fair and of_tenant == LINES_OF_TENANT:
-                line = (line[0], _LAST_KEY)  # on to the next tenant
-            found = self._execute(_sql["next_line"], (self._topic, task, *line)).fetchone()
+            on = self._limits.fair and of_tenant == LINES_OF_TENANT
+            after = (line[0], _LAST_KEY if on else line[1])  # on to the next tenant
+            found = self._execute(_sql["next_line"], (self._topic, task, *after)).fetchone()
             if found is None:
                 return
             of_tenant = of_tenant + 1 if found[0] == line[0] else 1

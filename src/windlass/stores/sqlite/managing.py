@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from uuid import UUID
 
 from windlass.model import Verdict
@@ -22,7 +23,10 @@ Selection = tuple[Sequence[UUID], str | None]
 
 
 def requeue(transaction: Transaction, selection: Selection) -> list[Verdict]:
-    return each(transaction, selection, requeue_row)
+    back: list[Row] = []
+    verdicts = each(transaction, selection, partial(requeue_row, back=back))
+    wait_again(transaction, back)
+    return verdicts
 
 
 def cancel(transaction: Transaction, selection: Selection) -> list[Verdict]:
@@ -53,8 +57,11 @@ def find_row(transaction: Transaction, job_id: UUID, tenant: str | None) -> Row 
     return None if row is None else Row._make(row)
 
 
-def requeue_row(transaction: Transaction, row: Row, *, kicks: int = 1) -> Verdict:
-    """Failed or cancelled to pending, due now; ``kicks``: how many to count for it."""
+def requeue_row(transaction: Transaction, row: Row, *, back: list[Row], kicks: int = 1) -> Verdict:
+    """Failed or cancelled to pending, due now; ``kicks``: how many to count for it.
+
+    ``back``: those that came back, this one with them; they are yet to wait for what they run after.
+    """
     if row.state not in (Code.FAILED, Code.CANCELLED):
         return Verdict.WRONG_STATE
     connection = transaction.connection
@@ -63,14 +70,12 @@ def requeue_row(transaction: Transaction, row: Row, *, kicks: int = 1) -> Verdic
         connection.execute(_sql["take_key_again"], (*key, row.number))
         if connection.execute(by_key(_sql["key_number"]), key).fetchone()[0] != row.number:
             return Verdict.KEY_TAKEN
-    blocked = wait_again(transaction, row)
-    state = Code.WAITING if blocked else Code.READY
-    values = {"now": transaction.now, "number": row.number, "kicks": kicks}
-    connection.execute(_sql["requeue"], {**values, "state": state.value, "blocked": blocked})
+    connection.execute(_sql["requeue"], {"now": transaction.now, "number": row.number, "kicks": kicks})
     connection.execute(_sql["forget_result"], (row.number,))
     connection.execute(_sql["forget_progress"], (row.number,))
-    transaction.tally.moved(row.tenant, row.topic, row.task, row.state, state)
+    transaction.tally.moved(row.tenant, row.topic, row.task, row.state, Code.READY)
     transaction.ready_topics.add(row.topic)
+    back.append(row._replace(state=Code.READY))
     return Verdict.DONE
 
 
@@ -100,6 +105,7 @@ def pause(transaction: Transaction, argument: tuple[str, int | None]) -> None:
     if until is None:
         transaction.connection.execute(_sql["resume"], (topic,))
         limiting.forget_plain(transaction, topic)
-        transaction.ready_topics.add(topic)
     else:
         transaction.connection.execute(_sql["pause"], (topic, until))
+    # Also a pause is news: it may end sooner than the one it takes the place of.
+    transaction.ready_topics.add(topic)

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from windlass.model import ROOT_TENANT, URGENT_ABOVE, Claimed, Head, JobRecord, 
 from windlass.stores.protocol import COUNT_LIMIT, MAX_LOOKED_AT
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite import claiming, reading
-from windlass.stores.sqlite.depending import must_wait
+from windlass.stores.sqlite.depending import must_wait, wait_again
 from windlass.stores.sqlite.managing import Selection, each, find_row, requeue_row
 from windlass.stores.sqlite.scoping import by_key, find
 from windlass.stores.sqlite.settling import Row
@@ -50,6 +51,7 @@ def grant(transaction: Transaction, wanted: Grant) -> Claimed | None:
     row = find_row(transaction, wanted.job_id, wanted.tenant)
     if row is None or row.blocked:
         return None
+    back: list[Row] = []
     match row.state:
         case Code.READY:
             pass
@@ -57,8 +59,8 @@ def grant(transaction: Transaction, wanted: Grant) -> Claimed | None:
             _make_due(transaction, [(row.number, row.tenant, row.topic, row.task)], kicks=0)
         case Code.FAILED if must_wait(transaction, row):
             return None
-        case Code.FAILED if requeue_row(transaction, row, kicks=0) is Verdict.DONE:
-            pass
+        case Code.FAILED if requeue_row(transaction, row, back=back, kicks=0) is Verdict.DONE:
+            wait_again(transaction, back)
         case _:
             return None
     return claiming.grant_ready(transaction, row.number, wanted.worker, wanted.lease_seconds)
@@ -83,8 +85,10 @@ def touch(transaction: Transaction, argument: tuple[Sequence[Lease], float]) -> 
 def kick(transaction: Transaction, argument: tuple[str, int, str | None, bool]) -> int:
     topic, limit, tenant, failed_only = argument
     failed = _can_come_back(transaction, topic, limit, tenant)
+    back: list[Row] = []
     for row in failed:
-        requeue_row(transaction, row)
+        requeue_row(transaction, row, back=back)
+    wait_again(transaction, back)
     if failed or failed_only:
         return len(failed)
     values = (topic, transaction.now, limit)
@@ -117,12 +121,15 @@ def _can_come_back(transaction: Transaction, topic: str, limit: int, tenant: str
 
 
 def kick_jobs(transaction: Transaction, selection: Selection) -> list[Verdict]:
-    return each(transaction, selection, _kick)
+    back: list[Row] = []
+    verdicts = each(transaction, selection, partial(_kick, back=back))
+    wait_again(transaction, back)
+    return verdicts
 
 
-def _kick(transaction: Transaction, row: Row) -> Verdict:
+def _kick(transaction: Transaction, row: Row, *, back: list[Row]) -> Verdict:
     if row.state == Code.FAILED:
-        return requeue_row(transaction, row)
+        return requeue_row(transaction, row, back=back)
     if row.state != Code.WAITING or row.blocked or row.run_at <= transaction.now:
         return Verdict.WRONG_STATE
     _make_due(transaction, [(row.number, row.tenant, row.topic, row.task)], kicks=1)

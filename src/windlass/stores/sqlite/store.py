@@ -13,7 +13,7 @@ from uuid import UUID
 from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError, NotOpen, StoreError, StoreUnavailable
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
-from windlass.limits import TopicLimits
+from windlass.limits import HeldBack, TopicLimits
 from windlass.model import (
     Claim,
     Claimed,
@@ -297,6 +297,10 @@ class SqliteStore:
 
     async def limits(self) -> dict[str, TopicLimits]:
         return await self._reader.run(limiting.limits)
+
+    async def held_back(self) -> list[HeldBack]:
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: limiting.find_held_back(connection, now))
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         now = self._clock.now()

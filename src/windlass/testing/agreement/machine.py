@@ -513,6 +513,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.read(lambda store, _: store.list_jobs(JobFilter(), limit=MAX_BATCH))
         self.read(lambda store, _: store.topics())
         self.read(lambda store, _: store.limits())
+        self.read(lambda store, _: store.held_back())
         self.read(lambda store, _: store.workers())
         self.read(lambda store, _: store.documents("note", limit=MAX_BATCH))
 

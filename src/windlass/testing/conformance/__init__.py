@@ -34,6 +34,7 @@ from windlass.testing.conformance.depending import *
 from windlass.testing.conformance.documents import *
 from windlass.testing.conformance.due import *
 from windlass.testing.conformance.enqueueing import *
+from windlass.testing.conformance.held_back import *
 from windlass.testing.conformance.hints import *
 from windlass.testing.conformance.keys import *
 from windlass.testing.conformance.leases import *

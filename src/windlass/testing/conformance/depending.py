@@ -10,6 +10,7 @@ import pytest
 
 from windlass.errors import LimitExceeded, ParentNotFound
 from windlass.ids import new_id
+from windlass.limits import TopicLimits
 from windlass.model import (
     Count,
     JobFilter,
@@ -378,6 +379,41 @@ async def test_a_failed_parent_that_is_requeued_leaves_its_cancelled_children(st
     await ended(store, parent)
     assert ids(await claim(store, CHILDREN)) == [child]
     await sound(store)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("verb", ["requeue", "kick_jobs"])
+async def test_jobs_that_come_back_together_wait_for_each_other(
+    store: Store, verb: str, backwards: bool
+) -> None:
+    """In whatever order they are named: lists have the newest first, and tasks have any names."""
+    parent = await put(store, task="z", max_attempts=1)
+    child = await child_of(store, parent, after_any=True, task="a")
+    for topic in (TOPIC, CHILDREN):
+        await end(store, (await claim_one(store, topic)).lease, Failed(BOOM))
+    named = [child, parent] if backwards else [parent, child]
+    assert await getattr(store, verb)(named) == [Verdict.DONE] * 2
+    record = await look(store, child)
+    assert (record.blocked, record.after) == (1, (Relative(parent, State.PENDING, waits=True),))
+    assert await claim(store, CHILDREN) == []
+    await sound(store)
+    await ended(store, parent)
+    assert ids(await claim(store, CHILDREN)) == [child]
+    await sound(store)
+
+
+async def test_a_job_that_waits_again_for_another_keeps_its_place_in_strict_order(store: Store) -> None:
+    """As one that is retried does: those behind it in its line wait for it."""
+    await store.set_limits(CHILDREN, TopicLimits(ordered=True))
+    parent = await failed(store)
+    child = await child_of(store, parent, after_any=True, limit_key="k")
+    await end(store, (await claim_one(store, CHILDREN)).lease, Failed(BOOM))
+    later = await put(store, CHILDREN, limit_key="k")
+    await store.requeue([parent, child])
+    assert await claim(store, CHILDREN) == []
+    await ended(store, parent)
+    assert ids(await claim(store, CHILDREN)) == [child]
+    assert (await look(store, later)).reserves == 0
 
 
 async def test_a_failed_job_that_would_have_to_wait_is_not_granted(store: Store) -> None:

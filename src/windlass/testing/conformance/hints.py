@@ -170,3 +170,15 @@ async def test_a_sibling_on_another_thread_wakes_this_one(store: Store) -> None:
         waiting = asyncio.ensure_future(mail.wait(SOON))
         await asyncio.to_thread(asyncio.run, elsewhere())
         assert await waiting
+
+
+async def test_a_pause_that_is_made_shorter_is_told_to_those_who_wait(
+    store: Store, clock: FrozenClock
+) -> None:
+    """They would sleep until the end of the longer one."""
+    await store.pause("mail", clock.now() + 600_000_000)
+    async with store.wakeups(topics=["mail"]) as wakeups:
+        while await wakeups.wait(NOT_NOW):
+            pass
+        await store.pause("mail", clock.now() + 1_000_000)
+        assert await wakeups.wait(SOON)

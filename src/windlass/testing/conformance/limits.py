@@ -11,7 +11,7 @@ from windlass.errors import InvalidInput
 from windlass.limits import LimitsOrigin, Rate, TopicLimits
 from windlass.model import FOREVER, JobFilter, Lane
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
-from windlass.stores.protocol import MAX_WALKED, Store
+from windlass.stores.protocol import MAX_LINES, MAX_WALKED, Store
 from windlass.testing.clock import FrozenClock
 from windlass.testing.conformance.building import (
     BOOM,
@@ -355,6 +355,25 @@ async def test_each_key_has_a_rate_of_its_own(store: Store, clock: FrozenClock) 
     assert ids(await claim(store)) == b[1:]
 
 
+async def test_a_rate_that_is_changed_holds_nobody_up_for_what_the_one_before_took(
+    store: Store, clock: FrozenClock
+) -> None:
+    """Not for the hour of a slip of the pen; nor is a burst given anew."""
+    await store.set_limits(TOPIC, TopicLimits(rate=Rate(1, 3600, 5), key_rate=Rate(1, 7200, 5)))
+    job_ids = await put_many(store, 12, limit_key="a")
+    assert ids(await claim(store, lease_seconds=99_999)) == job_ids[:5]
+    changed = TopicLimits(rate=Rate(10, 1.0, 2), key_rate=Rate(10, 1.0, 2))
+    await store.set_limits(TOPIC, changed)
+    told = await ask(store)
+    assert (told.jobs, told.next_due_in) == ((), 0.1)
+    clock.advance(0.1)
+    assert ids(await claim(store)) == job_ids[5:6]
+    await store.set_limits(TOPIC, changed)
+    assert await claim(store) == []
+    clock.advance(0.2)
+    assert ids(await claim(store)) == job_ids[6:8]
+
+
 async def test_meters_that_are_back_at_zero_are_pruned(store: Store, clock: FrozenClock) -> None:
     """A thousand keys that were used once leave nothing behind; the others stay."""
     await store.set_limits(TOPIC, TopicLimits(key_rate=Rate(1, 10, 1)))
@@ -498,6 +517,15 @@ async def test_fair_shares_and_limits_go_together(store: Store) -> None:
     assert await claim(store) == []
 
 
+async def test_no_name_of_a_key_hides_other_tenants(store: Store) -> None:
+    """Whoever calls a thousand keys so that they come last takes nobody's share."""
+    await store.set_limits(TOPIC, TopicLimits(fair=True))
+    last = "\U0010ffff" * 2
+    await store.enqueue([job(tenant="a", limit_key=f"{last}{number}") for number in range(MAX_LINES)])
+    other = await put(store, tenant="b")
+    assert other in ids(await claim(store, limit=2))
+
+
 async def test_an_empty_limit_key_is_shown_as_none(store: Store) -> None:
     """What a store notes for itself is nobody's key."""
     await store.set_limits(TOPIC, TopicLimits(fair=True, concurrency=1))
@@ -512,7 +540,9 @@ async def test_an_empty_limit_key_is_shown_as_none(store: Store) -> None:
 # -- waking -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ending", ["completed", "failed", "cancelled", "deleted", "limits", "removed"])
+@pytest.mark.parametrize(
+    "ending", ["completed", "failed", "snoozed", "cancelled", "deleted", "limits", "removed"]
+)
 async def test_room_is_hinted_to_those_who_wait(store: Store, ending: str) -> None:
     """However it came: nobody has to poll for a slot."""
     await store.set_limits(TOPIC, ORDERED)
@@ -527,6 +557,8 @@ async def test_room_is_hinted_to_those_who_wait(store: Store, ending: str) -> No
                 await end(store, running.lease, Completed())
             case "failed":
                 await end(store, running.lease, Failed(BOOM))
+            case "snoozed":
+                await end(store, running.lease, Released(60.0))
             case "cancelled":
                 await store.cancel([second])
             case "deleted":

@@ -17,7 +17,7 @@ from windlass.conditions import Compare, ComparePayload, Comparison, Field
 from windlass.errors import ParentNotFound, WrongState
 from windlass.findings import TaskStats
 from windlass.ids import new_id
-from windlass.limits import Rate, TopicLimits
+from windlass.limits import HeldBackBy, Rate, TopicLimits
 from windlass.model import (
     ROOT_TENANT,
     Count,
@@ -488,6 +488,31 @@ async def test_a_requeue_is_not_kept_out_by_another_tenants_key(store: Store) ->
         await put(store, topic, tenant=rival, key="k", key_until=KeyLifetime.FINISHED)
         assert await store.requeue([old], tenant=tenant) == [Verdict.DONE]
         await store.delete([record.id for record in await _listed(store, topic=topic)])
+
+
+async def test_another_tenants_job_that_runs_after_others_is_not_requeued(store: Store) -> None:
+    """Nor kicked; it stays as it is."""
+    mine, other, topic = _scene()
+    child = await put(store, topic, tenant=other, after=(await put(store, topic, tenant=other),))
+    await store.cancel([child])
+    assert await store.requeue([child], tenant=mine) == [Verdict.NOT_FOUND]
+    assert await store.requeue([child], tenant=other) == [Verdict.DONE]
+
+
+async def test_what_is_held_back_by_its_key_is_told_of_its_own(store: Store) -> None:
+    """How many run, and what for: the other's key has the same name only."""
+    mine, other, topic = _scene()
+    first, *_ = [await put(store, topic, tenant=mine, limit_key="k") for _ in range(2)]
+    await put(store, topic, tenant=other, limit_key="k")
+    await store.set_limits(topic, TopicLimits(ordered=True, key_rate=Rate(1, 60, 1)))
+    granted = await store.grant(first, worker="w", lease_seconds=60)  # which no rate is asked for
+    assert granted is not None
+    await ask(store, topic)
+    for running in (1, 0):
+        told = [(one.tenant, one.running, one.by) for one in await store.held_back() if one.topic == topic]
+        assert told == [(mine, running, HeldBackBy.ORDERED)]
+        await end(store, granted.lease, Released(60.0))
+    await store.set_limits(topic, None)
 
 
 async def test_a_job_that_goes_frees_its_own_key_only(store: Store) -> None:

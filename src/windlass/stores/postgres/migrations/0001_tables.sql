@@ -288,6 +288,7 @@ CREATE TABLE topics (
     topic        text    PRIMARY KEY,
     paused_until bigint,
     fair         boolean NOT NULL DEFAULT false, -- as in limits, for those who may not read whose share is how large
+    limits_at    bigint, -- when those were set
     limits       jsonb   -- as limits.py has it
 );
 

@@ -49,6 +49,7 @@ DECLARE
     v_holder uuid;
     v_scope text;
     v_related uuid[]; -- those that run after others
+    v_back uuid[] := '{}'; -- those that came back
     v_blocked integer;
     v_tenants text[] := '{}';
     v_topics text[] := '{}';
@@ -61,15 +62,28 @@ BEGIN
     WHERE e.parent = ANY (p_ids) AND e.state IS NOT NULL AND coalesce(e.tenant = p_tenant, true)
     ORDER BY e.parent FOR UPDATE;
     v_related := ARRAY(SELECT DISTINCT d.child FROM dependencies d WHERE d.child = ANY (p_ids));
-    IF v_related <> '{}' THEN
-        -- What they run after must not end before they wait for it again.
-        PERFORM FROM jobs
-        WHERE id = ANY (ARRAY(SELECT d.parent FROM dependencies d WHERE d.child = ANY (v_related)))
-        ORDER BY id FOR KEY SHARE;
+    IF v_related = '{}' THEN
+        v_locked := ARRAY(
+            SELECT id FROM finished WHERE id = ANY (p_ids) AND coalesce(tenant = p_tenant, true) ORDER BY id FOR UPDATE
+        );
+    ELSE
+        -- What they run after must not end before they wait for it again. Both in one order, as whoever deletes a job
+        -- and what it runs after has it.
+        v_locked := '{}';
+        FOR v_id IN
+            SELECT n.id FROM unnest(p_ids) AS n(id)
+            UNION
+            SELECT d.parent FROM dependencies d JOIN jobs p ON p.id = ANY (ARRAY[d.parent]) AND p.tenant = d.tenant
+            WHERE d.child = ANY (v_related)
+            ORDER BY 1
+        LOOP
+            PERFORM FROM jobs WHERE id = v_id FOR KEY SHARE;
+            PERFORM FROM finished WHERE id = v_id AND id = ANY (p_ids) AND coalesce(tenant = p_tenant, true) FOR UPDATE;
+            IF FOUND THEN
+                v_locked := array_append(v_locked, v_id);
+            END IF;
+        END LOOP;
     END IF;
-    v_locked := ARRAY(
-        SELECT id FROM finished WHERE id = ANY (p_ids) AND coalesce(tenant = p_tenant, true) ORDER BY id FOR UPDATE
-    );
     -- Keys are taken in their order, as enqueue does.
     FOR o_position, v_id IN
         SELECT n.position, n.id FROM unnest(p_ids) WITH ORDINALITY AS n(id, position)
@@ -99,7 +113,6 @@ BEGIN
                 CONTINUE;
             END IF;
         END IF;
-        v_blocked := CASE WHEN v_id = ANY (v_related) THEN wait_again(v_id) ELSE 0 END;
         IF v_job.awaited THEN
             DELETE FROM endings e WHERE e.parent = v_id AND e.tenant = v_job.tenant AND e.state IS NOT NULL;
         END IF;
@@ -108,31 +121,38 @@ BEGIN
             id, number, priority, run_at, created_at, fence, timeout_us, lease_us, retention_us,
             retention_failed_us, attempt, max_attempts, reserves, timeouts, releases, buries, kicks, touches, state,
             key_until, format, body_apart, topic, task, tenant, retry, key, correlation_id, user_id, service_id,
-            limit_key, headers, error_summary, payload, raw, awaited, blocked
+            limit_key, headers, error_summary, payload, raw, awaited
         ) VALUES (
             v_id, v_job.number, v_job.priority, v_now, v_job.created_at, v_job.fence, v_job.timeout_us,
             v_job.lease_us, v_job.retention_us, v_job.retention_failed_us, 0, v_job.max_attempts, v_job.reserves,
-            v_job.timeouts, v_job.releases, v_job.buries, coalesce(v_job.kicks, 0) + p_kicks, v_job.touches,
-            (v_blocked = 0)::integer,
+            v_job.timeouts, v_job.releases, v_job.buries, coalesce(v_job.kicks, 0) + p_kicks, v_job.touches, 1,
             v_job.key_until, v_job.format, v_job.body_apart, v_job.topic, v_job.task, v_job.tenant, v_job.retry,
             v_job.key, v_job.correlation_id, v_job.user_id, v_job.service_id, v_job.limit_key, v_job.headers, v_job.error_summary,
-            v_job.payload, v_job.raw, v_job.awaited, v_blocked
+            v_job.payload, v_job.raw, v_job.awaited
         );
-        IF v_blocked > 0 THEN -- below it is counted as ready
-            INSERT INTO tally (minute, tenant, topic, task, waiting, ready)
-            VALUES (minute_of(v_now), v_job.tenant, v_job.topic, v_job.task, 1, -1);
-        END IF;
         -- Checkpoint and steps stay: the next run goes on from there.
         UPDATE progress SET percent = NULL, message = NULL, stage = NULL, updated_at = NULL WHERE id = v_id;
         v_tenants := array_append(v_tenants, v_job.tenant);
         v_topics := array_append(v_topics, v_job.topic);
         v_tasks := array_append(v_tasks, v_job.task);
         v_before := array_append(v_before, v_job.state);
+        v_back := array_append(v_back, v_id);
         o_verdict := 'done';
         o_topic := v_job.topic;
         RETURN NEXT;
     END LOOP;
     PERFORM count_moved(v_now, v_tenants, v_topics, v_tasks, v_before, 1);
+    -- When all are back: whoever runs after another of these waits for it, in whatever order they were named.
+    FOR v_id IN SELECT r.id FROM unnest(v_related) AS r(id) WHERE r.id = ANY (v_back) LOOP
+        v_blocked := wait_again(v_id);
+        IF v_blocked > 0 THEN
+            WITH blocked AS (
+                UPDATE jobs SET blocked = v_blocked, state = 0 WHERE id = v_id RETURNING tenant, topic, task
+            )
+            INSERT INTO tally (minute, tenant, topic, task, waiting, ready)
+            SELECT minute_of(v_now), b.tenant, b.topic, b.task, 1, -1 FROM blocked b;
+        END IF;
+    END LOOP;
 END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'

@@ -2,8 +2,9 @@
 --
 -- Whoever ends a job that is awaited leaves a row in endings and says so (windlass.ended, for the rest of the
 -- transaction); at the end of the same call release deals with those that wait. It waits for nobody there: a child that
--- somebody has locked is left for a call of its own (p_wait), which holds nothing else that others want. So a parent and
--- its children can be locked in any order, and nobody deadlocks.
+-- somebody has locked is left for a call of its own (p_wait), which waits as long as it holds nothing else that others
+-- want: for the children of one parent, the first. So a parent and its children can be locked in any order, and nobody
+-- deadlocks.
 
 -- Why a job was cancelled that was to run after another, as stores/endings.py says it. 6: deleted before it had ended.
 CREATE FUNCTION parent_failed(p_parent uuid, p_state integer) RETURNS text
@@ -121,6 +122,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := now_us(p_now);
     v_left integer := p_limit;
+    v_wait boolean := p_wait;
     v_passed tid[] := '{}'; -- endings of which somebody has locked a child
     v_ending record;
     v_waiting uuid[];
@@ -134,15 +136,6 @@ DECLARE
     v_before smallint[] := '{}';
 BEGIN
     topics := '{}'; unfinished := false;
-    IF p_wait THEN
-        FOR v_ending IN
-            SELECT e.ctid AS tid, e.parent, e.tenant FROM endings e WHERE e.state IS NULL
-            ORDER BY e.parent LIMIT p_limit FOR UPDATE SKIP LOCKED
-        LOOP
-            PERFORM unawait(v_ending.parent, v_ending.tenant);
-            DELETE FROM endings WHERE ctid = v_ending.tid;
-        END LOOP;
-    END IF;
     LOOP
         SELECT e.ctid AS tid, e.parent, e.tenant, e.state INTO v_ending FROM endings e
         WHERE e.state IS NOT NULL AND e.ctid <> ALL (v_passed)
@@ -157,23 +150,27 @@ BEGIN
             WHERE d.waits AND d.parent = v_ending.parent AND d.tenant = v_ending.tenant
             ORDER BY d.child LIMIT v_left
         );
-        IF p_wait THEN
+        IF v_wait THEN
             v_open := ARRAY(
                 SELECT j.id FROM jobs j WHERE j.id = ANY (v_waiting) AND j.tenant = v_ending.tenant
                 ORDER BY j.id FOR UPDATE
             );
+            v_wait := false; -- from now on others may want what is held here
         ELSE
             v_open := ARRAY(
                 SELECT j.id FROM jobs j WHERE j.id = ANY (v_waiting) AND j.tenant = v_ending.tenant
                 ORDER BY j.id FOR UPDATE SKIP LOCKED
             );
         END IF;
-        -- Those that have ended by themselves, or are gone.
+        -- Those that have ended by themselves, or are gone. Who brings one back or removes it holds what is written of it.
         v_over := '{}';
         IF cardinality(v_open) < cardinality(v_waiting) THEN
             v_over := ARRAY(
-                SELECT w.id FROM unnest(v_waiting) AS w(id)
-                WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.id = w.id AND j.tenant = v_ending.tenant)
+                SELECT d.child FROM dependencies d
+                WHERE d.child = ANY (v_waiting) AND d.parent = v_ending.parent AND d.tenant = v_ending.tenant
+                    AND d.child <> ALL (v_open)
+                    AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = d.child AND j.tenant = d.tenant)
+                FOR UPDATE OF d SKIP LOCKED
             );
         END IF;
         WITH freed AS (
@@ -223,10 +220,20 @@ BEGIN
                 SELECT FROM dependencies d WHERE d.parent = v_ending.parent AND d.tenant = v_ending.tenant
             ) THEN
                 INSERT INTO endings (parent, tenant) VALUES (v_ending.parent, v_ending.tenant);
-                unfinished := true;
+                unfinished := unfinished OR NOT p_wait;
             END IF;
         END IF;
     END LOOP;
+    IF p_wait THEN
+        FOR v_ending IN
+            SELECT e.ctid AS tid, e.parent, e.tenant FROM endings e WHERE e.state IS NULL
+            ORDER BY e.parent LIMIT p_limit FOR UPDATE SKIP LOCKED
+        LOOP
+            IF unawait(v_ending.parent, v_ending.tenant) THEN
+                DELETE FROM endings WHERE ctid = v_ending.tid;
+            END IF;
+        END LOOP;
+    END IF;
     IF v_before <> '{}' THEN
         PERFORM count_moved(v_now, v_tenants, v_topics, v_tasks, v_before, 5);
     END IF;
@@ -236,16 +243,19 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Where nobody runs after a finished job any more, its time is what it would have been.
-CREATE FUNCTION unawait(p_id uuid, p_tenant text) RETURNS void
+-- Where nobody runs after a finished job any more, its time is what it would have been. False: somebody has it locked.
+CREATE FUNCTION unawait(p_id uuid, p_tenant text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     v_job record;
 BEGIN
     -- Locked first and looked at then: somebody may have enqueued another child meanwhile.
-    PERFORM FROM finished WHERE id = p_id AND tenant = p_tenant FOR UPDATE;
-    IF NOT FOUND OR EXISTS (SELECT FROM dependencies d WHERE d.parent = p_id AND d.tenant = p_tenant) THEN
-        RETURN;
+    PERFORM FROM finished WHERE id = p_id AND tenant = p_tenant FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN NOT EXISTS (SELECT FROM finished WHERE id = p_id AND tenant = p_tenant);
+    END IF;
+    IF EXISTS (SELECT FROM dependencies d WHERE d.parent = p_id AND d.tenant = p_tenant) THEN
+        RETURN true;
     END IF;
     UPDATE finished
     SET awaited = false, prune_at = CASE WHEN buried THEN NULL
@@ -256,6 +266,7 @@ BEGIN
     IF v_job.prune_at IS NOT NULL THEN
         INSERT INTO prunable (prune_at, number, ids) VALUES (v_job.prune_at, v_job.number, ARRAY[p_id]);
     END IF;
+    RETURN true;
 END
 $$;
 

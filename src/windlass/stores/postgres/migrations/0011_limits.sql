@@ -2,12 +2,41 @@
 --
 -- Nothing is counted for a limit on what runs: it is looked at. Claimers of one limited topic come one after another,
 -- by an advisory lock until the end of their transaction, so that each sees what the one before granted: every
--- statement of a function has a snapshot of its own. Who sees no room while another chooses leaves. Locks are taken in the order of topics, after everything that may
--- wait for rows; from then on nothing waits for anybody but for the next lock, so there is no deadlock.
+-- statement of a function has a snapshot of its own. Who sees no room while another chooses leaves. Locks are taken in
+-- the order of topics, after everything that may wait for rows; from then on nothing waits for anybody but for the next
+-- lock, so there is no deadlock.
+
+-- The lock of a topic's claimers.
+CREATE FUNCTION limits_lock(p_topic text) RETURNS bigint
+LANGUAGE sql AS $$
+    SELECT hashtextextended('windlass.limits.' || current_schema() || '.' || p_topic, 0)
+$$;
+
+-- Jobs of a topic that run without a limit key get an empty one, and a row, so that they count. Waits for nobody: what is
+-- locked is left for the next time.
+CREATE FUNCTION mark_running(p_topic text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM unpack(array_agg(l.pack), array_agg(l.held))
+    FROM (
+        SELECT p.pack, p.held FROM packs p
+        WHERE p.pack > 0 AND EXISTS (SELECT FROM unnest(p.jobs) AS r WHERE r.topic = p_topic)
+        ORDER BY p.pack FOR UPDATE SKIP LOCKED
+    ) AS l;
+    UPDATE jobs SET limit_key = ''
+    WHERE id = ANY (ARRAY(
+        SELECT j.id FROM jobs j
+        WHERE j.state = 2 AND j.leased_until > 0 AND j.topic = p_topic AND j.limit_key IS NULL
+        ORDER BY j.id FOR UPDATE SKIP LOCKED
+    ));
+END
+$$;
 
 -- Set what holds for a topic, or end that (NULL). done: false where code would change what an operator has set, NULL
--- where p_most other topics have limits already. Jobs that run count from now on: they get a row and a limit key.
-CREATE FUNCTION set_limits(p_topic text, p_limits text, p_most integer, OUT done boolean, OUT others bigint)
+-- where p_most other topics have limits already. Jobs that run count from now on.
+CREATE FUNCTION set_limits(
+    p_now bigint, p_topic text, p_limits text, p_most integer, OUT done boolean, OUT others bigint
+)
 LANGUAGE plpgsql AS $$
 DECLARE
     v_limits jsonb := p_limits;
@@ -16,7 +45,7 @@ BEGIN
     LOCK TABLE topics IN SHARE ROW EXCLUSIVE MODE; -- two at once would both find room for one more
     SELECT count(*) INTO others FROM topics t WHERE t.limits IS NOT NULL AND t.topic <> p_topic;
     IF v_limits IS NULL THEN
-        UPDATE topics SET limits = NULL, fair = false WHERE topic = p_topic;
+        UPDATE topics SET limits = NULL, limits_at = NULL, fair = false WHERE topic = p_topic;
         -- A row that says nothing would make every claim look at it.
         DELETE FROM topics WHERE topic = p_topic AND paused_until IS NULL;
         done := true;
@@ -30,21 +59,19 @@ BEGIN
     IF others >= p_most THEN
         RETURN;
     END IF;
-    INSERT INTO topics (topic, limits, fair)
-    VALUES (p_topic, v_limits, coalesce((v_limits ->> 'fair')::boolean, false))
-    ON CONFLICT (topic) DO UPDATE SET limits = excluded.limits, fair = excluded.fair;
-    PERFORM unpack(array_agg(l.pack), array_agg(l.held))
+    PERFORM pg_advisory_xact_lock(limits_lock(p_topic)); -- whoever claims by the limits before these is done with the meters
+    INSERT INTO topics (topic, limits, limits_at, fair)
+    VALUES (p_topic, v_limits, now_us(p_now), coalesce((v_limits ->> 'fair')::boolean, false))
+    ON CONFLICT (topic) DO UPDATE SET limits = excluded.limits, limits_at = excluded.limits_at, fair = excluded.fair;
+    -- What another rate has left may be further ahead than this one could ever be, by hours, and would hold it up as
+    -- long.
+    UPDATE meters m SET tat = f.furthest
     FROM (
-        SELECT p.pack, p.held FROM packs p
-        WHERE p.pack > 0 AND EXISTS (SELECT FROM unnest(p.jobs) AS r WHERE r.topic = p_topic)
-        ORDER BY p.pack FOR UPDATE
-    ) AS l;
-    UPDATE jobs SET limit_key = ''
-    WHERE id = ANY (ARRAY(
-        SELECT j.id FROM jobs j
-        WHERE j.state = 2 AND j.leased_until > 0 AND j.topic = p_topic AND j.limit_key IS NULL
-        ORDER BY j.id FOR UPDATE
-    ));
+        SELECT r.whole, now_us(p_now) + (r.rate ->> 'tolerance_us')::bigint + (r.rate ->> 'interval_us')::bigint AS furthest
+        FROM (VALUES (true, v_limits -> 'rate'), (false, v_limits -> 'key_rate')) AS r(whole, rate)
+    ) AS f
+    WHERE m.topic = p_topic AND (m.tenant = '' AND m.limit_key = '') = f.whole AND m.tat > f.furthest;
+    PERFORM mark_running(p_topic);
     done := true;
 END
 $$
@@ -357,6 +384,55 @@ BEGIN
 END
 $$;
 
+-- Topics with limits of which jobs are due and none has room, by name: of the first p_most that have due jobs. What the
+-- caller needs to say why: the first of those jobs, since when it is due, how many run of the topic and of its key, and
+-- how far both are with their rates.
+CREATE FUNCTION held_back(p_now bigint, p_most integer) RETURNS TABLE (
+    o_topic text, o_limits text, o_now bigint, o_urgency bigint, o_number bigint, o_tenant text, o_limit_key text,
+    o_due_since bigint, o_running bigint, o_of_key bigint, o_meter bigint, o_key_meter bigint
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_limits jsonb;
+    v_tasks text[];
+    v_looked integer := 0;
+BEGIN
+    o_now := now_us(p_now);
+    FOR o_topic, v_limits IN
+        SELECT t.topic, t.limits FROM topics t
+        WHERE t.limits IS NOT NULL AND coalesce(t.paused_until <= o_now, true) ORDER BY t.topic COLLATE "C"
+    LOOP
+        v_tasks := ARRAY(SELECT t.task FROM tasks_of(o_topic) AS t(task));
+        CONTINUE WHEN v_tasks = '{}';
+        v_looked := v_looked + 1;
+        EXIT WHEN v_looked > p_most;
+        CONTINUE WHEN (SELECT c.tids <> '{}' FROM choose_limited(o_now, o_topic, v_limits, v_tasks, 1) AS c);
+        SELECT first.* INTO o_urgency, o_number, o_tenant, o_limit_key, o_due_since
+        FROM unnest(v_tasks) AS l(task), LATERAL (
+            SELECT -j.priority AS urgency, j.number, j.tenant, j.limit_key, j.run_at FROM jobs j
+            WHERE j.state = 1 AND j.topic = o_topic AND j.task = l.task ORDER BY (-j.priority), j.number LIMIT 1
+        ) AS first
+        ORDER BY 1, 2 LIMIT 1;
+        CONTINUE WHEN NOT FOUND; -- somebody has taken it this very moment
+        SELECT count(*), count(*) FILTER (WHERE j.tenant = o_tenant AND j.limit_key = o_limit_key)
+        INTO o_running, o_of_key
+        FROM jobs j WHERE j.state = 2 AND j.limit_key IS NOT NULL AND j.topic = o_topic;
+        o_meter := coalesce(
+            (SELECT m.tat FROM meters m WHERE m.topic = o_topic AND m.tenant = '' AND m.limit_key = ''), 0
+        );
+        o_key_meter := coalesce(
+            (SELECT m.tat FROM meters m
+             WHERE m.topic = o_topic AND m.tenant = o_tenant AND m.limit_key = o_limit_key), 0
+        );
+        o_limits := v_limits;
+        RETURN NEXT;
+    END LOOP;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_sort = off;
+
 -- The best of some due jobs of other topics (p_tids …), and of what has room in these, which have limits. p_topics,
 -- p_tasks and p_rooms: the lanes of the claim. What is chosen of limited topics is locked, and their meters know of it.
 -- plain: which of the other jobs are left; moment: that of the choice; due: when a rate lets the next job start; more:
@@ -369,14 +445,15 @@ CREATE FUNCTION choose_with_limits(
 )
 LANGUAGE plpgsql AS $$
 DECLARE
+    v_settling constant bigint := 30000000; -- longer than any claim takes, which waits for no lock beyond 10 s
     v_now bigint;
     v_topic text;
     v_limits jsonb;
+    v_limits_at bigint;
     v_strict boolean;
     v_wish integer;
     v_tasks text[];
     v_choice record;
-    v_lock bigint;
     v_none boolean;
     v_due bigint;
     a_tids tid[] := '{}'; a_topics text[] := '{}'; a_tasks text[] := '{}'; a_tenants text[] := '{}';
@@ -399,8 +476,7 @@ BEGIN
         );
         v_wish := least(p_limit, p_rooms[array_position(p_topics, v_topic)]);
         CONTINUE WHEN v_tasks = '{}' OR v_wish <= 0;
-        v_lock := hashtextextended('windlass.limits.' || current_schema() || '.' || v_topic, 0);
-        IF NOT pg_try_advisory_xact_lock(v_lock) THEN
+        IF NOT pg_try_advisory_xact_lock(limits_lock(v_topic)) THEN
             -- Somebody else chooses just now, which makes no room: who sees none without the lock need not wait for it.
             -- With a hundred workers at a topic that is full, all would stand in line to learn that.
             SELECT c.tids = '{}', c.due INTO v_none, v_due
@@ -410,11 +486,15 @@ BEGIN
                 due := least(due, v_due);
                 CONTINUE;
             END IF;
-            PERFORM pg_advisory_xact_lock(v_lock);
+            PERFORM pg_advisory_xact_lock(limits_lock(v_topic));
         END IF;
         v_now := now_us(p_now);
-        SELECT t.limits INTO v_limits FROM topics t WHERE t.topic = v_topic;
+        SELECT t.limits, t.limits_at INTO v_limits, v_limits_at FROM topics t WHERE t.topic = v_topic;
         CONTINUE WHEN v_limits IS NULL; -- removed meanwhile: the next claim goes the other way
+        IF v_limits_at > v_now - v_settling THEN
+            -- A claim that was under way when they were set knew nothing of them, and may have granted jobs since.
+            PERFORM mark_running(v_topic);
+        END IF;
         v_strict := v_limits ?| ARRAY['concurrency', 'rate', 'key_concurrency', 'key_rate', 'ordered'];
         IF v_strict THEN
             v_waiting := true;

@@ -178,10 +178,13 @@ WITH resumed AS (
 DELETE FROM {schema}.topics WHERE topic = $1 AND limits IS NULL
 
 -- name: set_limits
-SELECT * FROM {schema}.set_limits($1::text, $2::text, $3::integer)
+SELECT * FROM {schema}.set_limits($1::bigint, $2::text, $3::text, $4::integer)
 
 -- name: limits
 SELECT topic, limits::text FROM {schema}.topics WHERE limits IS NOT NULL ORDER BY topic COLLATE "C" LIMIT $1
+
+-- name: held_back
+SELECT * FROM {schema}.held_back($1::bigint, $2::integer)
 
 -- name: forget_meters
 DELETE FROM {schema}.meters
@@ -189,6 +192,10 @@ WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM {schema}.meters WHERE tat <= {schema}.now_us($1::bigint) ORDER BY tat LIMIT $2
     FOR UPDATE SKIP LOCKED
 ))
+
+-- name: forget_pauses
+-- Those that have ended. A row that says nothing would make every claim look at it.
+DELETE FROM {schema}.topics WHERE limits IS NULL AND paused_until <= {schema}.now_us($1::bigint)
 
 -- name: limited_topics
 SELECT topic FROM {schema}.topics WHERE limits IS NOT NULL LIMIT $1

@@ -1,6 +1,14 @@
 -- name: limits
 SELECT topic, limits FROM windlass_topics WHERE limits IS NOT NULL ORDER BY topic LIMIT ?
 
+-- name: limited_now
+-- Those that are not paused.
+SELECT topic, limits FROM windlass_topics
+WHERE limits IS NOT NULL AND (paused_until IS NULL OR paused_until <= ?) ORDER BY topic LIMIT ?
+
+-- name: due_since
+SELECT run_at FROM windlass_jobs WHERE number = ?
+
 -- name: limits_of
 SELECT limits FROM windlass_topics WHERE topic = ?
 
@@ -18,12 +26,25 @@ ON CONFLICT (topic) DO UPDATE SET limits = excluded.limits
 -- What runs when a limit is set counts, too: from now on it is in the index of such jobs.
 UPDATE windlass_jobs SET limit_key = '' WHERE state = 2 AND topic = ? AND limit_key IS NULL
 
+-- name: fit_meter
+-- What another rate has left may be further ahead than this one could ever be, by hours, and would hold it up as long.
+UPDATE windlass_meters SET tat = :furthest
+WHERE (topic, tenant, limit_key) = (:topic, '', '') AND tat > :furthest
+
+-- name: fit_key_meters
+UPDATE windlass_meters SET tat = :furthest
+WHERE topic = :topic AND (tenant, limit_key) > ('', '') AND tat > :furthest
+
 -- name: remove
 UPDATE windlass_topics SET limits = NULL WHERE topic = ?
 
 -- name: forget_plain
 -- A row that says nothing would make every claim look at it.
 DELETE FROM windlass_topics WHERE topic = ? AND limits IS NULL AND paused_until IS NULL
+
+-- name: forget_pauses
+-- Those that have ended, for the same reason.
+DELETE FROM windlass_topics WHERE limits IS NULL AND paused_until <= ?
 
 -- name: fair_topics
 -- Their jobs are found by tenant, which takes a limit key: those without one get an empty one.
