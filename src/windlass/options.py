@@ -286,6 +286,11 @@ def make_template(
             f"after names {len(after):,} jobs, but task {task!r} is not durable: its jobs are in no store, "
             "where they could wait; make the task durable"
         )
+    if after and merged.get("on_duplicate") is OnDuplicate.REPLACE:
+        raise InvalidInput(
+            f'after names {len(after):,} jobs, but on_duplicate is "replace": a job that waits under the same '
+            "key would get this payload and run without waiting for them; leave out one of the two"
+        )
     limit_key = merged.get("limit_key")
     limited_by = limit_key if isinstance(limit_key, ByFields) else None
     retry = given.get("retry")  # a task's own policy is looked up when the job runs, not copied into it

@@ -119,6 +119,22 @@ async def test_a_task_that_is_not_durable_cannot_wait(app: Windlass, parent: Job
         await app.enqueue("children", after=job)
 
 
+@pytest.mark.parametrize("said_of", ["job", "task"])
+async def test_who_replaces_the_payload_of_a_waiting_job_cannot_wait(
+    app: Windlass, parent: Job[Any], said_of: str
+) -> None:
+    """The waiting job would run with the new payload before the jobs it was to run after."""
+    options: dict[str, Any] = {"on_duplicate": "replace"}
+
+    @app.task(**(options if said_of == "task" else {}))
+    async def debounced() -> None: ...
+
+    said = {"after": parent, "key": "k", **(options if said_of == "job" else {})}
+    with pytest.raises(InvalidInput, match="leave out one of the two"):
+        await debounced.options(**said).enqueue()
+    assert await app.count() == Count(1)
+
+
 async def test_tasks_do_not_say_what_their_jobs_run_after(app: Windlass) -> None:
     """That is said of a job."""
     with pytest.raises(Exception, match="'after' is no option"):
