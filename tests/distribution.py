@@ -1,7 +1,7 @@
 """A pytest plugin: how many test files run at once under ``-n auto``, and which begin first.
 
-Tests spend half of their time waiting for processes, leases and servers, so that a core has room for more
-than one. And whoever begins the longest file last leaves all others idle meanwhile.
+Tests spend half of their time waiting for processes, leases and servers, so that a core has room for two. And
+whoever begins the longest file last leaves all others idle meanwhile.
 """
 
 from __future__ import annotations
@@ -50,11 +50,14 @@ _place = {f"tests/{name}": place for place, name in enumerate(LONGEST)}
 
 
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Three for two cores; the variable xdist itself has for it goes first."""
+    """Two for each core; the variable xdist itself has for it goes first.
+
+    Of those that wait half of their time, three keep two cores at work for 70 % of it, and four for 85 %.
+    """
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + cores // 2
+    return 2 * cores
 
 
 def pytest_configure(config: pytest.Config) -> None:
