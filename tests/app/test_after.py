@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.app.conftest import Finish
+from tests.app.conftest import URLS, Finish
 from windlass import (
     Context,
     InvalidInput,
@@ -157,10 +157,9 @@ async def test_many_and_together_and_put(app: Windlass, parent: Job[Any]) -> Non
         await app.queue.reserve_job(jobs[-1].id)
 
 
-async def test_a_handler_enqueues_what_follows_in_its_own_transaction(url: str, app: Windlass) -> None:
+@pytest.mark.parametrize("url", [name for name in URLS if name != "memory"], indirect=True)
+async def test_a_handler_enqueues_what_follows_in_its_own_transaction(app: Windlass) -> None:
     """A job that it enqueued there can be named, and the job itself, which is about to complete."""
-    if url.startswith("memory"):
-        pytest.skip("needs a database")
     made: list[Job[Any]] = []
 
     @app.task

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from windlass.job import Job
 from windlass.task import BoundTask, Task
 
 ROOT = Path(__file__).parents[2]
+
+PortalThreads = Callable[[], list[threading.Thread]]
 
 
 @pytest.fixture
@@ -67,12 +70,21 @@ def test_errors_travel_unchanged(app: Windlass) -> None:
         job.refresh()
 
 
-def test_many_threads_share_one_portal(app: Windlass) -> None:
+@pytest.fixture
+def portal_threads() -> PortalThreads:
+    """Those that run now and did not before the test: other apps of this process have their own."""
+    before = threading.enumerate()
+    return lambda: [
+        thread for thread in threading.enumerate() if thread.name == "windlass-sync" and thread not in before
+    ]
+
+
+def test_many_threads_share_one_portal(app: Windlass, portal_threads: PortalThreads) -> None:
     """A threaded web server makes one connection, not one for each request."""
     with ThreadPoolExecutor(16) as threads:
         jobs = list(threads.map(lambda n: app.sync.enqueue("add", {"a": n}), range(200)))
     assert len({job.id for job in jobs}) == 200
-    assert sum(thread.name == "windlass-sync" for thread in threading.enumerate()) == 1
+    assert len(portal_threads()) == 1
 
 
 async def test_blocking_calls_work_beside_an_open_app(app: Windlass) -> None:
@@ -86,11 +98,11 @@ async def test_blocking_calls_work_beside_an_open_app(app: Windlass) -> None:
     assert app.sync.get(job.id) == job
 
 
-def test_a_closed_portal_starts_anew(app: Windlass) -> None:
+def test_a_closed_portal_starts_anew(app: Windlass, portal_threads: PortalThreads) -> None:
     """Closing lets go of the thread; the next call works as the first did."""
     with app.sync as blocking:
         job = blocking.enqueue("add", {"a": 1})
-    assert not any(thread.name == "windlass-sync" for thread in threading.enumerate())
+    assert not portal_threads()
     assert app.sync.get(job.id) == job
 
 
@@ -121,12 +133,14 @@ def _is_waiting(app: Windlass) -> bool:
     return bool(app._connections.current().results._waiting)
 
 
-def test_a_portal_that_cannot_open_says_why_and_tries_again(tmp_path: Path) -> None:
+def test_a_portal_that_cannot_open_says_why_and_tries_again(
+    tmp_path: Path, portal_threads: PortalThreads
+) -> None:
     """A missing directory is reported by the call that needed it; once it is there, calls work."""
     app = Windlass(f"sqlite:///{tmp_path / 'missing' / 'jobs.db'}")
     with pytest.raises(WindlassError):
         app.sync.enqueue("t")
-    assert not any(thread.name == "windlass-sync" for thread in threading.enumerate())
+    assert not portal_threads()
     (tmp_path / "missing").mkdir()
     app.sync.enqueue("t")
     app.sync.close()

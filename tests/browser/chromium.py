@@ -28,6 +28,23 @@ HOW = (
 )
 INSTALL_SECONDS = 600
 
+_BY_PLAYWRIGHT = (
+    *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades"),
+    *("HttpsFirstBalancedModeAutoEnable", "LensOverlay", "MediaRouter", "PaintHolding"),
+    *("ThirdPartyStoragePartitioning", "AvoidCorsURLLoaderRestartOnRedirect", "TcpPortRandomizationWin"),
+    *("OptimizationHints", "NetworkTimeServiceQuerying", "AimEnabled", "PreconnectToSearch"),
+)
+"""What Playwright switches off; said again, because only the last such argument counts."""
+_OF_ITS_WINDOW = (
+    *("InitialWebUI", "WebUIReloadButton", "WebUIBackForwardButton", "WebUIHomeButton", "WebUIToolbar"),
+    *("WebUILocationBar", "WebUISplitTabsButton", "WebUIOmniboxPopup", "WebUIOmniboxAimPopup"),
+    *("PreloadTopChromeWebUI", "SpareRendererForSitePerProcess"),
+)
+"""Pages that draw buttons and menus of a window nobody sees: for every profile a test opens, three processes
+more, and two thirds of the time that opening it takes."""
+ARGUMENTS = [f"--disable-features={','.join((*_BY_PLAYWRIGHT, *_OF_ITS_WINDOW))}"]
+"""What a Chromium for tests is started with."""
+
 
 class NoChromium(Exception):
     """There is none, and none could be installed. Tests of the UI fail then: they are not for leaving out."""

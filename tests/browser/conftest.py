@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from tests.browser.chromium import chromium
+from tests.browser.chromium import ARGUMENTS, chromium
 from tests.browser.site import STORES, Site, serving
 from tests.browser.troubles import Troubles
 
@@ -34,7 +34,7 @@ async def browser() -> AsyncIterator[Browser]:
     """One Chromium for everything this process tests."""
     expect.set_options(timeout=PATIENCE_MILLISECONDS)
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium())
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
         yield browser
         await browser.close()
 

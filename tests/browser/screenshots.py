@@ -18,7 +18,7 @@ from typing import Literal
 
 from playwright.async_api import Browser, BrowserContext, Page, StorageState, async_playwright
 
-from tests.browser.chromium import chromium
+from tests.browser.chromium import ARGUMENTS, chromium
 from tests.docs.pages import ROOT
 
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
@@ -144,7 +144,7 @@ async def take(demo: Demo, page: Page, name: str, path: Path) -> None:
 
 async def take_all(directory: Path, names: Sequence[str], wait: float) -> None:
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium())
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
         async with demo(browser) as (running, _):
             await asyncio.sleep(wait)
             for theme in THEMES:
@@ -157,7 +157,7 @@ async def take_all(directory: Path, names: Sequence[str], wait: float) -> None:
 
 async def take_for_readme(wait: float) -> None:
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium())
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
         async with demo(browser) as (running, _):
             await asyncio.sleep(wait)
             for theme in THEMES:

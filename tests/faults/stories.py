@@ -90,6 +90,10 @@ class Story:
         self._answer(ClaimAnswered, result, by, call, takes, grants=granted)
         return self
 
+    def attempt(self, by: str, number: int, fence: int) -> Story:
+        """A whole one, from the claim to the completed job."""
+        return self.claim(by, (number, fence)).run(by, number, fence).settle(by, number, fence)
+
     def run(self, by: str, number: int, fence: int, *, well: bool | None = True) -> Story:
         self.events.append(Started(at=self.at, by=by, id=job(number), fence=fence))
         if well is not None:

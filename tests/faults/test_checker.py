@@ -40,13 +40,7 @@ GOOD = {
     "a lost answer to an enqueue, not written": lambda: Story().enqueue(1, 2, result=Result.UNKNOWN),
     "an enqueue that failed": lambda: Story().enqueue(1, result=Result.FAILED),
     "a duplicate": lambda: (
-        Story()
-        .enqueue(1, key="k")
-        .enqueue(2, key="k", duplicate_of=1)
-        .claim("a", (1, 1))
-        .run("a", 1, 1)
-        .settle("a", 1, 1)
-        .stored(1, key="k")
+        Story().enqueue(1, key="k").enqueue(2, key="k", duplicate_of=1).attempt("a", 1, 1).stored(1, key="k")
     ),
     "extended beyond its first end": lambda: (
         Story()
@@ -145,9 +139,7 @@ GOOD = {
         .later(LEASE + 1.5)
         .claim("b")
         .later(2)
-        .claim("b", (1, 2))
-        .run("b", 1, 2)
-        .settle("b", 1, 2)
+        .attempt("b", 1, 2)
         .stored(1, fence=2)
     ),
     "seen by its own tenant": lambda: (
@@ -248,28 +240,12 @@ BAD = {
     "fences that shrink": (
         "leases",
         lambda: (
-            Story()
-            .enqueue(1)
-            .claim("a", (1, 2))
-            .settle("a", 1, 2, "release")
-            .claim("b", (1, 1))
-            .run("b", 1, 1)
-            .settle("b", 1, 1)
-            .stored(1)
+            Story().enqueue(1).claim("a", (1, 2)).settle("a", 1, 2, "release").attempt("b", 1, 1).stored(1)
         ),
     ),
     "two holders at once": (
         "leases",
-        lambda: (
-            Story()
-            .enqueue(1)
-            .claim("a", (1, 1))
-            .later(5)
-            .claim("b", (1, 2))
-            .run("b", 1, 2)
-            .settle("b", 1, 2)
-            .stored(1, fence=2)
-        ),
+        lambda: Story().enqueue(1).claim("a", (1, 1)).later(5).attempt("b", 1, 2).stored(1, fence=2),
     ),
     "taken though it had been extended": (
         "leases",
@@ -280,9 +256,7 @@ BAD = {
             .later(9)
             .extend("a", 1, 1)
             .later(2)
-            .claim("b", (1, 2))
-            .run("b", 1, 2)
-            .settle("b", 1, 2)
+            .attempt("b", 1, 2)
             .stored(1, fence=2)
         ),
     ),
@@ -398,9 +372,7 @@ BAD = {
             .settle("a", 1, 1, "fail")
             .stored(1, "failed")
             .later(1)
-            .claim("b", (2, 2))
-            .run("b", 2, 2)
-            .settle("b", 2, 2)
+            .attempt("b", 2, 2)
             .stored(2, fence=2)
         ),
     ),
@@ -423,9 +395,7 @@ BAD = {
             .later(LEASE + 1.1)
             .claim("b")
             .later(5)
-            .claim("b", (1, 2))
-            .run("b", 1, 2)
-            .settle("b", 1, 2)
+            .attempt("b", 1, 2)
             .stored(1, fence=2)
         ),
     ),
@@ -478,9 +448,7 @@ BAD = {
             .run("a", 1, 1)
             .settle("a", 1, 1, accepted=False)
             .later(LEASE)
-            .claim("b", (1, 2))
-            .run("b", 1, 2)
-            .settle("b", 1, 2)
+            .attempt("b", 1, 2)
             .stored(1, fence=2)
         ),
     ),
@@ -508,9 +476,7 @@ BAD = {
             .enqueue(1, max_attempts=1)
             .claim("a", (1, 1))
             .settle("a", 1, 1, "retry")
-            .claim("b", (1, 2))
-            .run("b", 1, 2)
-            .settle("b", 1, 2)
+            .attempt("b", 1, 2)
             .stored(1, fence=2, max_attempts=1)
         ),
     ),
@@ -523,9 +489,7 @@ BAD = {
             .cancel(1, "requested")
             .settle("a", 1, 1, "release")
             .later(1)
-            .claim("b", (1, 2))
-            .run("b", 1, 2)
-            .settle("b", 1, 2)
+            .attempt("b", 1, 2)
             .stored(1, fence=2)
         ),
     ),
@@ -538,9 +502,7 @@ BAD = {
             .later(LEASE + 1.1)
             .claim("b")
             .later(5)
-            .claim("b", (1, 2))
-            .run("b", 1, 2)
-            .settle("b", 1, 2)
+            .attempt("b", 1, 2)
             .stored(1, fence=2)
         ),
     ),

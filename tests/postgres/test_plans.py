@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tests.postgres.plans import Plans, Step
 from tests.servers.shared import other_version, shared_server
@@ -116,10 +118,9 @@ Misled = Callable[[PostgresStore], Awaitable[None]]
 VERSIONS = ["newest", "oldest"] if other_version() is not None else ["newest"]
 
 
-@pytest.fixture(params=VERSIONS)
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
-    """In a schema that no test had before: statistics outlive the rows they are about."""
-    server = shared_server(oldest=request.param == "oldest")
+@asynccontextmanager
+async def _new_store(version: str) -> AsyncIterator[PostgresStore]:
+    server = shared_server(oldest=version == "oldest")
     store = PostgresStore(server.url(schema=f"plans_{new_id().hex}"), clock=FrozenClock())
     await store.open()
     await store.migrate()
@@ -130,10 +131,38 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
     await store.close()
 
 
-misled = pytest.mark.parametrize(
-    "mislead",
-    [_nothing, _analysed_while_empty, _vacuumed_while_empty, _analysed_when_all_was_different],
+@pytest.fixture(params=VERSIONS)
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
+    """In a schema that no test had before: statistics outlive the rows they are about."""
+    async with _new_store(request.param) as store:
+        yield store
+
+
+MISLED: list[Misled] = [
+    _nothing,
+    _analysed_while_empty,
+    _vacuumed_while_empty,
+    _analysed_when_all_was_different,
+]
+misled = pytest.mark.parametrize("mislead", MISLED)
+
+
+@pytest_asyncio.fixture(
+    scope="module",
+    loop_scope="module",
+    params=[(version, mislead) for version in VERSIONS for mislead in MISLED],
+    ids=lambda param: f"{param[0]}-{param[1].__name__}",
 )
+async def filled(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
+    """Misled, with jobs of every kind, for all tests that only read: what they read changes no statistics."""
+    version, mislead = request.param
+    async with _new_store(version) as store:
+        await mislead(store)
+        await _fill(store)
+        yield store
+
+
+only_reads = pytest.mark.asyncio(loop_scope="module")
 
 
 async def _fill(store: PostgresStore) -> None:
@@ -170,15 +199,13 @@ def _check_jobs(statements: list[tuple[str, tuple[Step, ...]]], indexes: set[str
         assert used <= indexes, f"{used - indexes} in {text}"
 
 
-@misled
-async def test_each_list_reads_the_indexes_made_for_it(store: PostgresStore, mislead: Misled) -> None:
+@only_reads
+async def test_each_list_reads_the_indexes_made_for_it(filled: PostgresStore) -> None:
     """In their order, from their end; a page is as quick beside a million other jobs."""
-    await mislead(store)
-    await _fill(store)
-    async with Plans(store).kept() as plans:
+    async with Plans(filled).kept() as plans:
         for where, indexes in LISTS:
             await plans.taken()
-            await store.list_jobs(where, limit=50)
+            await filled.list_jobs(where, limit=50)
             statements = await plans.taken()
             _check(statements)
             [page] = [steps for text, steps in statements if text.startswith("SELECT number FROM")]
@@ -194,15 +221,13 @@ SOUGHT = AllOf(
 """What no index serves: columns, texts and payloads, all of which have to be looked at."""
 
 
-@misled
-async def test_each_search_reads_the_same_indexes(store: PostgresStore, mislead: Misled) -> None:
+@only_reads
+async def test_each_search_reads_the_same_indexes(filled: PostgresStore) -> None:
     """What the fields leave is walked through in order; bodies and errors are looked up one by one."""
-    await mislead(store)
-    await _fill(store)
-    async with Plans(store).kept() as plans:
+    async with Plans(filled).kept() as plans:
         for where, indexes in LISTS:
             await plans.taken()
-            await store.list_jobs(replace(where, condition=SOUGHT), limit=50)
+            await filled.list_jobs(replace(where, condition=SOUGHT), limit=50)
             statements = await plans.taken()
             _check(statements)
             pages = [steps for text, steps in statements if text.startswith("SELECT number, created_at")]
@@ -210,15 +235,13 @@ async def test_each_search_reads_the_same_indexes(store: PostgresStore, mislead:
             assert all({step.index for step in page} == indexes for page in pages), where
 
 
-@misled
-async def test_each_count_reads_counters_or_the_same_indexes(store: PostgresStore, mislead: Misled) -> None:
+@only_reads
+async def test_each_count_reads_counters_or_the_same_indexes(filled: PostgresStore) -> None:
     """Counters when there are some of just that; never all jobs."""
-    await mislead(store)
-    await _fill(store)
-    async with Plans(store).kept() as plans:
+    async with Plans(filled).kept() as plans:
         for where, indexes in LISTS:
             await plans.taken()
-            await store.count(where)
+            await filled.count(where)
             statements = await plans.taken()
             _check(statements)
             counted = [steps for text, steps in statements if text.startswith("SELECT count(*)")]
@@ -228,23 +251,21 @@ async def test_each_count_reads_counters_or_the_same_indexes(store: PostgresStor
             assert (read == indexes) == (isinstance(where.state, Shown) or finer != (None,) * 3), where
 
 
-@misled
-async def test_statistics_and_searches_scan_no_large_table(store: PostgresStore, mislead: Misled) -> None:
+@only_reads
+async def test_statistics_and_searches_scan_no_large_table(filled: PostgresStore) -> None:
     """They are told from counters and the ends of indexes, and job by job."""
-    await mislead(store)
-    await _fill(store)
-    async with Plans(store).kept() as plans:
+    async with Plans(filled).kept() as plans:
         for tenant in (None, "root", "acme"):
-            await store.stats(window_seconds=3600, tenant=tenant)
-        await store.topics()
+            await filled.stats(window_seconds=3600, tenant=tenant)
+        await filled.topics()
         statements = await plans.taken()
         _check(statements)
         _check_jobs(
             statements, {"jobs_ready", "jobs_waiting", "jobs_promoted", "jobs_blocked", "jobs_tenant"}
         )
-        page = await store.list_jobs(JobFilter(text="boom"), limit=50)
-        await store.get(page.items[0].id)
-        await store.states([item.id for item in page.items])
+        page = await filled.list_jobs(JobFilter(text="boom"), limit=50)
+        await filled.get(page.items[0].id)
+        await filled.states([item.id for item in page.items])
         statements = await plans.taken()
     _check(statements)
     [looked_into] = [steps for text, steps in statements if "strpos" in text]

@@ -11,6 +11,7 @@ import pytest_asyncio
 from hypothesis import settings
 
 from tests.postgres.secured import Secured, TwoRoles, empty, secured
+from tests.postgres.stores import raw
 from tests.servers.warm import KeptRunner
 from windlass.stores import create_store
 from windlass.stores.protocol import Store
@@ -33,12 +34,16 @@ class SecuredPostgresAgrees(StoresAgree):
         """Not yet: the next example goes on with it."""
 
     def make_stores(self, clock: FrozenClock) -> Mapping[str, Store]:
-        self.kept.runner.run(empty(self.place))
+        self.kept.runner.run(self._empty())
         store = TwoRoles(self.place, clock)
         store._claimer.least_packed = 1
         self.kept.warm.lend_to(store)
         self.kept.warm.lend_to(store.api)
         return {"memory": create_store("memory://", clock=clock), "secured": store}
+
+    async def _empty(self) -> None:
+        async with raw(self.place.url) as superuser:
+            await empty(self.place, superuser)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)

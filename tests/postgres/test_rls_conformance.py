@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from tests.postgres.secured import Secured, TwoRoles, empty, secured
+from tests.postgres.stores import raw
 from tests.servers.warm import WarmConnections, warm_connections
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
@@ -24,6 +26,12 @@ async def place() -> AsyncIterator[Secured]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def superuser(place: Secured) -> AsyncIterator[Any]:
+    async with raw(place.url) as connection:
+        yield connection
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def warm() -> AsyncIterator[WarmConnections]:
     async with warm_connections() as warm:
         yield warm
@@ -35,8 +43,10 @@ def clock() -> FrozenClock:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def store(place: Secured, clock: FrozenClock, warm: WarmConnections) -> AsyncIterator[Store]:
-    await empty(place)
+async def store(
+    place: Secured, superuser: Any, clock: FrozenClock, warm: WarmConnections
+) -> AsyncIterator[Store]:
+    await empty(place, superuser)
     store = TwoRoles(place, clock)
     warm.lend_to(store)
     warm.lend_to(store.api)

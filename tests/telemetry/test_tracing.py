@@ -190,6 +190,7 @@ async def test_a_plain_function_on_a_thread_is_inside_its_span(quick: Windlass, 
 
     await work.enqueue()
     await quick.run_until_idle()
+    await asyncio.to_thread(quick.sync.close)
     (inside,) = spans.named("inside")
     of_work, of_after = spans.named("job.execute")
     assert inside.parent is not None

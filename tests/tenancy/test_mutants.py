@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -104,15 +105,21 @@ UNSEEN = {
 MUTANTS = mutants()
 SEEN = [mutant for mutant in MUTANTS if str(mutant) not in UNSEEN]
 
-SUITE: list[Callable[..., Awaitable[None]]] = [
-    value for name, value in vars(tenants).items() if name.startswith("test_")
-]
+TenantTest = Callable[..., Awaitable[None]]
+SUITE: list[TenantTest] = [value for name, value in vars(tenants).items() if name.startswith("test_")]
 
 
-async def _run_suite(store: Store, limited: Store, clock: FrozenClock) -> None:
+async def _run(test: TenantTest, store: Store, clock: FrozenClock) -> None:
     given = {"store": store, "clock": clock}
+    await test(**{name: given[name] for name in inspect.signature(test).parameters})
+
+
+async def _run_suite(
+    store: Store, limited: Store, clock: FrozenClock, at: Callable[[TenantTest], None] = lambda _: None
+) -> None:
     for test in SUITE:
-        await test(**{name: given[name] for name in inspect.signature(test).parameters})
+        at(test)
+        await _run(test, store, clock)
     await put(limited, "limited", key="k", tenant="another")
     with pytest.raises(LimitExceeded):
         await put(limited, "limited", key="k", tenant="mine")
@@ -165,10 +172,37 @@ async def test_a_store_without_this_predicate_is_caught(
     mutant: Mutant, tmp_path: Path, warm: WarmConnections
 ) -> None:
     """Whichever it is: a test of two tenants fails."""
-    clock = FrozenClock()
-    async with _stores(mutant.store, tmp_path, clock, warm) as (store, limited), mutant.alive(store):
-        with pytest.raises(mutant.caught_by):
-            await _run_suite(store, limited, clock)
+    if not await _caught_like_its_neighbour(mutant, tmp_path, warm):
+        clock = FrozenClock()
+        async with _stores(mutant.store, tmp_path, clock, warm) as (store, limited), mutant.alive(store):
+            with pytest.raises(mutant.caught_by):
+                await _run_suite(store, limited, clock, partial(_caught.__setitem__, _file(mutant)))
+
+
+_caught: dict[str, TenantTest] = {}
+"""By the file of a mutant: the test that was running when the last one of that file was caught."""
+
+
+def _file(mutant: Mutant) -> str:
+    return str(mutant).partition(":")[0]
+
+
+async def _caught_like_its_neighbour(mutant: Mutant, directory: Path, warm: WarmConnections) -> bool:
+    """What saw the last mutant of this file mostly sees the next one, and need not wait for its turn.
+
+    On a store of its own, where that test passes while nothing is taken away, as the conformance suite shows.
+    """
+    test = _caught.get(_file(mutant))
+    if test is None:
+        return False
+    apart, clock = directory / "neighbour", FrozenClock()
+    apart.mkdir()
+    async with _stores(mutant.store, apart, clock, warm) as (store, _), mutant.alive(store):
+        try:
+            await _run(test, store, clock)
+        except mutant.caught_by:
+            return True
+    return False
 
 
 def test_every_predicate_is_found() -> None:
