@@ -288,8 +288,8 @@ def make_template(
         )
     if after and merged.get("on_duplicate") is OnDuplicate.REPLACE:
         raise InvalidInput(
-            f'after names {len(after):,} jobs, but on_duplicate is "replace": a job that waits under the same '
-            "key would get this payload and run without waiting for them; leave out one of the two"
+            f'after names {len(after):,} jobs, but on_duplicate is "replace": a job that waits under the '
+            "same key would get this payload and run without waiting for them; leave out one of the two"
         )
     limit_key = merged.get("limit_key")
     limited_by = limit_key if isinstance(limit_key, ByFields) else None

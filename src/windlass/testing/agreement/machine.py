@@ -99,7 +99,7 @@ class StoresAgree(RuleBasedStateMachine):
     def read(self, verb: Verb) -> Any:
         """The answer all stores give, in common words; an error is an answer, too."""
         told: dict[str, list[RescuedJob]] = {}  # of jobs that were rescued on the way
-        # Not ``run``: it takes over Ctrl-C every time, which takes longer than most verbs on a store in memory.
+        # Not ``run``: it takes over Ctrl-C every time, which takes longer than most verbs in memory.
         answers = self.runner.get_loop().run_until_complete(self._ask(verb, told))
         reference, *others = answers
         for other in others:
