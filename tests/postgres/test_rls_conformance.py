@@ -14,7 +14,7 @@ from tests.servers.warm import WarmConnections, warm_connections
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
 from windlass.testing.conformance import *  # noqa: F403
-from windlass.testing.conformance import limits
+from windlass.testing.conformance import room
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -57,8 +57,8 @@ async def store(
 
 
 @pytest.mark.parametrize(  # type: ignore[no-redef] # in the place of the imported one
-    "ending", ["completed", "failed", "limits", "removed"]
+    "ending", ["completed", "failed", "snoozed", "limits", "removed"]
 )
 async def test_room_is_hinted_to_those_who_wait(store: Store, ending: str) -> None:
     """But not by a caller who cancels or deletes: who sees one tenant sees no limits, and workers poll."""
-    await limits.test_room_is_hinted_to_those_who_wait(store, ending)
+    await room.test_room_is_hinted_to_those_who_wait(store, ending)

@@ -350,7 +350,9 @@ async def test_the_lock_is_left_for_a_moment_to_whoever_knocked(
 ) -> None:
     """And only then: nobody pays for others who are not there."""
     pauses: list[float] = []
-    monkeypatch.setattr("windlass.stores.sqlite.writer.time", SimpleNamespace(sleep=pauses.append))
+    monkeypatch.setattr(
+        "windlass.stores.sqlite.writer.time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic)
+    )
     await store.enqueue([_job()])
     ring = store._doorbell.ring
 
