@@ -126,12 +126,13 @@ async def test_who_replaces_the_payload_of_a_waiting_job_cannot_wait(
     """The waiting job would run with the new payload before the jobs it was to run after."""
     options: dict[str, Any] = {"on_duplicate": "replace"}
 
-    @app.task(**(options if said_of == "task" else {}))
     async def debounced() -> None: ...
+
+    task = app.task(**(options if said_of == "task" else {}))(debounced)
 
     said = {"after": parent, "key": "k", **(options if said_of == "job" else {})}
     with pytest.raises(InvalidInput, match="leave out one of the two"):
-        await debounced.options(**said).enqueue()
+        await task.options(**said).enqueue()
     assert await app.count() == Count(1)
 
 

@@ -8,8 +8,9 @@ from windlass import Windlass
 from windlass.clock import SystemClock
 from windlass.model import BodyFormat, Claimed, Lease
 from windlass.stores.protocol import MAX_BATCH
+from windlass.testing.clock import FrozenClock
 from windlass.worker.held import Held
-from windlass.worker.slots import CLAIM_SECONDS, LEAST_CLAIMED, Slots
+from windlass.worker.slots import CLAIM_SECONDS, GROW_SECONDS, LEAST_CLAIMED, SHARE_SECONDS, Slots
 
 _app = Windlass("memory://")
 
@@ -81,3 +82,51 @@ def test_a_claim_that_brought_little_says_nothing_about_its_speed() -> None:
     some = slots(concurrency=5000)
     some.claimed(3, 1.0)
     assert some.to_claim() == MAX_BATCH
+
+
+# -- topics with limits -------------------------------------------------------------------------------------
+
+
+def test_an_idle_worker_offers_twice_as_many_slots_while_nobody_else_takes_the_room() -> None:
+    """One at first: with all of them whoever wakes up first would take all the room there is."""
+    some = Slots(10, None, {}, FrozenClock())
+    offers = []
+    for kept_back in (True, True, True, True, False):
+        offers.append(some.offer())
+        some.claimed(offers[-1] if kept_back else 0, 0.001, kept_back=kept_back)
+        assert some.share_in(kept_back=kept_back) == (SHARE_SECONDS if kept_back else None)
+    assert offers == [1, 2, 4, 8, 10]
+    assert some.offer() == 1, "somebody took what was left"
+
+
+def test_a_rate_that_lets_some_start_is_used_up_by_the_next_claim() -> None:
+    """What was granted last is offered again, and not one."""
+    some = Slots(100, None, {}, FrozenClock())
+    some.offer()
+    some.claimed(20, 0.001)
+    assert some.offer() == 20
+
+
+def test_a_busy_worker_fills_its_own_places_and_takes_more_once_in_a_while() -> None:
+    """Those of others are about to be filled by them; but one that died has left room for good."""
+    clock = FrozenClock()
+    some = Slots(10, None, {}, clock)
+    some.offer()
+    some.claimed(0, 0.001)
+    some.freed = 3
+    assert some.offer() == 3
+    some.claimed(3, 0.001, kept_back=True)
+    assert some.share_in(kept_back=True) == GROW_SECONDS
+    clock.advance(GROW_SECONDS)
+    some.freed = 3
+    assert some.offer() == 4
+    some.claimed(4, 0.001, kept_back=True)
+    assert some.share_in(kept_back=True) == SHARE_SECONDS
+
+
+def test_a_worker_that_is_full_offers_nothing_and_does_not_come_back_for_it() -> None:
+    """The end of a job makes it ask again."""
+    some = Slots(2, None, {}, FrozenClock())
+    some.running = 2
+    assert some.offer() == 0
+    assert some.share_in(kept_back=True) is None

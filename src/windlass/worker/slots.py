@@ -15,6 +15,11 @@ CLAIM_SECONDS = 0.02
 """How long one claim should take at most: an urgent job waits for the one under way, and then for its own."""
 LEAST_CLAIMED = 500
 """Smaller claims than this cost too much, however long they take."""
+SHARE_SECONDS = 0.01
+"""How long room in topics with limits is left to other workers, before more slots are offered."""
+GROW_SECONDS = 1.0
+"""The same for a worker whose jobs end all the time, and so do those of others, who fill their places again.
+As often as an idle worker polls: if it were more often, busy ones would have all the room in the end."""
 PREFETCH_SECONDS = 0.15
 """How much work to have at hand, measured by how fast jobs start: enough to bridge a claim, no hoarding."""
 
@@ -39,6 +44,10 @@ class Slots:
         self._asked = 0  # jobs of the last claim
         self.more = False  # whether it brought all it asked for, so that there are more, most likely
         self._claim_size = MAX_BATCH  # jobs of one claim, by how long the store takes for them
+        self.freed = 0  # places in topics, perhaps, by jobs that are settled; since the last claim
+        self._share = 1  # slots to offer besides: twice as many each time that nobody else took what was left
+        self._share_at = 0.0  # when to do so at the latest
+        self._sharing = False  # whether the last claim did
 
     @property
     def limits_topics(self) -> bool:
@@ -53,6 +62,23 @@ class Slots:
         """How many more jobs would start at once."""
         return max(0, self.free - len(self.waiting))
 
+    def offer(self) -> int:
+        """How many of those the next claim offers to topics with limits: as many as came free here since the
+        last one. Now and then, and if none did, some more (``_share``).
+
+        With all of them the worker that claims most would soon have all the room there is: the others would
+        have nothing to do, and when it dies, all of that room is gone until its leases end.
+        """
+        freed, self.freed = self.freed, 0
+        self._sharing = freed == 0 or self._clock.monotonic() >= self._share_at
+        return min(self.startable, freed + self._share if self._sharing else freed)
+
+    def share_in(self, *, kept_back: bool) -> float | None:
+        """After how many seconds to offer more: there may be room for slots that were not offered."""
+        if not kept_back or self.startable == 0:
+            return None
+        return SHARE_SECONDS if self._sharing else GROW_SECONDS
+
     def to_claim(self) -> int:
         """How many jobs to ask for now; 0 when it is not worth a claim yet."""
         prefetch = self._prefetch()
@@ -65,9 +91,12 @@ class Slots:
         self._asked = min(room, self._claim_size)
         return self._asked
 
-    def claimed(self, number: int, seconds: float) -> None:
+    def claimed(self, number: int, seconds: float, *, kept_back: bool = False) -> None:
         """A claim brought so many jobs and took so long; the next one is made to last not too long."""
         self.more = number >= self._asked
+        if self._sharing:
+            self._share = min(2 * self._share if kept_back else max(1, number), self.concurrency)
+            self._share_at = self._clock.monotonic() + GROW_SECONDS
         if number >= LEAST_CLAIMED:
             fitting = int(number * CLAIM_SECONDS / max(seconds, 1e-6))
             size = (3 * self._claim_size + min(fitting, MAX_BATCH)) // 4

@@ -413,7 +413,7 @@ class Worker:
             limit=limit,
             lease_seconds=self._settings.lease,
             topic_limits=self._slots.topic_limits(),
-            free=self._slots.startable,
+            free=self._slots.offer(),
         )
         sent = self._clock.monotonic()
         claiming = events.claiming = asyncio.ensure_future(self._store.claim(request))
@@ -433,7 +433,8 @@ class Worker:
         finally:
             if called_off is not None:
                 called_off.cancel()
-        self._slots.claimed(len(claim.jobs), self._clock.monotonic() - sent)
+        waited = self._clock.monotonic() - sent
+        self._slots.claimed(len(claim.jobs), waited, kept_back=claim.kept_back)
         events.kept_back = claim.kept_back
         self._take_in(claim, sent)
         return claim
@@ -445,6 +446,8 @@ class Worker:
         if claim.next_due_in is not None:
             # The moment may be that of somebody else's job, and theirs may come every millisecond.
             longest = min(longest, max(claim.next_due_in + 0.001, SHORTEST_REST))
+        if (share_in := self._slots.share_in(kept_back=claim.kept_back)) is not None:
+            longest = min(longest, share_in)
         if until_idle:
             # Jobs still run, or their outcomes are being written; when they end there may be more to do, or
             # nothing any more. If they have ended since the claim was sent, there is nothing to wait for.
@@ -490,6 +493,7 @@ class Worker:
         if events is None:
             return
         events.changed.set()
+        self._slots.freed += len(jobs)
         for held in jobs if self._slots.limits_topics else ():
             self._slots.left(held)
         if (self._slots.limits_topics or events.kept_back) and events.wakeups is not None:

@@ -16,19 +16,25 @@ $$;
 -- locked is left for the next time.
 CREATE FUNCTION mark_running(p_topic text) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_unmarked uuid[];
 BEGIN
-    PERFORM unpack(array_agg(l.pack), array_agg(l.held))
-    FROM (
-        SELECT p.pack, p.held FROM packs p
-        WHERE p.pack > 0 AND EXISTS (SELECT FROM unnest(p.jobs) AS r WHERE r.topic = p_topic)
-        ORDER BY p.pack FOR UPDATE SKIP LOCKED
-    ) AS l;
-    UPDATE jobs SET limit_key = ''
-    WHERE id = ANY (ARRAY(
+    IF EXISTS (SELECT FROM packs p WHERE p.pack > 0) THEN
+        PERFORM unpack(array_agg(l.pack), array_agg(l.held))
+        FROM (
+            SELECT p.pack, p.held FROM packs p
+            WHERE p.pack > 0 AND EXISTS (SELECT FROM unnest(p.jobs) AS r WHERE r.topic = p_topic)
+            ORDER BY p.pack FOR UPDATE SKIP LOCKED
+        ) AS l;
+    END IF;
+    v_unmarked := ARRAY(
         SELECT j.id FROM jobs j
         WHERE j.state = 2 AND j.leased_until > 0 AND j.topic = p_topic AND j.limit_key IS NULL
         ORDER BY j.id FOR UPDATE SKIP LOCKED
-    ));
+    );
+    IF v_unmarked <> '{}' THEN
+        UPDATE jobs SET limit_key = '' WHERE id = ANY (v_unmarked);
+    END IF;
 END
 $$;
 
