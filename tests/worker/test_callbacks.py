@@ -312,6 +312,27 @@ async def test_a_slow_callback_keeps_no_outcome_waiting(app: Windlass) -> None:
         release.set()
 
 
+async def test_callbacks_of_a_job_come_in_the_order_of_its_attempts(app: Windlass) -> None:
+    """Also where the next attempt is over before the first one's callback is."""
+    told: list[str] = []
+
+    async def errs(ctx: Context) -> None:
+        told.append(f"begins {ctx.attempt}")
+        if ctx.attempt == 1:
+            await until(lambda: state_is(job, "failed"))
+            await asyncio.sleep(0.05)  # time for the other one, which would be called by now
+        told.append(f"ends {ctx.attempt}")
+
+    @app.task(max_attempts=2, retry=Retry.fixed(0), fallback=errs, on_failure=lambda: told.append("failed"))
+    async def fails() -> None:
+        raise ValueError
+
+    job = await fails.enqueue()
+    async with working(app, concurrency=4):
+        await until(lambda: "failed" in told)
+    assert told == ["begins 1", "ends 1", "begins 2", "ends 2", "failed"]
+
+
 async def test_callbacks_count_as_slots_so_that_they_cannot_pile_up() -> None:
     """A worker whose callbacks are slow takes no more jobs than it can tell about."""
     at_once: list[int] = []

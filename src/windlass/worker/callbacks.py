@@ -14,6 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 from windlass.callbacks import Callback
 from windlass.context import Context
@@ -76,7 +77,8 @@ class CallbackRunner:
         self._stuck = stuck
         self._freed = freed
         self._waiting: deque[tuple[Held, Outcome, Callbacks]] = deque()
-        self._calling: dict[asyncio.Task[None], None] = {}  # a set that keeps its order
+        self._calling: dict[asyncio.Task[None], UUID] = {}  # and of which job, in their order
+        self._last: dict[UUID, asyncio.Task[None]] = {}  # of each of those jobs
 
     @property
     def wanted(self) -> bool:
@@ -117,12 +119,17 @@ class CallbackRunner:
 
     def _call_waiting(self) -> None:
         while self._waiting and len(self._calling) < self._slots.concurrency:
-            task = self._workplace.loop.create_task(self._call_all(*self._waiting.popleft()))
-            self._calling[task] = None
+            held, outcome, callbacks = self._waiting.popleft()
+            job_id = held.job.lease.job_id
+            calling = self._call_all(held, outcome, callbacks, self._last.get(job_id))
+            self._last[job_id] = task = self._workplace.loop.create_task(calling)
+            self._calling[task] = job_id
             task.add_done_callback(self._called)
 
     def _called(self, task: asyncio.Task[None]) -> None:
-        self._calling.pop(task)
+        job_id = self._calling.pop(task)
+        if self._last[job_id] is task:
+            del self._last[job_id]
         self._slots.running -= 1
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("callbacks failed in the worker itself", exc_info=error)
@@ -131,7 +138,11 @@ class CallbackRunner:
 
     # -- one job ------------------------------------------------------------------------------------------
 
-    async def _call_all(self, held: Held, outcome: Outcome, callbacks: Callbacks) -> None:
+    async def _call_all(
+        self, held: Held, outcome: Outcome, callbacks: Callbacks, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:  # of an earlier attempt: a job that is tried again at once may be faster
+            await asyncio.wait((before,))
         workplace = self._workplace
         limit = workplace.settings.max_result_bytes
         context = Context(held.job, Over(held, workplace.store, workplace), checkpoint_limit=limit)
