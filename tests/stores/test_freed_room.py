@@ -12,6 +12,7 @@ from windlass.stores import freed_room
 from windlass.stores.freed_room import PATIENCE_SECONDS, FreedRoom
 from windlass.stores.protocol import Store, StoreLimits
 from windlass.testing.conformance.building import TOPIC, claim_one, end, put_many
+from windlass.testing.conformance.room import waiting_elsewhere
 
 MakeStore = Callable[[StoreLimits], Awaitable[Store]]
 
@@ -52,16 +53,9 @@ async def test_others_look_only_for_places_that_are_left(
     await store.set_limits(TOPIC, TopicLimits(concurrency=1))
     await put_many(store, 4)
     running = await claim_one(store)
-    elsewhere = store.sibling()
-    await elsewhere.open()
-    try:
-        async with elsewhere.wakeups(topics=[TOPIC]) as wakeups:
-            while await wakeups.wait(0.05):  # what was put above
-                pass
-            for _ in range(3):
-                await end(store, running.lease, Completed())
-                running = await claim_one(store)
-            # All handles of the memory store are in one process, where everybody is told at once.
-            assert await wakeups.wait(0.6) is store.url.startswith("memory")
-    finally:
-        await elsewhere.close()
+    async with waiting_elsewhere(store) as wakeups:
+        for _ in range(3):
+            await end(store, running.lease, Completed())
+            running = await claim_one(store)
+        # All handles of the memory store are in one process, where everybody is told at once.
+        assert await wakeups.wait(0.6) is store.url.startswith("memory")

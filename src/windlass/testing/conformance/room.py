@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 
 from windlass.limits import TopicLimits
 from windlass.outcome import Completed, Failed, Released
-from windlass.stores.protocol import Store
+from windlass.stores.protocol import Store, Wakeups
 from windlass.testing.conformance.building import BOOM, TOPIC, claim_one, end, put_many
 
 SOON = 5.0
@@ -48,13 +51,20 @@ async def test_others_are_told_of_room_that_nobody_here_takes(store: Store) -> N
     await store.set_limits(TOPIC, TopicLimits(concurrency=1))
     await put_many(store, 2)
     running = await claim_one(store)
+    async with waiting_elsewhere(store) as wakeups:
+        await end(store, running.lease, Completed())
+        assert await wakeups.wait(SOON)
+
+
+@asynccontextmanager
+async def waiting_elsewhere(store: Store) -> AsyncIterator[Wakeups]:
+    """Somebody with another handle, who has heard of everything so far."""
     elsewhere = store.sibling()
     await elsewhere.open()
     try:
         async with elsewhere.wakeups(topics=[TOPIC]) as wakeups:
-            while await wakeups.wait(0.05):  # what was put above
+            while await wakeups.wait(0.05):
                 pass
-            await end(store, running.lease, Completed())
-            assert await wakeups.wait(SOON)
+            yield wakeups
     finally:
         await elsewhere.close()
