@@ -77,6 +77,29 @@ async def test_a_file_that_is_put_back_is_used_again(tmp_path: Path) -> None:
     assert (await jobs_after(database)).keys() == acknowledged
 
 
+async def test_a_file_that_is_away_is_not_made_anew_beside_its_log(tmp_path: Path) -> None:
+    """SQLite would throw the log away, and with it what was acknowledged. Who has it open makes none."""
+    database = tmp_path / "jobs.db"
+    async with reopened(database) as store:
+        acknowledged = await _enqueue(store, 3)
+        os.rename(database, tmp_path / "elsewhere.db")
+        log = Path(f"{database}-wal").read_bytes()
+        starting = SqliteStore(f"sqlite:///{database}")
+        with pytest.raises(StoreUnavailable, match=r"put jobs\.db back, or remove jobs\.db-wal to begin"):
+            await starting.open()
+        sibling = store.sibling()
+        with pytest.raises(StoreUnavailable, match="cannot be read or written"):
+            await sibling.open()
+        assert not database.exists()
+        assert Path(f"{database}-wal").read_bytes() == log
+        os.rename(tmp_path / "elsewhere.db", database)
+        await sibling.open()
+        acknowledged |= await _enqueue(sibling, 1)
+        await sibling.close()
+        await works(store)
+    assert (await jobs_after(database)).keys() == acknowledged
+
+
 async def test_what_was_acknowledged_before_the_log_was_removed_is_saved_by_a_clean_end(
     tmp_path: Path,
 ) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -30,6 +32,8 @@ PATIENCE: Final = 0.003
 def connect(location: Location, *, read_only: bool = False, lent: bool = False) -> sqlite3.Connection:
     """A connection in autocommit mode; transactions are begun by hand.
 
+    The file must be there, unless the location says otherwise and the connection is to write.
+
     One that is to be ``lent`` prepares every statement anew, so that none goes by unseen (see ``lending``),
     and holds to foreign keys, which cannot be switched on later.
 
@@ -44,7 +48,8 @@ def connect(location: Location, *, read_only: bool = False, lent: bool = False) 
         )
     try:
         connection = sqlite3.connect(
-            location.path,
+            _address(location, create=location.create and not read_only and not lent),
+            uri=True,
             timeout=0,
             isolation_level=None,
             check_same_thread=False,
@@ -87,6 +92,19 @@ def connect(location: Location, *, read_only: bool = False, lent: bool = False) 
         connection.close()
         raise
     return connection
+
+
+def _address(location: Location, *, create: bool) -> str:
+    """As a URI: it says whether the file may be made, whatever happens to it before it is opened."""
+    path = Path(location.path)
+    has_log = os.path.exists(location.wal_path)  # asked first: who makes both just now makes the file first
+    create = create and not path.exists()
+    if create and has_log:
+        raise StoreUnavailable(
+            f"{path} is not there, but {path.name}-wal is, with what was written last, and SQLite would "
+            f"throw that away; put {path.name} back, or remove {path.name}-wal to begin with an empty queue"
+        )
+    return f"{path.as_uri()}?mode={'rwc' if create else 'rw'}"
 
 
 def begin_immediate(

@@ -28,6 +28,7 @@ class Location:
     synchronous: str = "FULL"
     busy_seconds: float = 30.0
     allow_network: bool = False
+    create: bool = True  # a file that is not there is a new one; for who has it open already it is missing
 
     @property
     def wal_path(self) -> str:

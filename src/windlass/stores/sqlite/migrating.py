@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 from importlib.resources import files
 from typing import Final
@@ -18,12 +19,15 @@ CREATE TABLE IF NOT EXISTS windlass_schema (
 ) STRICT"""
 
 
-def migrations() -> list[tuple[int, str, str]]:
+@functools.cache  # every store that is opened asks for them
+def migrations() -> tuple[tuple[int, str, str], ...]:
     """Every step as (version, name, SQL), in order."""
-    return sorted(
-        (int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text("utf-8"))
-        for file in files("windlass.stores.sqlite.migrations").iterdir()
-        if file.name.endswith(".sql")
+    return tuple(
+        sorted(
+            (int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text("utf-8"))
+            for file in files("windlass.stores.sqlite.migrations").iterdir()
+            if file.name.endswith(".sql")
+        )
     )
 
 
