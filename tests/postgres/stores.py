@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -45,6 +46,16 @@ async def raw(url: str, **options: Any) -> AsyncIterator[Any]:
         connection.terminate()
 
 
+async def waited_for(connection: Any) -> None:
+    """Until somebody waits for what this connection has locked."""
+    async with asyncio.timeout(10):
+        while not await connection.fetchval(
+            "SELECT count(*) FROM pg_locks"
+            " WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+        ):
+            await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
 async def own_database(server: PostgresServer) -> AsyncIterator[str]:
     """The name of a database nobody else uses: its settings, its schemas, and what vacuum may remove."""
@@ -62,5 +73,17 @@ def schema_of(url: str) -> str:
 
 
 def complaints(log: str) -> list[str]:
-    """Lines of a server's log that say something went wrong."""
-    return [line for line in log.splitlines() if re.search(r"\b(ERROR|FATAL|PANIC|WARNING):", line)]
+    """Lines of a server's log that say something went wrong, and what it says about them: who waited for whom
+    in a circle is told there and nowhere else.
+    """
+    told: list[str] = []
+    about = False
+    for line in log.splitlines():
+        if re.search(r"\b(ERROR|FATAL|PANIC|WARNING):", line):
+            told.append(line)
+            about = True
+        elif about and (line.startswith("\t") or re.search(r"\b(DETAIL|HINT|CONTEXT|STATEMENT):", line)):
+            told[-1] += f"\n{line}"
+        else:
+            about = False
+    return told

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.postgres.stores import complaints, opened, raw
+from tests.postgres.stores import complaints, opened, raw, waited_for
 from tests.servers import PostgresServer
 from windlass.model import FailureOrigin, Head, KeyLifetime, OnDuplicate, Settlement, Verdict
 from windlass.outcome import Completed, Failed, Released
@@ -275,3 +275,50 @@ async def test_adding_up_counters_does_not_deadlock_with_pruning(
         stores[2].prune,
     )
     assert await stores[0].check() == []
+
+
+async def test_who_waits_for_a_pack_holds_no_job(stores: list[PostgresStore], postgres_url: str) -> None:
+    """A cancel of one job that runs by itself and one that runs in a pack: a worker that settles others of
+    that pack has it locked, and wants the first.
+    """
+    await put_many(stores[0], 2, "alone")
+    [first, _] = await claim(stores[0], "alone")
+    stores[0]._claimer.least_packed = 1
+    await put_many(stores[0], 2, "packed")
+    [packed, _] = await claim(stores[0], "packed")
+    async with raw(postgres_url) as worker, worker.transaction():
+        await worker.execute("SELECT FROM packs FOR UPDATE")
+        cancelling = asyncio.create_task(stores[1].cancel([first.lease.job_id, packed.lease.job_id]))
+        await waited_for(worker)
+        await worker.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE NOWAIT", first.lease.job_id)
+    assert await cancelling == [Verdict.REQUESTED] * 2
+
+
+@pytest.mark.parametrize("verb", ["delete", "cancel", "settle"])
+async def test_who_waits_for_a_job_has_not_let_go_of_a_key(
+    stores: list[PostgresStore], postgres_url: str, verb: str
+) -> None:
+    """Whoever has the job may be waiting for that key, to bring back another that had it."""
+    new = [job(key=f"key-{number}", key_until=KeyLifetime.FINISHED, max_attempts=1) for number in range(20)]
+    await stores[0].enqueue(new)
+    ids = sorted(one.id for one in new)
+    calls: dict[str, Callable[[], Awaitable[Any]]] = {
+        "delete": lambda: stores[1].delete(ids),
+        "cancel": lambda: stores[1].cancel(ids),
+    }
+    if verb == "settle":
+        ends = [Settlement(one.lease, Failed(BOOM), 0.001) for one in await claim(stores[0])]
+        calls[verb] = lambda: stores[1].settle(ends)
+    [key] = [one.key for one in new if one.id == ids[0]]
+    async with raw(postgres_url) as operator, operator.transaction():
+        await operator.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE", ids[-1])
+        ending = asyncio.ensure_future(calls[verb]())
+        await waited_for(operator)
+        await operator.execute("SET LOCAL lock_timeout = '500ms'")
+        taken = await operator.execute(
+            "INSERT INTO keys SELECT * FROM keys WHERE key = $1 ON CONFLICT DO NOTHING", key
+        )
+        assert taken == "INSERT 0 0"
+    assert await ending == [True if verb == "settle" else Verdict.DONE] * 20
+    async with raw(postgres_url) as operator:
+        assert await operator.fetchval("SELECT count(*) FROM keys") == 0

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.postgres.stores import opened, raw
+from tests.postgres.stores import opened, raw, waited_for
 from tests.servers import PostgresServer
 from windlass.errors import ParentNotFound
 from windlass.ids import new_id
@@ -81,6 +81,9 @@ async def test_everything_at_once_to_parents_and_children_does_not_deadlock(
             family.extend(one.id for one in new)
 
     async def delete(store: PostgresStore) -> None:
+        if len(family) < 60:  # others were faster
+            await grow(store)
+            return
         gone = chance.sample(family[-60:], 2)
         await store.delete(gone)
         family[:] = [one for one in family if one not in gone]
@@ -156,10 +159,42 @@ async def test_who_brings_a_child_back_locks_it_and_its_parents_in_the_order_of_
     async with raw(postgres_url) as operator, operator.transaction():
         await operator.execute("SELECT FROM finished WHERE id = $1 FOR UPDATE", early)
         requeueing = asyncio.create_task(stores[1].requeue([early]))
-        await waiting_for_a_lock(operator)
+        await waited_for(operator)
         await operator.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE NOWAIT", late)
     assert await requeueing == [Verdict.DONE]
     assert (await look(stores[0], early)).blocked == 1
+
+
+async def test_who_enqueues_a_child_locks_its_parents_in_the_order_of_ids_ended_or_not(
+    stores: list[PostgresStore], postgres_url: str
+) -> None:
+    """Somebody who brings back the first may want the second next."""
+    early, late = sorted(await put_many(stores[0], 2))
+    await stores[0].cancel([early])
+    async with raw(postgres_url) as operator, operator.transaction():
+        await operator.execute("SELECT FROM finished WHERE id = $1 FOR UPDATE", early)
+        enqueueing = asyncio.create_task(put(stores[1], "children", after=(late, early), after_any=True))
+        await waited_for(operator)
+        await operator.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE NOWAIT", late)
+    assert (await look(stores[0], await enqueueing)).blocked == 1
+
+
+async def test_who_kicks_a_parent_and_its_child_takes_the_note_of_the_parent_first(
+    stores: list[PostgresStore], postgres_url: str
+) -> None:
+    """Whoever tells the child how its parent ended has the note, and wants the child."""
+    parent = await put(stores[0], max_attempts=1)
+    child = await put(stores[0], "children", after=(parent,), after_any=True, delay=60.0)
+    assert await end(stores[0], (await claim_one(stores[0])).lease, Failed(BOOM))
+    async with raw(postgres_url) as teller:
+        await teller.execute("INSERT INTO endings (parent, tenant, state) VALUES ($1, 'root', 4)", parent)
+    async with raw(postgres_url) as teller, teller.transaction():
+        await teller.execute("SELECT FROM endings WHERE parent = $1 FOR UPDATE", parent)
+        kicking = asyncio.create_task(stores[1].kick_jobs([child, parent]))
+        await waited_for(teller)
+        await teller.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE NOWAIT", child)
+    assert await kicking == [Verdict.DONE] * 2
+    await nobody_waits_in_vain(stores[0])
 
 
 async def test_who_waits_for_a_child_holds_no_other_parent_s_children(
@@ -174,7 +209,7 @@ async def test_who_waits_for_a_child_holds_no_other_parent_s_children(
         async with one.transaction():
             await one.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE", free)
             await stores[0].settle([Settlement(each.lease, Completed(), 0.001) for each in held])
-            await waiting_for_a_lock(one)  # it is looked after, and waits for this one
+            await waited_for(one)  # it is looked after, and waits for this one
         async with asyncio.timeout(5):
             while (await look(stores[2], free)).blocked:
                 await asyncio.sleep(0.01)
@@ -196,16 +231,6 @@ async def test_a_child_that_has_ended_and_is_being_removed_is_not_waited_for(
         await operator.execute("DELETE FROM dependencies WHERE child = $1", child)
         assert await asyncio.wait_for(end(stores[1], lease, Completed()), 3)
     await nobody_waits_in_vain(stores[0])
-
-
-async def waiting_for_a_lock(connection: Any) -> None:
-    """Until somebody waits for what this connection has locked."""
-    async with asyncio.timeout(10):
-        while not await connection.fetchval(
-            "SELECT count(*) FROM pg_locks"
-            " WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
-        ):
-            await asyncio.sleep(0.01)
 
 
 async def test_a_packed_parent_is_unpacked_and_others_stay_packed(stores: list[PostgresStore]) -> None:

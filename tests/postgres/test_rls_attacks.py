@@ -199,10 +199,9 @@ async def test_verbs_with_another_tenants_ids_find_nothing(
             ):
                 verdicts = {row[0] for row in await api.fetch(call, theirs, argument)}
                 assert verdicts == {"not_found"}, call
-        assert (
-            await api.fetchval("SELECT bool_or(unpack_job(id)) FROM unnest($1::uuid[]) AS u(id)", theirs)
-            is False
-        )
+        packed = await admin.fetch("SELECT pack, held FROM packs ORDER BY pack")
+        await api.execute("SELECT unpack_jobs($1, NULL)", theirs)
+        assert await admin.fetch("SELECT pack, held FROM packs ORDER BY pack") == packed
         assert (
             await api.fetchval(
                 "SELECT bool_or(are_packed(ARRAY[id])) FROM unnest($1::uuid[]) AS u(id)", theirs

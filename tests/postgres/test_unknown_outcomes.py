@@ -28,7 +28,7 @@ from windlass.model import (
     Verdict,
 )
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
-from windlass.stores.postgres import PostgresStore, writer
+from windlass.stores.postgres import PostgresStore, claiming, writer
 from windlass.stores.protocol import Store
 from windlass.testing.conformance.building import BOOM, ask, claim, claim_one, end, job, look, put, put_many
 
@@ -349,6 +349,22 @@ async def test_a_job_that_was_granted_by_itself_without_an_answer_can_be_asked_f
     assert await direct.check() == []
 
 
+async def test_a_worker_that_was_not_heard_of_for_long_keeps_what_it_holds(
+    direct: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was told of before is not remembered for as many names as there can be; a later reply that gets
+    lost gives back only what came after that.
+    """
+    monkeypatch.setattr(claiming, "MOST_WORKERS", 2)
+    await put_many(direct, 4)
+    [held] = await claim(direct, worker="long", limit=1)
+    for name in ("x", "y"):
+        assert await claim(direct, worker=name, limit=1)
+    direct._claimer._unanswered.add("long")  # as a lost reply does
+    [another] = await claim(direct, worker="long", limit=1)
+    assert await direct.extend([held.lease, another.lease], 60.0) == [True, True]
+
+
 async def test_a_lost_reply_to_one_workers_claim_leaves_the_others_alone(
     store: Store, direct: Store, proxy: Proxy
 ) -> None:
@@ -418,15 +434,18 @@ async def test_connections_cut_at_random_lose_and_double_nothing(
     over = time.monotonic() + 1.5
     enqueued: set[UUID] = set()
     completed: Counter[UUID] = Counter()
+    producing = 3  # what the last of them is answered late has to be worked on, too
 
     async def produce(store: Store) -> None:
+        nonlocal producing
         while time.monotonic() < over or len(enqueued) <= 3:  # more than three, however slow the machine
             [answer] = await store.enqueue([job(max_attempts=None, key=dice.choice([None, str(new_id())]))])
             assert not answer.duplicate
             enqueued.add(answer.job_id)
+        producing -= 1
 
     async def work(store: Store, worker: str) -> None:
-        while time.monotonic() < over or not 3 < len(enqueued) <= len(completed):
+        while producing or len(completed) < len(enqueued):
             claimed = (await patiently(functools.partial(ask, store, worker=worker, limit=10))).jobs
             outcomes: list[Outcome] = [Completed(b"1"), Completed(b"1"), Retried(0.0, BOOM), Released()]
             batch = [Settlement(one.lease, dice.choice(outcomes), 0.001) for one in claimed]

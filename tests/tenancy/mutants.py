@@ -90,7 +90,7 @@ class PythonMutant(Mutant):
     def _code(self, module: ModuleType) -> Any:
         assert module.__file__ is not None
         tree = ast.parse(Path(module.__file__).read_text("utf-8"))
-        _, node = list(_python_sites(tree))[self.position]
+        _, node = _python_sites(tree)[self.position]
         changed = ast.fix_missing_locations(_Replace(node).visit(tree))
         # Run apart from the module itself: what others have imported from it stays what it is.
         apart: dict[str, Any] = {"__name__": module.__name__, "__package__": module.__package__}
@@ -121,25 +121,27 @@ def _function(names: dict[str, Any], qualified: str) -> FunctionType:
     return found
 
 
-def _python_sites(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+def _python_sites(tree: ast.Module) -> list[tuple[str, ast.AST]]:
     """The function and the node: comparisons of a tenant, and tenants in the names of keys."""
+    found: list[tuple[str, ast.AST]] = []
 
-    def walk(node: ast.AST, names: tuple[str, ...], inside: bool) -> Iterator[tuple[str, ast.AST]]:
+    def walk(node: ast.AST, names: tuple[str, ...], inside: bool) -> None:
         for child in ast.iter_child_nodes(node):
             where, deeper = names, inside
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not inside:
                 where, deeper = (*names, child.name), not isinstance(child, ast.ClassDef)
             if isinstance(child, ast.Compare) and any(_is_tenant(part) for part in _operands(child)):
-                yield ".".join(where), child
+                found.append((".".join(where), child))
             elif (
                 isinstance(child, ast.Tuple)
                 and isinstance(child.ctx, ast.Load)
                 and any(_named(part, "key") for part in child.elts)
             ):
-                yield from ((".".join(where), part) for part in child.elts if _is_tenant(part))
-            yield from walk(child, where, deeper)
+                found.extend((".".join(where), part) for part in child.elts if _is_tenant(part))
+            walk(child, where, deeper)
 
-    return walk(tree, (), inside=False)
+    walk(tree, (), inside=False)
+    return found
 
 
 def _operands(compare: ast.Compare) -> Iterator[ast.AST]:
@@ -159,8 +161,10 @@ def _named(node: ast.AST, name: str) -> bool:
 
 def _python_mutants(store: str) -> Iterator[Mutant]:
     for path in sorted((STORES / store).glob("*.py")):
-        tree = ast.parse(path.read_text("utf-8"))
-        for position, (function, node) in enumerate(_python_sites(tree)):
+        source = path.read_text("utf-8")
+        if "tenant" not in source:  # nothing to find, and parsing takes its time in every process of a run
+            continue
+        for position, (function, node) in enumerate(_python_sites(ast.parse(source))):
             place = f"{path.name}:{function}#{position}"
             module = f"windlass.stores.{store}.{path.stem}"
             yield PythonMutant(store, place, ast.unparse(node), module, function, position)
@@ -291,7 +295,10 @@ class ConditionMutant(Mutant):
 
 def _condition_mutants(store: str) -> Iterator[Mutant]:
     for path in sorted((STORES / store).glob("*.py")):
-        for node in ast.parse(path.read_text("utf-8")).body:
+        source = path.read_text("utf-8")
+        if '"tenant":' not in source:
+            continue
+        for node in ast.parse(source).body:
             if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Dict):
                 continue
             if any(isinstance(key, ast.Constant) and key.value == "tenant" for key in node.value.keys):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, Final
 
@@ -22,12 +24,15 @@ CREATE TABLE IF NOT EXISTS schema_versions (
 )"""
 
 
-def migrations() -> list[tuple[int, str, str]]:
+@functools.cache  # every store that is opened asks for them
+def migrations() -> tuple[tuple[int, str, str], ...]:
     """Every step as (version, name, SQL), in order."""
-    return sorted(
-        (int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text("utf-8"))
-        for file in files("windlass.stores.postgres.migrations").iterdir()
-        if file.name.endswith(".sql")
+    return tuple(
+        sorted(
+            (int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text("utf-8"))
+            for file in files("windlass.stores.postgres.migrations").iterdir()
+            if file.name.endswith(".sql")
+        )
     )
 
 
@@ -61,7 +66,7 @@ async def migrate(database: Database, *, rls: bool) -> list[str]:
             tries = database.tries_left(tries, error)  # workers that go on meanwhile lock tables, too
 
 
-def refuse_newer(version: int, steps: list[tuple[int, str, str]], database: Database) -> None:
+def refuse_newer(version: int, steps: Sequence[tuple[int, str, str]], database: Database) -> None:
     """An old program does not touch what it does not understand."""
     newest = steps[-1][0]
     if version > newest:
@@ -70,7 +75,7 @@ def refuse_newer(version: int, steps: list[tuple[int, str, str]], database: Data
         )
 
 
-async def _run(database: Database, steps: list[tuple[int, str, str]], *, rls: bool) -> list[str]:
+async def _run(database: Database, steps: Sequence[tuple[int, str, str]], *, rls: bool) -> list[str]:
     try:
         connection = await database.connect()
     except DRIVER_ERRORS as error:

@@ -115,7 +115,7 @@ BEGIN
         WHERE pronamespace = current_schema()::regnamespace AND proname IN (
             'now_us', 'minute_of', 'spread', 'enqueue', 'enqueue_given', 'get_given', 'limits_given', 'jobs_by_topic',
             'records', 'hint', 'replace_job', 'has_saved', 'are_packed', 'requeue', 'cancel', 'remove', 'forget',
-            'state_of', 'count_moved', 'finish', 'unpack_job', 'unpack', 'take_out', 'lanes', 'stats', 'oldest_prompt',
+            'state_of', 'count_moved', 'finish', 'hold_endings', 'unpack', 'take_out', 'lanes', 'stats', 'oldest_prompt',
             'kick', 'kick_jobs', 'head_of', 'tasks_of', 'depths', 'attach', 'release', 'released', 'parent_failed',
             'unpack_jobs', 'unawait', 'unrelate', 'wait_again', 'parents_of'
         )

@@ -188,7 +188,7 @@ BEGIN
                     WHERE p_replaces[l.position]
                 ))
                     AND j.state < 2 -- a running one is not replaced, and its worker must be able to extend its lease
-                ORDER BY j.id FOR UPDATE
+                ORDER BY j.id FOR NO KEY UPDATE -- not in the way of who brings back a job that runs after one of them
             );
             -- Of a thousand calls that debounce the same key at once, only what the last one says has to be written.
             v_overruled := ARRAY(

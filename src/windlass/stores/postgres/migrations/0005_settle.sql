@@ -30,8 +30,9 @@ DECLARE
 BEGIN
     PERFORM unpack_leases(p_fences);
     p_kinds := spread(p_kinds, cardinality(p_ids));
-    IF 0 = ANY (p_kinds) AND 0 <> ANY (p_kinds) THEN
-        -- Below, completed jobs come before the others. Whoever extends the same leases takes all in one order.
+    IF cardinality(p_ids) > 1 AND 0 <> ANY (p_kinds) THEN
+        -- Below, completed jobs come before the others. Whoever extends the same leases takes all in one order. And the
+        -- others end one by one, with their keys: whoever waits for such a key may have the next job.
         PERFORM FROM jobs WHERE id = ANY (p_ids) ORDER BY id FOR UPDATE;
     END IF;
     -- Jobs that completed, which is nearly all of them, in one go.

@@ -35,6 +35,17 @@ BEGIN
 END
 $$;
 
+-- Jobs that may come back: whoever was not told yet that one of them had ended goes on waiting for it. Called before
+-- anything else is locked: whoever tells them (release) locks in this order, too.
+CREATE FUNCTION hold_endings(p_ids uuid[], p_tenant text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM endings e
+    WHERE e.parent = ANY (p_ids) AND e.state IS NOT NULL AND coalesce(e.tenant = p_tenant, true)
+    ORDER BY e.parent FOR UPDATE;
+END
+$$;
+
 -- p_kicks: how many to count for each; p_failed_only: cancelled jobs stay.
 CREATE FUNCTION requeue(
     p_now bigint, p_ids uuid[], p_tenant text, p_kicks integer DEFAULT 1, p_failed_only boolean DEFAULT false
@@ -56,11 +67,7 @@ DECLARE
     v_tasks text[] := '{}';
     v_before smallint[] := '{}';
 BEGIN
-    -- Whoever was not told yet that one of these had ended goes on waiting for it.
-    -- Locked before anything else: whoever tells them locks in this order, too.
-    PERFORM FROM endings e
-    WHERE e.parent = ANY (p_ids) AND e.state IS NOT NULL AND coalesce(e.tenant = p_tenant, true)
-    ORDER BY e.parent FOR UPDATE;
+    PERFORM hold_endings(p_ids, p_tenant);
     v_related := ARRAY(SELECT DISTINCT d.child FROM dependencies d WHERE d.child = ANY (p_ids));
     IF v_related = '{}' THEN
         v_locked := ARRAY(
@@ -177,42 +184,59 @@ CREATE FUNCTION cancel(p_now bigint, p_ids uuid[], p_tenant text, p_summary text
 RETURNS TABLE (o_position integer, o_verdict text)
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_now bigint := now_us(p_now);
+    v_now bigint;
     v_id uuid;
     v_job record;
-    v_state smallint;
+    v_locked uuid[];
+    v_packed boolean := false;
     v_tenants text[] := '{}';
     v_topics text[] := '{}';
     v_tasks text[] := '{}';
     v_before smallint[] := '{}';
 BEGIN
+    -- All are locked before the first is ended, and with it lets go of its key: whoever waits for that key may have the
+    -- next one locked.
+    LOOP
+        BEGIN
+            IF v_packed THEN
+                PERFORM unpack_jobs(p_ids, array_fill(p_tenant, ARRAY[cardinality(p_ids)]));
+            END IF;
+            v_locked := ARRAY(
+                SELECT id FROM jobs WHERE id = ANY (p_ids) AND coalesce(tenant = p_tenant, true) ORDER BY id FOR UPDATE
+            );
+            EXIT WHEN NOT EXISTS (
+                SELECT FROM (
+                    SELECT n.id FROM unnest(p_ids) AS n(id) EXCEPT SELECT l.id FROM unnest(v_locked) AS l(id)
+                ) AS r
+                WHERE state_of(r.id, p_tenant) < 3
+            );
+            RAISE SQLSTATE 'WL002';
+        EXCEPTION WHEN SQLSTATE 'WL002' THEN
+            -- Packed, or requeued this very moment: looked for again without what was locked so far, because packs are
+            -- locked before jobs.
+            v_packed := true;
+        END;
+    END LOOP;
+    v_now := now_us(p_now); -- they may have been waited for
     FOR o_position, v_id IN
         SELECT n.position, n.id FROM unnest(p_ids) WITH ORDINALITY AS n(id, position) ORDER BY n.id, n.position
     LOOP
-        o_verdict := NULL;
-        WHILE o_verdict IS NULL LOOP
-            SELECT state, attempt, tenant, topic, task INTO v_job FROM jobs
-            WHERE id = v_id AND coalesce(tenant = p_tenant, true) FOR UPDATE;
-            IF NOT FOUND THEN
-                v_state := state_of(v_id, p_tenant);
-                -- Looked at first: another tenant's job is not even moved. CASE, because AND may ask both.
-                IF (CASE WHEN v_state = 2 THEN unpack_job(v_id) ELSE false END) THEN
-                    CONTINUE;
-                END IF;
-                -- Not finished by now: requeued or packed this very moment, so there is something to lock.
-                o_verdict := CASE WHEN v_state IS NULL THEN 'not_found' WHEN v_state > 2 THEN 'wrong_state' END;
-            ELSIF v_job.state = 2 THEN
-                UPDATE jobs SET cancel_requested = true WHERE id = v_id;
-                o_verdict := 'requested';
-            ELSE
-                PERFORM finish(v_id, 5, v_now, v_job.attempt, NULL, p_summary, false, p_counted => true);
-                v_tenants := array_append(v_tenants, v_job.tenant);
-                v_topics := array_append(v_topics, v_job.topic);
-                v_tasks := array_append(v_tasks, v_job.task);
-                v_before := array_append(v_before, v_job.state);
-                o_verdict := 'done';
-            END IF;
-        END LOOP;
+        -- One that was finished a moment ago may be back, and in somebody's hands: it is as it was then.
+        SELECT state, attempt, tenant, topic, task INTO v_job FROM jobs
+        WHERE id = v_id AND coalesce(tenant = p_tenant, true) FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            o_verdict := CASE WHEN state_of(v_id, p_tenant) IS NULL THEN 'not_found' ELSE 'wrong_state' END;
+        ELSIF v_job.state = 2 THEN
+            UPDATE jobs SET cancel_requested = true WHERE id = v_id;
+            o_verdict := 'requested';
+        ELSE
+            PERFORM finish(v_id, 5, v_now, v_job.attempt, NULL, p_summary, false, p_counted => true);
+            v_tenants := array_append(v_tenants, v_job.tenant);
+            v_topics := array_append(v_topics, v_job.topic);
+            v_tasks := array_append(v_tasks, v_job.task);
+            v_before := array_append(v_before, v_job.state);
+            o_verdict := 'done';
+        END IF;
         RETURN NEXT;
     END LOOP;
     PERFORM count_moved(v_now, v_tenants, v_topics, v_tasks, v_before, 5);
@@ -241,6 +265,8 @@ DECLARE
     v_id uuid;
     v_job record;
     v_state smallint;
+    v_ids uuid[] := '{}'; -- those that are gone
+    v_keys text[] := '{}';
     v_tenants text[] := '{}';
     v_topics text[] := '{}';
     v_tasks text[] := '{}';
@@ -278,18 +304,20 @@ BEGIN
             CONTINUE;
         END IF;
         PERFORM forget(ARRAY[v_id]);
-        IF v_job.key IS NOT NULL THEN
-            -- Only its own: with until="finished" another job may hold the key by now.
-            DELETE FROM keys
-            WHERE tenant = v_job.tenant AND scope = CASE v_job.task WHEN '' THEN v_job.topic ELSE v_job.task END
-                AND key = v_job.key AND id = v_id;
-        END IF;
+        v_ids := array_append(v_ids, v_id);
+        v_keys := array_append(v_keys, v_job.key);
         v_tenants := array_append(v_tenants, v_job.tenant);
         v_topics := array_append(v_topics, v_job.topic);
         v_tasks := array_append(v_tasks, v_job.task);
         v_before := array_append(v_before, v_job.state);
         RETURN NEXT;
     END LOOP;
+    -- When all are locked: whoever waits for a key may have the next job. Only their own: with until="finished" another
+    -- job may hold the key by now.
+    DELETE FROM keys k
+    USING unnest(v_ids, v_tenants, v_topics, v_tasks, v_keys) AS g(id, tenant, topic, task, key)
+    WHERE g.key IS NOT NULL AND k.tenant = ANY (ARRAY[g.tenant]) AND k.key = ANY (ARRAY[g.key])
+        AND k.scope = ANY (ARRAY[CASE g.task WHEN '' THEN g.topic ELSE g.task END]) AND k.id = g.id;
     PERFORM count_moved(now_us(p_now), v_tenants, v_topics, v_tasks, v_before, NULL);
     RETURN QUERY SELECT r.o_position, r.o_topic FROM released(p_now) AS r;
 END

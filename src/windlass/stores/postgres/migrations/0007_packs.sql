@@ -132,21 +132,21 @@ BEGIN
 END
 $$;
 
--- This job, if it is packed; whether it was.
-CREATE FUNCTION unpack_job(p_id uuid) RETURNS boolean
+-- Those of these jobs that are packed, each of the tenant beside it (NULL: whosever it is).
+CREATE FUNCTION unpack_jobs(p_ids uuid[], p_tenants text[]) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    v_pack bigint;
-    v_mask bigint;
 BEGIN
-    SELECT p.pack, p.held & (1::bigint << array_position(p.ids, p_id)) INTO v_pack, v_mask
-    FROM packs p WHERE p.ids @> ARRAY[p_id] AND p.held & (1::bigint << array_position(p.ids, p_id)) <> 0
-    FOR UPDATE;
-    IF v_pack IS NULL THEN
-        RETURN false;
-    END IF;
-    PERFORM unpack(ARRAY[v_pack], ARRAY[v_mask]);
-    RETURN true;
+    PERFORM unpack(array_agg(l.pack), array_agg(l.mask))
+    FROM (
+        SELECT p.pack, p.held & m.mask AS mask
+        FROM packs p, LATERAL (
+            SELECT bit_or(1::bigint << r.place::integer) AS mask
+            FROM unnest(p.ids) WITH ORDINALITY AS r(id, place)
+                JOIN unnest(p_ids, p_tenants) AS n(id, tenant) ON n.id = r.id AND coalesce(n.tenant = p.tenant, true)
+        ) AS m
+        WHERE p.pack > 0 AND p.ids && p_ids AND p.held & m.mask <> 0
+        ORDER BY p.pack FOR UPDATE OF p
+    ) AS l;
 END
 $$;
 

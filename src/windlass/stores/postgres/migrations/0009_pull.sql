@@ -198,6 +198,7 @@ DECLARE
     v_rest uuid[] := '{}';
     v_positions integer[] := '{}';
 BEGIN
+    PERFORM hold_endings(p_ids, p_tenant);
     FOR o_position, v_id IN
         SELECT n.position, n.id FROM unnest(p_ids) WITH ORDINALITY AS n(id, position) ORDER BY n.id, n.position
     LOOP

@@ -13,24 +13,6 @@ LANGUAGE sql IMMUTABLE AS $$
         || CASE p_state WHEN 4 THEN 'failed' WHEN 5 THEN 'was cancelled' ELSE 'was deleted' END
 $$;
 
--- Those of these jobs that are packed, each of the tenant beside it. Packs are locked in their order.
-CREATE FUNCTION unpack_jobs(p_ids uuid[], p_tenants text[]) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM unpack(array_agg(l.pack), array_agg(l.mask))
-    FROM (
-        SELECT p.pack, p.held & m.mask AS mask
-        FROM packs p, LATERAL (
-            SELECT bit_or(1::bigint << r.place::integer) AS mask
-            FROM unnest(p.ids) WITH ORDINALITY AS r(id, place)
-                JOIN unnest(p_ids, p_tenants) AS n(id, tenant) ON n.id = r.id AND n.tenant = p.tenant
-        ) AS m
-        WHERE p.pack > 0 AND p.ids && p_ids AND p.held & m.mask <> 0
-        ORDER BY p.pack FOR UPDATE OF p
-    ) AS l;
-END
-$$;
-
 -- Jobs that were just written as if they could run: each of p_children runs after the job beside it, however that ends
 -- where p_anys says so. 'WL001', with the id, when the child's tenant has no such job: then nothing may be kept.
 CREATE FUNCTION attach(p_now bigint, p_children uuid[], p_parents uuid[], p_anys boolean[]) RETURNS void
@@ -53,20 +35,21 @@ BEGIN
             IF v_packed THEN
                 PERFORM unpack_jobs(v_parents, v_owners);
             END IF;
-            -- In the order of ids, as everybody does. KEY SHARE: they cannot end, but their leases can be extended.
-            v_open := ARRAY(
-                SELECT j.id FROM unnest(v_parents, v_owners) AS w(parent, tenant)
-                    JOIN jobs j ON j.id = ANY (ARRAY[w.parent]) AND j.tenant = w.tenant
-                ORDER BY j.id FOR KEY SHARE OF j
-            );
-            v_over := '{}';
-            IF cardinality(v_open) < cardinality(v_parents) THEN
-                v_over := ARRAY(
-                    SELECT f.id FROM unnest(v_parents, v_owners) AS w(parent, tenant)
-                        JOIN finished f ON f.id = ANY (ARRAY[w.parent]) AND f.tenant = w.tenant
-                    ORDER BY f.id FOR KEY SHARE OF f
-                );
-            END IF;
+            -- In the order of ids, as everybody does, whichever table they are in: whoever held those that run while
+            -- waiting for one that has ended would have what others want before it. KEY SHARE: they cannot end, but
+            -- their leases can be extended.
+            SELECT coalesce(array_agg(w.parent) FILTER (WHERE l.runs), '{}'),
+                   coalesce(array_agg(w.parent) FILTER (WHERE NOT l.runs), '{}')
+            INTO v_open, v_over
+            FROM unnest(v_parents, v_owners) AS w(parent, tenant), LATERAL (
+                SELECT true AS runs FROM (
+                    SELECT FROM jobs j WHERE j.id = ANY (ARRAY[w.parent]) AND j.tenant = w.tenant FOR KEY SHARE
+                ) AS open
+                UNION ALL
+                SELECT false FROM (
+                    SELECT FROM finished f WHERE f.id = ANY (ARRAY[w.parent]) AND f.tenant = w.tenant FOR KEY SHARE
+                ) AS over
+            ) AS l;
             EXIT WHEN cardinality(v_open) + cardinality(v_over) = cardinality(v_parents);
             SELECT e.parent INTO v_missing
             FROM unnest(p_parents, v_tenants) WITH ORDINALITY AS e(parent, tenant, position)
