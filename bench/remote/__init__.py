@@ -1,0 +1,1 @@
+"""Workers over HTTP, measured: what waiting costs, and what killing costs."""

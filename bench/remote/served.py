@@ -1,0 +1,13 @@
+"""The app that is served: one task, whose jobs say what ran them."""
+
+from __future__ import annotations
+
+from windlass import Windlass
+
+app = Windlass()
+
+
+@app.task(max_attempts=100)
+async def count(n: int, seconds: float = 0.0) -> str:
+    """Run by all kinds of workers, each in its own program."""
+    raise NotImplementedError
