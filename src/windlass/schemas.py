@@ -11,7 +11,7 @@ from windlass.registry import Registry
 def payload_schemas(registry: Registry) -> dict[str, Any]:
     """A union of the durable tasks, told apart by ``task``."""
     definitions = {
-        task.name: task.json_schema(f"#/$defs/{_pointer(task.name)}/$defs/")
+        task.name: task.json_schema(f"#/$defs/{pointer(task.name)}/$defs/")
         for task in registry
         if task.durable
     }
@@ -21,7 +21,7 @@ def payload_schemas(registry: Registry) -> dict[str, Any]:
         "oneOf": [
             {
                 "type": "object",
-                "properties": {"task": {"const": name}, "payload": {"$ref": f"#/$defs/{_pointer(name)}"}},
+                "properties": {"task": {"const": name}, "payload": {"$ref": f"#/$defs/{pointer(name)}"}},
                 "required": ["task", "payload"],
             }
             for name in definitions
@@ -31,6 +31,6 @@ def payload_schemas(registry: Registry) -> dict[str, Any]:
     }
 
 
-def _pointer(name: str) -> str:
+def pointer(name: str) -> str:
     """A name as part of a JSON pointer inside a URL."""
     return quote(name.replace("~", "~0").replace("/", "~1"), safe="~")

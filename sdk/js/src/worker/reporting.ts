@@ -1,0 +1,88 @@
+/** What goes to the server about jobs at work, in batches: starts, progress, checkpoints, steps, outcomes. */
+import { InvalidInput } from "../errors.js";
+import { makeRequestId } from "../transport.js";
+import { Batcher, type SendBatch } from "./batcher.js";
+import { afterRefusal, textOfThrown } from "./outcomes.js";
+import { persist } from "./persistence.js";
+import type { Ending, Lease, Outcome, Protocol, Report, Settlement } from "./protocol.js";
+
+export class Reporting {
+  private readonly starts: Batcher<boolean>;
+  private readonly reports: Batcher<boolean>;
+  private readonly news: Batcher<boolean>;
+  private readonly settlements: Batcher<boolean>;
+  private readonly protocol: Protocol;
+  private readonly over: AbortSignal;
+
+  constructor(protocol: Protocol, over: AbortSignal) {
+    // One id for a batch however often it is tried: what was done before the connection broke is not done again.
+    const insist =
+      (ask: (texts: readonly string[], requestId: string) => Promise<readonly boolean[]>): SendBatch<boolean> =>
+      (texts) => {
+        const requestId = makeRequestId();
+        return persist(() => ask(texts, requestId), over);
+      };
+    this.starts = new Batcher(insist((texts, requestId) => protocol.start(texts, requestId)));
+    this.reports = new Batcher(insist((texts, requestId) => protocol.report(texts, requestId)));
+    this.news = new Batcher((texts) => protocol.report(texts, makeRequestId()));
+    this.settlements = new Batcher(insist((texts, requestId) => protocol.settle(texts, requestId)));
+    this.protocol = protocol;
+    this.over = over;
+  }
+
+  /** The handler has begun. False when the lease is not held any more. */
+  start(lease: Lease): Promise<boolean> {
+    return this.starts.add(JSON.stringify(lease));
+  }
+
+  /** Remember a checkpoint or a step, however long the server is away. False when the lease is not held any more. */
+  async report(report: Report): Promise<boolean> {
+    return this.reports.add(JSON.stringify(report));
+  }
+
+  /** Tell how far it is. While the server is away nobody looks, and it is let go. */
+  async tell(report: Report): Promise<boolean> {
+    try {
+      return await this.news.add(JSON.stringify(report));
+    } catch (error) {
+      if (error instanceof InvalidInput) throw error;
+      return true;
+    }
+  }
+
+  /** What earlier runs have finished, however long the server is away. */
+  steps(lease: Lease): Promise<ReadonlyMap<string, unknown> | undefined> {
+    return persist(() => this.protocol.steps(lease), this.over);
+  }
+
+  /**
+   * End a lease; how that was in the end. The work is done and the job has to end: a result or an error that cannot be
+   * written, or is refused, gives way to the reason, and `refused` is told of a result. "lost" when the lease is not held
+   * any more; nothing was changed then.
+   */
+  async settle(lease: Lease, outcome: Outcome, runSeconds?: number, refused?: (error: unknown) => void): Promise<Ending> {
+    const seconds = runSeconds === undefined ? {} : { run_seconds: runSeconds };
+    const textOf = (ending: Outcome): string => JSON.stringify({ ...lease, ...ending, ...seconds } satisfies Settlement);
+    const tell = async (ending: Outcome, text: string): Promise<Ending> =>
+      (await this.settlements.add(text)) ? ending.outcome : "lost";
+    const tellInstead = (error: unknown, why: string): Promise<Ending> => {
+      const instead = afterRefusal(outcome, why);
+      if (instead === undefined) throw error;
+      if (outcome.outcome === "complete") refused?.(error);
+      return tell(instead, textOf(instead));
+    };
+    let text: string;
+    try {
+      text = textOf(outcome);
+    } catch (error) {
+      const what = outcome.outcome === "complete" ? "result" : "error";
+      return tellInstead(error, `the ${what} cannot be written as JSON: ${textOfThrown(error)}`);
+    }
+    try {
+      return await tell(outcome, text);
+    } catch (error) {
+      if (!(error instanceof InvalidInput)) throw error;
+      return tellInstead(error, error.message);
+    }
+  }
+}

@@ -1,0 +1,78 @@
+/** What is said in the server's place, and what must not be said to it. */
+import assert from "node:assert/strict";
+import http from "node:http";
+import test from "node:test";
+import { Client, InvalidInput, ProblemError } from "windlass";
+import { page, pretended } from "./pretend.js";
+
+test("only the server's own word says that input is bad", async () => {
+  const headers = { "Content-Type": "application/problem+json" };
+  const problem = (status) => Response.json({ code: "invalid_input", detail: "no" }, { status, headers });
+  const json = (status) => Response.json({ code: "WAF-17", detail: "blocked" }, { status });
+  const told = async (answer) => pretended({ stats: () => answer }, { retries: 0 }).client.stats().catch((error) => error);
+  for (const answer of [page(400), page(422), json(400)]) {
+    const error = await told(answer);
+    assert.ok(error instanceof ProblemError && !(error instanceof InvalidInput), error.name);
+    assert.deepEqual([error.code, error.problem], ["not_ours", undefined]);
+  }
+  for (const answer of [problem(400), problem(422), page(413)]) assert.ok((await told(answer)) instanceof InvalidInput);
+});
+
+test("redirects are not followed, and it is said where they lead", async (context) => {
+  const seen = [];
+  const server = http.createServer((request, response) => {
+    seen.push(request.url);
+    response.writeHead(308, { Location: "https://elsewhere.example/api/jobs/stats" }).end("moved");
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  context.after(() => server.close());
+  const client = new Client({ url: `http://127.0.0.1:${server.address().port}`, token: "secret" });
+  const message = /answered 308 .* on to https:\/\/elsewhere\.example\/api\/jobs\/stats, .* as url/;
+  await assert.rejects(client.stats(), { name: "ProblemError", status: 308, message });
+  await assert.rejects(client.events().next(), { status: 308 });
+  assert.equal(seen.length, 2);
+  // A browser tells that there was one, and no more.
+  const opaque = Object.defineProperties(Response.error(), { type: { value: "opaqueredirect" } });
+  await assert.rejects(pretended({ stats: () => opaque }).client.stats(), { status: 0, message: /a redirect and sends everybody elsewhere/ });
+});
+
+test("numbers and times that JSON would make null are refused, and nothing is sent", async () => {
+  const { client, seen } = pretended({});
+  const wrong = [
+    [{ run_at: new Date(NaN) }, /run_at is an Invalid Date; give a time that exists/],
+    [{ delay: NaN }, /delay is NaN; give a finite number/],
+    [{ timeout: Infinity }, /timeout is Infinity/],
+    [{ retry: { kind: "fixed", delay: NaN } }, /retry\.delay is NaN/],
+    [{ retry: { kind: "sequence", delays: [1, -Infinity] } }, /retry\.delays\.1 is -Infinity/],
+  ];
+  for (const [options, message] of wrong) {
+    await assert.rejects(client.enqueue("any", {}, options), { name: "RangeError", message });
+    await assert.rejects(client.enqueueMany([{ task: "any", ...options }]), { name: "RangeError", message });
+  }
+  await assert.rejects(client.topics.pause("mail", { seconds: NaN }), { name: "RangeError", message: /seconds is NaN/ });
+  await assert.rejects(client.topics.kick("mail", { count: NaN }), { name: "RangeError", message: /count is NaN/ });
+  assert.equal(seen.length, 0);
+  await client.enqueue("any", { odd: NaN }, { run_at: new Date(0) });
+  assert.deepEqual(seen[0].body, { topic: "any", payload: { odd: null }, run_at: "1970-01-01T00:00:00.000Z" }, "payloads are JSON as it is");
+});
+
+test("names that would lead to another path are refused", async () => {
+  const { client, seen } = pretended({});
+  for (const name of [".", "..", ""]) {
+    const message = new RegExp(`is ${JSON.stringify(name)}; in an address`.replaceAll(".", "\\."));
+    await assert.rejects(client.topics.pause(name), { name: "RangeError", message });
+    await assert.rejects(client.delete(name), { name: "RangeError", message });
+    await assert.rejects(client.result(name), { name: "RangeError", message });
+  }
+  assert.equal(seen.length, 0);
+  await client.topics.pause("a/b..");
+  assert.equal(seen[0].address, "http://pretended/api/jobs/topics/a%2Fb../pause");
+});
+
+test("a stream that breaks before its first event goes on where it stood", async () => {
+  const said = [": welcome\nid: here-7\n\n", 'event: end\nid: here-8\ndata: {"detail":"all"}\n\n'];
+  const { client, seen } = pretended({ events: () => new Response(said.shift()) });
+  const { value } = await client.events({ job: "any" }).next();
+  assert.equal(value.event, "end");
+  assert.deepEqual(seen.map(({ headers }) => headers.get("Last-Event-ID")), [null, "here-7"]);
+});

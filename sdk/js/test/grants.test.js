@@ -1,0 +1,71 @@
+/** Grants that a real server makes only when a worker was lost, or by the millisecond. */
+import assert from "node:assert/strict";
+import test from "node:test";
+import { Worker } from "windlass";
+import { granted, grants, pretended, silence } from "./pretend.js";
+import { eventually } from "./server.js";
+import { promised } from "./working.js";
+
+/** A settle that remembers what it was told of whom. */
+function settling() {
+  const settled = new Map();
+  const settle = ({ settlements }) => {
+    for (const { id, ...rest } of settlements) settled.set(id, rest);
+    return { accepted: settlements.map(() => true) };
+  };
+  return { settled, settle };
+}
+
+test("of suspects with one attempt left only one runs at a time", async (context) => {
+  const suspect = { alone: true, attempt: 3, max_attempts: 3 };
+  const [first, second, third] = [granted(suspect), granted(suspect), granted(suspect)];
+  const others = [granted({ alone: true }), granted({ attempt: 3 })]; // to be suspect is not enough, nor is the last attempt
+  const { give, reserve } = grants();
+  const { settled, settle } = settling();
+  const finish = promised();
+  const ran = [];
+  const handler = async (_, { job }) => {
+    ran.push(job.id);
+    if (job.id === first.id) await finish.promise;
+  };
+  const worker = new Worker(pretended({ reserve, settle }).client, { handlers: { "made-up": handler } });
+  const ended = worker.run();
+  context.after(() => worker.stop({ grace: 0 }));
+  for (const job of [first, second, ...others]) give(job);
+  await eventually(() => settled.size === 3);
+  assert.deepEqual(ran, [first.id, ...others.map((job) => job.id)]);
+  const { outcome, delay, counted, taken } = settled.get(second.id);
+  assert.deepEqual([outcome, delay, counted, taken], ["release", 1, false, false], "for a moment, as if nobody had seen it");
+  finish.keep();
+  await eventually(() => settled.has(first.id));
+  give(third);
+  await eventually(() => settled.has(third.id));
+  assert.equal(settled.get(third.id).outcome, "complete", "the next one's turn");
+  await worker.stop();
+  await ended;
+});
+
+test("jobs that are granted to the word to stop are given back, although the poll came back empty", async () => {
+  const job = granted();
+  const { settled, settle } = settling();
+  const [polled, empty] = [promised(), promised()];
+  const { client } = pretended({
+    settle,
+    reserve: async (_, init, search) => {
+      if (search !== "?wait=0") {
+        polled.keep();
+        await Promise.race([empty.promise, silence(init)]);
+        return { jobs: [] };
+      }
+      empty.keep(); // a server that is being stopped, or whose patience ended just then
+      for (let turn = 0; turn < 5; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+      return { jobs: [job] };
+    },
+  });
+  const worker = new Worker(client, { handlers: { "made-up": () => assert.fail("it is to stop") } });
+  const ended = worker.run();
+  await polled.promise;
+  await worker.stop();
+  await ended;
+  assert.equal(settled.get(job.id)?.outcome, "release");
+});

@@ -1,0 +1,111 @@
+/** How long things take at most, by a clock that tests move on. */
+import assert from "node:assert/strict";
+import test from "node:test";
+import { ResultTimeout, Worker } from "windlass";
+import { stopClock } from "./clock.js";
+import { granted, grants, pretended, silence } from "./pretend.js";
+import { promised } from "./working.js";
+
+const ended = (promise) => promise.then((value) => ({ value }), (error) => ({ error }));
+
+test("what changes something is not tried for longer than the server remembers it", async (context) => {
+  const clock = stopClock(context);
+  const [begun, over] = [[], []];
+  const deaf = (_, init) => {
+    begun.push(clock.seconds);
+    init.signal.addEventListener("abort", () => over.push(clock.seconds));
+    return silence(init);
+  };
+  const { client, seen } = pretended({ enqueue: deaf, stats: deaf });
+  const made = ended(client.enqueue("any", {}));
+  await clock.pass(60);
+  assert.equal((await made).error.name, "ConnectionError");
+  assert.equal(new Set(seen.map(({ headers }) => headers.get("Windlass-Request-Id"))).size, 1);
+  assert.equal(begun.length, 2, "thirty seconds, and what was left of fifty");
+  assert.ok(over.at(-1) <= 51, `the last try ended after ${over.at(-1)} s`);
+  const read = ended(client.stats());
+  await clock.pass(200);
+  assert.equal((await read).error.name, "ConnectionError");
+  assert.equal(begun.length, 2 + 6, "what changes nothing is asked for as often as was said");
+});
+
+test("a result is not waited for longer than was said, whatever the server does", async (context) => {
+  const clock = stopClock(context);
+  const deaf = pretended({ result: (_, init) => silence(init) });
+  const away = pretended({ result: () => new Response("", { status: 503, headers: { "Retry-After": "20" } }) });
+  for (const { client } of [deaf, away]) {
+    const waited = ended(client.result("some-job", { timeout: 2 }));
+    await clock.pass(3.25);
+    const { error } = await Promise.race([waited, { error: "still waiting" }]);
+    assert.ok(error instanceof ResultTimeout, String(error));
+    assert.equal(error.jobId, "some-job");
+  }
+  const patient = ended(deaf.client.result("some-job"));
+  await clock.pass(80);
+  assert.equal(await Promise.race([patient, "still waiting"]), "still waiting", "without a limit there is none");
+  await assert.rejects(deaf.client.result("some-job", { timeout: NaN }), { name: "RangeError", message: /timeout is NaN/ });
+});
+
+test("a token that does not come is not waited for longer than an answer, and not after an abort", async (context) => {
+  const clock = stopClock(context);
+  const { client, seen } = pretended({}, { token: () => new Promise(() => undefined), retries: 0 });
+  const asked = ended(client.stats());
+  await clock.pass(31);
+  assert.match((await Promise.race([asked, { error: "still waiting" }])).error.message ?? "", /no answer within 30 s/);
+  const controller = new AbortController();
+  const other = client.stats({}, { signal: controller.signal });
+  controller.abort(new Error("never mind"));
+  await assert.rejects(other, { message: "never mind" });
+  assert.equal(seen.length, 0);
+});
+
+test("a stream is not silent while somebody works on one of its events", async (context) => {
+  const clock = stopClock(context);
+  const text = new TextEncoder();
+  let stream;
+  const { client, seen } = pretended({
+    events: (_, { signal }) => {
+      const body = new ReadableStream({ start: (controller) => void (stream = controller) });
+      const mine = stream;
+      signal.addEventListener("abort", () => mine.error(signal.reason)); // as fetch does
+      return new Response(body);
+    },
+  });
+  const say = (id) => stream.enqueue(text.encode(`event: topic\nid: ${id}\ndata: {"topic":"${id}"}\n\n`));
+  const events = client.events();
+  const first = events.next();
+  await clock.pass(0.25);
+  say("one");
+  assert.equal((await first).value.id, "one");
+  await clock.pass(100); // the consumer's
+  say("two");
+  assert.equal((await events.next()).value.id, "two");
+  assert.equal(seen.length, 1, "on the same stream");
+  const third = events.next();
+  await clock.pass(46); // the server's
+  assert.equal(seen.length, 2, "one that is silent is left");
+  say("three");
+  assert.equal((await third).value.id, "three");
+  await events.return();
+});
+
+test("who goes on asking a worker to stop does not make its last while longer", async (context) => {
+  const clock = stopClock(context);
+  const begun = promised();
+  const { give, reserve } = grants();
+  give(granted());
+  const { client } = pretended({ reserve, settle: (_, init) => (begun.keep(), silence(init)) });
+  let over = false;
+  const worker = new Worker(client, { handlers: { "made-up": () => 1 }, warn: () => undefined });
+  const ran = worker.run().then(() => {
+    over = true;
+  });
+  await begun.promise;
+  void worker.stop({ grace: 0 });
+  for (let second = 0; second < 12 && !over; second += 4) {
+    await clock.pass(4);
+    void worker.stop();
+  }
+  assert.ok(over, "ten seconds after the first call");
+  await ran;
+});
