@@ -17,7 +17,7 @@ from windlass.connections import Connections
 from windlass.copying import AS_IT_WAS, CopyOptions, copy_of
 from windlass.declaring import Declaring
 from windlass.enqueueing import submit, submit_many
-from windlass.errors import ConfigurationError
+from windlass.errors import ConfigurationError, NotOverHttp
 from windlass.filters import JobFilters, check_filter
 from windlass.job import Job, JobPage
 from windlass.lane import Lane
@@ -41,6 +41,7 @@ from windlass.stores import Joiner, Store, StoreLimits, create_store
 from windlass.task import Task, encode_each
 from windlass.telemetry.telemetry import Telemetry
 from windlass.transaction import refuse_inside
+from windlass.urls import over_http
 from windlass.using import first_of, write_using
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from windlass.findings import TaskStats
     from windlass.fleet import WorkerInfo
     from windlass.questions import Questions
+    from windlass.remote.work import RemoteWork
     from windlass.schedules.schedules import Schedules
     from windlass.stores.joining import Untold
     from windlass.stores.protocol import Wakeups
@@ -62,6 +64,8 @@ DEFAULT_PAGE: Final = 50
 LARGEST_PAGE: Final = 200
 """Larger limits are cut to this."""
 LARGEST_OFFSET: Final = 2**31 - 1
+LARGEST_HTTP_CURSOR: Final = 2**160 - 1
+"""Over HTTP a cursor is the server's own, sealed; elsewhere it is the number of a job."""
 
 
 class Windlass(Declaring):
@@ -143,7 +147,7 @@ class Windlass(Declaring):
 
     def _connections_to(self, url: str, clock: Clock) -> Connections:
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
-        store = create_store(url, clock=clock, limits=limits)
+        store = create_store(url, clock=clock, limits=limits, token=self.settings.token)
         store.on_rescued = self.telemetry.rescued  # its siblings inherit it
         return Connections(store, self.settings, limits, clock)
 
@@ -286,13 +290,17 @@ class Windlass(Declaring):
         return submit_many(self, jobs) if using is None else write_using(self, jobs, using)
 
     async def enqueue_together(
-        self, wanted: Iterable[tuple[str | Task[..., Any], Any, EnqueueOptions]]
+        self,
+        wanted: Iterable[tuple[str | Task[..., Any], Any, EnqueueOptions]],
+        *,
+        headers: Mapping[int, Mapping[str, str]] | None = None,
     ) -> list[Job[Any]]:
         """Jobs of any tasks and topics, each a task or name, a payload and options; handles in order.
 
         All of them are checked before the first is written, and all are written or none: at most 10,000.
+        ``headers``: texts that travel with the job at a place, for who passes on jobs of others.
         """
-        return await submit_many(self, make_together(self, wanted))
+        return await submit_many(self, make_together(self, wanted, headers or {}))
 
     async def enqueue_copy(
         self,
@@ -309,6 +317,11 @@ class Windlass(Declaring):
         job stays as it is.
         """
         wanted = managing.check_job_id(job_id)
+        if over_http(self.url):
+            # What the server hides of a payload (redact) would be lost in the copy, and so would its policy.
+            raise NotOverHttp(
+                f"a copy is made where the whole job is; ask the server for it: POST /api/jobs/{wanted}/copy"
+            )
         record = await managing.get(self._store_of(wanted), wanted, self._tenant())
         return await submit(self, copy_of(self, record, payload, patch, changes))
 
@@ -332,7 +345,7 @@ class Windlass(Declaring):
         limit = min(check_integer("limit", limit, 1, LARGEST_OFFSET), LARGEST_PAGE)
         check_integer("offset", offset, 0, LARGEST_OFFSET)
         if cursor is not None:
-            check_integer("cursor", cursor, 0, 2**63 - 1)
+            check_integer("cursor", cursor, 0, LARGEST_HTTP_CURSOR if over_http(self.url) else 2**63 - 1)
         page = await self.store.list_jobs(where, limit=limit, cursor=cursor, offset=offset)
         whole = page.cursor is None and cursor is None and (offset == 0 or page.items != ())
         if not whole and (asked(where) is None or of_counters(where)):
@@ -440,6 +453,13 @@ class Windlass(Declaring):
     def queue(self) -> Queue:
         """The verbs for programs that pull jobs by hand: put, reserve, delete, release, bury, kick, …"""
         return Queue(self, self._connections)
+
+    @property
+    def remote(self) -> RemoteWork:
+        """What a server needs to hand jobs out to workers that reach it, and not the store."""
+        from windlass.remote.work import RemoteWork
+
+        return RemoteWork(self, self._connections)
 
     def _tenant(self, given: str | None = None) -> str | None:
         """Whose jobs a call is about: those of the security context in force, or of the given tenant."""

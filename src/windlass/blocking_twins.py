@@ -354,6 +354,12 @@ class BlockingLimiting(Twin[Limiting]):
         """Limit this topic from now on, in place of the limits it has."""
         self._portal.run(self._inner.set, topic, limits)
 
+    def declare(self, topic: str, limits: TopicLimits) -> bool:
+        """The same as code declares it, for programs that pass on what workers elsewhere declare: False where
+        an operator has set others, which stand.
+        """
+        return self._portal.run(self._inner.declare, topic, limits)
+
     def get(self, topic: str) -> TopicLimits | None:
         """The limits of a topic; None when it has none."""
         return self._portal.run(self._inner.get, topic)
@@ -406,14 +412,19 @@ class BlockingWindlass(AppTwin[Windlass]):
         ]
 
     def enqueue_together(
-        self, wanted: Iterable[tuple[str | Task[..., Any], Any, EnqueueOptions]]
+        self,
+        wanted: Iterable[tuple[str | Task[..., Any], Any, EnqueueOptions]],
+        *,
+        headers: Mapping[int, Mapping[str, str]] | None = None,
     ) -> list[BlockingJob[Any]]:
         """Jobs of any tasks and topics, each a task or name, a payload and options; handles in order.
 
         All of them are checked before the first is written, and all are written or none: at most 10,000.
+        ``headers``: texts that travel with the job at a place, for who passes on jobs of others.
         """
         return [
-            BlockingJob(item, self._portal) for item in self._portal.run(self._inner.enqueue_together, wanted)
+            BlockingJob(item, self._portal)
+            for item in self._portal.run(self._inner.enqueue_together, wanted, headers=headers)
         ]
 
     def enqueue_copy(

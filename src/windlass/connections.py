@@ -13,7 +13,7 @@ import os
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from windlass.blocking import Portal
 from windlass.clock import Clock
@@ -23,6 +23,10 @@ from windlass.results import ResultWaiter
 from windlass.settings import Settings
 from windlass.stores import Joiner, Store, StoreLimits, create_joiner
 from windlass.stores.joining import Untold
+from windlass.urls import over_http
+
+if TYPE_CHECKING:
+    from windlass.remote.desk import Desk
 
 _MOST_UNANNOUNCED: Final = 1000
 """Transactions to be told of that are kept while a store is being opened; whoever polls finds the rest."""
@@ -40,6 +44,7 @@ class Connection:
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     lane_results: ResultWaiter | None = None  # for jobs of the lane, once somebody waits for one
     reservations: Reservations | None = None  # once somebody pulls by hand
+    desk: Desk | None = None  # once a worker elsewhere is served from here
     pid: int = field(default_factory=os.getpid)  # a forked child inherits what its parent had open
 
     def waiter(self, store: Store, poll_interval: float) -> ResultWaiter:
@@ -78,7 +83,9 @@ class Connections:
             async with connection.opening:
                 if not connection.opened:
                     await connection.store.open()
-                    if self._settings.migrate:
+                    if over_http(connection.store.url):
+                        pass  # a schema is the business of the server, and it would not start on a wrong one
+                    elif self._settings.migrate:
                         await connection.store.migrate()
                     else:  # whoever lets others migrate must not work on what it does not understand, either
                         await connection.store.missing_steps()
@@ -96,6 +103,8 @@ class Connections:
         connection.users -= 1
         if connection.users == 0:
             del self._by_loop[loop]
+            if connection.desk is not None:
+                await connection.desk.close()
             if connection.reservations is not None:
                 await connection.reservations.close()
             await connection.results.close()

@@ -160,7 +160,15 @@ class Settings:
     url: str = _setting(
         Kind.TEXT,
         "sqlite:///windlass.db",
-        "Where jobs live: sqlite:///path, postgresql://host/database or memory://.",
+        "Where jobs live: sqlite:///path, postgresql://host/database or memory://; or http://host:8080, a "
+        "server that has them.",
+    )
+    token: str | None = _setting(
+        Kind.TEXT,
+        None,
+        "The API key, or token, to show to the server that an http:// or https:// URL names.",
+        none_means="none is shown",
+        secret=True,
     )
     lease: float = _setting(
         Kind.SECONDS, 60.0, "How long a claimed job stays a worker's without an extension.", 2, DAY
@@ -279,8 +287,8 @@ class Settings:
     allowed_topics: tuple[str, ...] = _setting(
         Kind.LIST,
         (),
-        "The only topics that can be enqueued over HTTP, with or without a task; "
-        "without any, those of the app's tasks.",
+        "The only topics that others than superusers can enqueue to over HTTP; without any, those of the "
+        "app's tasks. Jobs of no task that the app knows are taken for these alone, from superusers too.",
         0,
         1000,
     )
@@ -377,6 +385,7 @@ class Settings:
 class SettingOptions(TypedDict, total=False):
     """The settings as keywords of ``Windlass(...)``; a test keeps it equal to :class:`Settings`."""
 
+    token: str | None
     lease: float | timedelta
     concurrency: int
     max_payload_bytes: int

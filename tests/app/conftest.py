@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.servers.shared import empty_url
+from tests.servers.sqlite import empty_database
 from windlass import Job, Windlass
 from windlass.model import ClaimRequest, Lane, Settlement
 from windlass.outcome import Completed, Outcome
@@ -24,7 +25,7 @@ def clock() -> FrozenClock:
 
 URLS: dict[str, Callable[[Path], str]] = {
     "memory": lambda _: "memory://",
-    "sqlite": lambda directory: f"sqlite:///{directory / 'jobs.db'}",
+    "sqlite": empty_database,
     "postgres": lambda _: empty_url(),
 }
 

@@ -79,7 +79,7 @@ def test_durations_may_be_given_as_timedelta(tmp_path: Path) -> None:
         ({"strict_tasks": "yes"}, {}, ["strict_tasks is 'yes'", "true or false"]),
         ({"tenant": "a b"}, {}, ["tenant is 'a b'", "200"]),
         ({"leese": 60}, {}, ["'leese'", "did you mean lease?"]),
-        ({"zzz": 1}, {}, ["'zzz'", "the settings are url, lease"]),
+        ({"zzz": 1}, {}, ["'zzz'", "the settings are url, token, lease"]),
         (
             {},
             {"WINDLASS_CONCURRENCY": "many"},

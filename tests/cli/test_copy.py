@@ -51,6 +51,17 @@ def test_what_was_copied_is_said(run: Run, project: Project, other: str) -> None
 
 
 @pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize(("here", "word"), [(0, "FROM"), (1, "TO")])
+def test_a_server_is_no_store_to_copy(run: Run, project: Project, here: int, word: str) -> None:
+    """Told before anybody is asked: nobody has to stop workers there to learn that it cannot be done."""
+    urls = [project.url, project.url]
+    urls[here] = "http://127.0.0.1:1"
+    answer = run("copy", *urls)
+    assert answer.code == 2
+    assert f"{word} is http://127.0.0.1:1, a server" in answer.errors
+
+
+@pytest.mark.usefixtures("jobs")
 def test_a_target_that_is_in_use_is_refused(run: Run, project: Project, other: str) -> None:
     """With an exit code, and what to do instead."""
     run("enqueue", "mine", "--url", other)

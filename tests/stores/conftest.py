@@ -10,8 +10,9 @@ import pytest
 import pytest_asyncio
 
 from tests.servers.warm import WarmConnections, warm_connections
-from tests.stores.urls import EVERYWHERE, made
-from windlass.stores.postgres import searching
+from tests.stores.claiming import claims
+from tests.stores.urls import EVERYWHERE, PACKED, made
+from windlass.stores.postgres import PostgresStore, searching
 from windlass.stores.protocol import Store, StoreLimits
 from windlass.stores.sqlite import looking
 from windlass.testing.clock import FrozenClock
@@ -46,17 +47,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
 
 
+def never_claimed(store: PostgresStore) -> None:
+    assert not store._claimer._asked, "the test claims, and its code does not tell: see claiming.py"
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def warm() -> AsyncIterator[WarmConnections]:
     async with warm_connections() as warm:
         yield warm
 
 
-@pytest_asyncio.fixture(params=EVERYWHERE, loop_scope="module")
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """On every store, and on the one that packs what is claimed where something is."""
+    if "make_store" in metafunc.fixturenames:
+        names = [name for name in EVERYWHERE if name != PACKED or claims(metafunc.function)]
+        metafunc.parametrize("make_store", names, indirect=True)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def make_store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FrozenClock, warm: WarmConnections
 ) -> AsyncIterator[MakeStore]:
     """An open, migrated store with these limits, closed after the test."""
+    claiming = claims(request.function)
     async with AsyncExitStack() as stack:
 
         async def make(limits: StoreLimits) -> Store:
@@ -66,6 +79,8 @@ async def make_store(
             await store.open()
             stack.push_async_callback(store.close)
             await store.migrate()
+            if isinstance(store, PostgresStore) and not claiming:
+                stack.callback(never_claimed, store)
             return store
 
         yield make

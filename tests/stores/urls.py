@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers.shared import empty_url, other_version
+from tests.servers.sqlite import empty_database
 from windlass.stores import create_store
 from windlass.stores.postgres import PostgresStore
 from windlass.stores.protocol import Store
@@ -14,7 +15,7 @@ from windlass.stores.protocol import Store
 STORES: dict[str, Callable[[Path], str]] = {
     "memory": lambda _: "memory://",
     # Without an fsync per commit: verbs are tried here, power cuts elsewhere.
-    "sqlite": lambda directory: f"sqlite:///{directory.as_posix()}/jobs.db?synchronous=normal",
+    "sqlite": lambda directory: f"{empty_database(directory)}?synchronous=normal",
     "postgres": lambda _: empty_url(),
 }
 """A store's URL in a directory of its own, by name; the reference first."""

@@ -12,9 +12,9 @@ from windlass.cli import words
 from windlass.cli.ending import ended_by_signals
 from windlass.cli.target import database_file, missing_file, traceback_option
 from windlass.cli.terminal import examples, json_option, print_json, progress_bar
-from windlass.errors import ConfigurationError, StoreUnavailable
+from windlass.errors import ConfigurationError, NotOverHttp, StoreUnavailable
 from windlass.moving.copy import Copied, Phase, check_source, copy_store
-from windlass.urls import shown_url
+from windlass.urls import over_http, shown_url
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -54,6 +54,11 @@ def copy(source: str, target: str, live: bool, as_json: bool) -> None:
     for name, url in (("FROM", source), ("TO", target)):
         if url.startswith("memory:"):
             raise click.UsageError(f"{name} is {url}, which lives in one process alone", context)
+        if over_http(url):  # before anything is said about workers there
+            raise NotOverHttp(
+                f"{name} is {shown_url(url)}, a server, and copying needs the database itself; give its "
+                "sqlite:// or postgresql:// URL"
+            )
     if (path := missing_file(source)) is not None:
         raise StoreUnavailable(f"there is no database {path} to copy from; FROM is {shown_url(source)}")
     _refuse_same_file(source, target)

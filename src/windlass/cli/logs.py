@@ -28,6 +28,9 @@ def set_up(level: str | None, *, as_json: bool) -> None:
     handler.setFormatter(JsonLines() if as_json else Lines(colored=sys.stderr.isatty()))
     root.handlers[:] = [handler]
     root.setLevel((level or "info").upper())
+    if level != "debug":
+        # Of the store over HTTP: a line for each request, with whatever a filter asks for in its address.
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 class Lines(logging.Formatter):

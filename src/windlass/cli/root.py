@@ -53,6 +53,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "schedules": Entry(
         "windlass.cli.schedules:schedules", "Look and manage", "List, make, pause and run schedules."
     ),
+    "tasks": Entry(
+        "windlass.cli.tasks:tasks", "Look and manage", "List the tasks of an app, and what they take."
+    ),
     "stats": Entry(
         "windlass.cli.stats:stats", "Look and manage", "Show counts, times and throughput of the queue."
     ),

@@ -80,8 +80,9 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="URL",
         expose_value=False,
         callback=functools.partial(_remember, _URL),
-        help="The store, for example sqlite:///jobs.db. Default: $WINDLASS_URL, [tool.windlass] in "
-        "pyproject.toml, or sqlite:///windlass.db.",
+        help="The store, for example sqlite:///jobs.db, or a server that has it, http://host:8080, with a "
+        "key in $WINDLASS_TOKEN. Default: $WINDLASS_URL, [tool.windlass] in pyproject.toml, or "
+        "sqlite:///windlass.db.",
     )
     @click.option(
         "--app",

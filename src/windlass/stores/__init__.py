@@ -8,22 +8,31 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from windlass.clock import Clock, SystemClock
-from windlass.errors import ConfigurationError, StoreError
+from windlass.errors import ConfigurationError, NotOverHttp, StoreError
 from windlass.stores.joining import Joiner
 from windlass.stores.protocol import Store, StoreLimits
 from windlass.stores.scratch import Ground, Scratch
 from windlass.stores.scripting import Script
-from windlass.urls import shown_url
+from windlass.urls import over_http, shown_url
 
 if TYPE_CHECKING:
     from windlass.stores.memory.lane import LaneStore
 
 
-def create_store(url: str, *, clock: Clock | None = None, limits: StoreLimits | None = None) -> Store:
-    """The store a URL names, not yet open: ``sqlite:///path``, ``postgresql://host/database``, ``memory://``."""
+def create_store(
+    url: str, *, clock: Clock | None = None, limits: StoreLimits | None = None, token: str | None = None
+) -> Store:
+    """The store a URL names, not yet open: ``sqlite:///path``, ``postgresql://host/database``, ``memory://``;
+    or ``http://host:8080``, where the ``token`` is shown.
+    """
     clock = clock or SystemClock()
     limits = limits or StoreLimits()
     scheme = url.partition(":")[0]
+    if over_http(url):
+        _need_client()
+        from windlass.stores.http import HttpStore
+
+        return HttpStore(url, token=token)
     match scheme:
         case "memory":
             from windlass.stores.memory import MemoryStore
@@ -54,6 +63,11 @@ def create_joiner(url: str, *, clock: Clock, limits: StoreLimits) -> Joiner:
 
             return PostgresJoiner(url, clock, limits)
         case _:
+            if over_http(url):
+                raise NotOverHttp(
+                    f"{shown_url(url)} is a server, and jobs there cannot be part of a transaction here; "
+                    "enqueue without using, after it has committed, and give the job a key"
+                )
             raise ConfigurationError(
                 f"{shown_url(url)} keeps its jobs in no database, so they cannot be part of a transaction in "
                 "one; enqueue without using, or give the app a sqlite or postgresql URL"
@@ -182,6 +196,18 @@ def _need_driver() -> None:
         ) from None
 
 
+def _need_client() -> None:
+    try:
+        import httpx2  # noqa: F401 - only whether it is there
+    except ModuleNotFoundError as error:
+        if error.name != "httpx2":
+            raise
+        raise ConfigurationError(
+            "http:// and https:// URLs need the client httpx2, which is not installed; "
+            "pip install 'windlass[http]'"
+        ) from None
+
+
 def _no_schema(url: str) -> ConfigurationError:
     if url.startswith("memory:"):
         return ConfigurationError(
@@ -191,9 +217,14 @@ def _no_schema(url: str) -> ConfigurationError:
 
 
 def _unknown(url: str) -> ConfigurationError:
+    if over_http(url):
+        return NotOverHttp(
+            f"{shown_url(url)} is a server, and this needs the database itself; run it where that is, with "
+            "its sqlite:// or postgresql:// URL"
+        )
     return ConfigurationError(
         f"{shown_url(url)!r} names no store Windlass knows; use sqlite:///path/to/jobs.db, "
-        "postgresql://user@host/database or memory://"
+        "postgresql://user@host/database, memory://, or http://host:8080 for a server"
     )
 
 

@@ -1,0 +1,156 @@
+"""New jobs on their way to a server: everything is said, so that its own defaults change nothing."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from msgspec import Raw, Struct
+
+from windlass.clock import MICROSECONDS, to_datetime, to_microseconds
+from windlass.errors import InvalidInput, NotOverHttp, WindlassError
+from windlass.model import FOREVER, ROOT_TENANT, BodyFormat, Enqueued, NewJob
+from windlass.stores.depending import check_parents
+from windlass.stores.endings import check_batch
+from windlass.stores.http.client import Client, decoded, encoded
+from windlass.stores.http.parts import in_parts
+from windlass.stores.protocol import MAX_ENQUEUE_BATCH
+
+_SHORTEST = 0.001
+"""Seconds: what has expired already does so after this long."""
+
+
+class EnqueuedJob(Struct, kw_only=True):
+    id: UUID
+    run_at: datetime
+    created_at: datetime
+    duplicate: bool
+    replaced: bool
+
+
+class EnqueuedJobs(Struct):
+    items: list[EnqueuedJob]
+
+
+class _Policy(Struct):
+    """A retry policy as it is stored."""
+
+    kind: str
+    initial: float = 0.0
+    factor: float = 1.0
+    maximum: float = 0.0
+    delays: list[float] = []
+    jitter: bool = True
+
+
+async def enqueue(
+    client: Client, jobs: Sequence[NewJob], ask_time: Callable[[], Awaitable[int]]
+) -> list[Enqueued]:
+    """Make these jobs, in their order. All or none of those that fit into one request."""
+    check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
+    check_parents(jobs)
+    now = await ask_time() if any(job.expires_at is not None for job in jobs) else 0
+    bodies = [_body(job, now) for job in jobs]
+    if len(bodies) == 1:
+        answer = await client.do("POST", "/enqueue", encoded(bodies[0]))
+        return [_enqueued(decoded(answer, EnqueuedJob, client.shown))]
+    made: list[Enqueued] = []
+    for number, body in in_parts("jobs", bodies):
+        try:
+            answer = await client.do("POST", "/enqueue-many", body)
+        except WindlassError as error:
+            if isinstance(error, InvalidInput) and error.job is not None:
+                error.job += len(made)
+            if made:
+                error.add_note(f"the first {len(made):,} of these {len(jobs):,} jobs were made before that")
+            raise
+        made += [_enqueued(job) for job in decoded(answer, EnqueuedJobs, client.shown).items[:number]]
+    return made
+
+
+def _body(job: NewJob, now: int) -> dict[str, Any]:
+    _refuse_unsayable(job)
+    body: dict[str, Any] = {
+        "topic": job.topic,
+        "payload": Raw(job.payload)
+        if job.format is BodyFormat.JSON
+        else base64.b64encode(job.payload).decode("ascii"),
+        "format": job.format,
+        "priority": job.priority,
+        "max_attempts": job.max_attempts,
+        "timeout": job.timeout,
+        "until": job.key_until,
+        "on_duplicate": job.on_duplicate,
+        "retention": job.retention,
+        "retention_failed": job.retention_failed,
+    }
+    given: dict[str, Any] = {
+        "task": job.task or None,
+        "key": job.key,
+        "correlation_id": job.correlation_id,
+        "limit_key": job.limit_key,
+        "retry": None if job.retry is None else _retry(job.retry),
+        "delay": job.delay or None,
+        "run_at": None if job.run_at is None else to_datetime(min(job.run_at, FOREVER)),
+        "expires": _expires(job, now),
+        "after": list(job.after) or None,
+        "after_any": job.after_any or None,
+        "headers": None if job.headers is None else Raw(job.headers.encode()),
+    }
+    return body | {name: value for name, value in given.items() if value is not None}
+
+
+def _refuse_unsayable(job: NewJob) -> None:
+    if job.tenant != ROOT_TENANT:
+        raise NotOverHttp(
+            f"the job is for tenant {job.tenant!r}, but over HTTP jobs belong to the tenant of the token; "
+            "use a key of that tenant, and leave tenant out"
+        )
+    for name in ("user_id", "service_id"):
+        if (value := getattr(job, name)) is not None:
+            raise NotOverHttp(
+                f"{name} is {value!r}, but over HTTP jobs are made on behalf of whom the token is for; use a "
+                f"key with that {name}, and leave it out"
+            )
+    if job.lease_seconds is not None:
+        raise NotOverHttp(
+            f"the job has a lease of its own ({job.lease_seconds:g} s, ttr), which cannot be said over HTTP; "
+            "use enqueue in place of queue.put"
+        )
+
+
+def _expires(job: NewJob, now: int) -> float | None:
+    """A moment becomes a duration by the server's time, which is off by as long as a request takes."""
+    if job.expires_at is not None:
+        return max((job.expires_at - now) / MICROSECONDS, _SHORTEST)
+    return job.expires_in
+
+
+def _retry(stored: str) -> dict[str, Any]:
+    policy = msgspec.json.decode(stored, type=_Policy)
+    shape: dict[str, Any] = {"kind": policy.kind, "jitter": policy.jitter}
+    match policy.kind:
+        case "exponential":
+            shape |= {"initial": policy.initial, "factor": policy.factor, "maximum": policy.maximum}
+        case "quadratic":
+            shape |= {"unit": policy.initial, "maximum": policy.maximum}
+        case "fixed":
+            shape |= {"delay": policy.initial}
+        case _:
+            shape |= {"delays": policy.delays}
+    return shape
+
+
+def _enqueued(job: EnqueuedJob) -> Enqueued:
+    return Enqueued(
+        job.id,
+        0,  # numbers are store-wide, and not told to those who see a part of it
+        to_microseconds(job.created_at),
+        to_microseconds(job.run_at),
+        job.duplicate,
+        job.replaced,
+    )

@@ -1,0 +1,136 @@
+"""A server on a real port of the loopback interface, on the event loop of the tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from starlette.types import Message, Receive, Scope, Send
+
+from windlass import Windlass
+from windlass.server import Api, create_api
+from windlass.server.connection import EXTENSION
+from windlass.server.route import ROOT
+from windlass.server.running import ApiServer, listen, url_of
+
+
+class Switch:
+    """Serves one API after the other: a server takes longer to begin and to end than most tests."""
+
+    def __init__(self) -> None:
+        self.app = Windlass("memory://")  # whose settings the server goes by
+        self.closing = asyncio.Event()
+        self.api: Api | None = None
+        self.requests: list[tuple[str, str]] = []
+        """methods and paths of what was asked"""
+        self.cut_before: list[str] = []
+        """paths whose next request is cut off before anything is done"""
+        self.cut_after: list[str] = []
+        """paths of which the next answer gets lost"""
+        self.away = False
+        """whether everybody is cut off"""
+        self.held: dict[str, asyncio.Event] = {}
+        """paths whose answers are held until then"""
+        self._lines: dict[Any, str] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            for kind in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{kind}.complete"})
+            return
+        path = scope["path"].removeprefix(ROOT)
+        self.requests.append((scope["method"], path))
+        line = scope["extensions"][EXTENSION]
+        if self.away or _taken(self.cut_before, path):
+            line.cut()
+        elif _taken(self.cut_after, path):
+
+            async def lose(message: Message) -> None:
+                if message["type"] == "http.response.body":
+                    line.cut()
+
+            await self._answer(scope, receive, lose)
+        elif (let_go := self.held.get(path)) is not None:
+
+            async def hold(message: Message) -> None:
+                await let_go.wait()
+                await send(message)
+
+            await self._answer(scope, receive, hold)
+        else:
+            self._lines[line] = path
+            try:
+                await self._answer(scope, receive, send)
+            finally:
+                del self._lines[line]
+
+    def cut(self, path: str) -> int:
+        """Cut off those whose requests for this are under way; how many."""
+        lines = [line for line, asked in self._lines.items() if asked == path]
+        for line in lines:
+            line.cut()
+        return len(lines)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert self.api is not None
+        await self.api(scope, receive, send)
+
+
+def _taken(paths: list[str], path: str) -> bool:
+    if path in paths:
+        paths.remove(path)
+        return True
+    return False
+
+
+class Served:
+    """Where a switch is reached."""
+
+    def __init__(self, switch: Switch, url: str) -> None:
+        self.switch = switch
+        self.url = url
+
+    @property
+    def requests(self) -> list[tuple[str, str]]:
+        return self.switch.requests
+
+    def asked(self, path: str) -> int:
+        """How often this was asked for."""
+        return sum(requested == path for _, requested in self.requests)
+
+    @asynccontextmanager
+    async def api_of(self, app: Windlass) -> AsyncIterator[Api]:
+        """Serve this app for a while."""
+        api = create_api(app)
+        await api.open()
+        self.switch.api = api
+        self.switch.requests.clear()
+        self.switch.away = False
+        self.switch.held.clear()
+        try:
+            yield api
+        finally:
+            await api.close()
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[Served]:
+    switch = Switch()
+    listener = listen("127.0.0.1", 0)
+    server = ApiServer(cast("Any", switch), listener, handle_signals=False)
+    running = asyncio.create_task(server.run_here())
+    while not server.started:
+        await asyncio.sleep(0.001)
+    try:
+        yield Served(switch, url_of(listener))
+    finally:
+        server.stop()
+        await running
+
+
+async def key_of(app: Windlass, **options: Any) -> str:
+    """A new API key, good for everything unless told otherwise."""
+    return (await app.access.create_key(**({"superuser": True} | options))).key
