@@ -24,11 +24,12 @@ HALL = {
     "context", "copying", "declaring", "draft", "enqueueing", "fields", "filtering", "filters", "fleet",
     "glance", "including", "isolation", "job", "lane", "lane_thread", "lifecycle", "limiting", "making",
     "managing", "middleware", "mismatch", "moving", "open_files", "options", "orders", "pulling", "questions",
-    "reconciliation", "registry", "remedies", "results", "returns", "schedules", "schema_scripts", "schemas",
-    "settings", "shapes", "signature", "steps", "stuck", "succession", "task", "telemetry",
-    "transaction", "using", "verification", "visibility", "watching",
+    "reconciliation", "registry", "remedies", "remote", "results", "returns", "schedules", "schema_scripts",
+    "schemas", "settings", "shapes", "signature", "steps", "stuck", "succession", "task", "task_types",
+    "telemetry", "transaction", "using", "verification", "visibility", "watching",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd", "integrations"}
+KINDS_OF_STORES = {"http", "memory", "postgres", "sqlite"}
 DATABASE_DRIVERS = {"sqlite3", "asyncpg", "psycopg", "aiosqlite"}
 
 
@@ -131,6 +132,12 @@ def test_only_stores_touch_databases() -> None:
     assert not wrong
 
 
+def test_one_store_alone_speaks_http() -> None:
+    """Whose database is another Windlass; nobody else imports an HTTP client, nor pays for loading one."""
+    users = {name for name in modules() if any(one.split(".")[0] == "httpx2" for one in imports(name))}
+    assert users == {"stores", "stores.http.client"}  # the first only looks whether it is there
+
+
 def test_only_the_cli_prints() -> None:
     """No surprise on standard output."""
     wrong = []
@@ -172,8 +179,8 @@ def test_one_store_does_not_know_another() -> None:
     """What they share lives beside them, not in one of them."""
     for name in modules():
         parts = name.split(".")
-        if parts[0] == "stores" and len(parts) > 1 and parts[1] in {"memory", "sqlite", "postgres"}:
-            others = {"memory", "sqlite", "postgres"} - {parts[1]}
+        if parts[0] == "stores" and len(parts) > 1 and parts[1] in KINDS_OF_STORES:
+            others = KINDS_OF_STORES - {parts[1]}
             for imported in ours(name):
                 assert imported.split(".")[1:2] not in [[other] for other in others], (
                     f"{name} imports {imported}"

@@ -292,14 +292,7 @@ class Context:
 
     async def progress(self, percent: float, message: str | None = None, stage: str | None = None) -> None:
         """Tell everybody who looks how far this is. Raises ``LeaseLost`` when this run lost the job."""
-        if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 <= percent <= 100:
-            raise InvalidInput(f"percent is {percent!r}; 0 to 100 are possible")
-        for name, text in (("message", message), ("stage", stage)):
-            if text is not None:
-                _check_words(name, text)
-        await self.send(
-            Report(self.lease, progress=Progress(math.floor(percent * 100) / 100, message, stage))
-        )
+        await self.send(Report(self.lease, progress=make_progress(percent, message, stage)))
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -415,6 +408,16 @@ class BlockingContext:
     def transaction(self) -> BlockingTransaction:
         """See ``Context.transaction``."""
         return BlockingTransaction(self._context)
+
+
+def make_progress(percent: Any, message: Any = None, stage: Any = None) -> Progress:
+    """How far a job is, as somebody says it."""
+    if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 <= percent <= 100:
+        raise InvalidInput(f"percent is {percent!r}; 0 to 100 are possible")
+    for name, text in (("message", message), ("stage", stage)):
+        if text is not None:
+            _check_words(name, text)
+    return Progress(math.floor(percent * 100) / 100, message, stage)
 
 
 def _check_words(name: str, text: Any) -> None:

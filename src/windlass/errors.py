@@ -28,6 +28,7 @@
     ├── TransactionTimeout (TimeoutError)   ``ctx.transaction`` was open too long and was rolled back
     ├── NotOpen                        the app is used before ``async with app``
     ├── ConfigurationError             a setting, URL or task registration that cannot work
+    │   └── NotOverHttp                it needs the database, and the app reaches that over HTTP only
     ├── WorkerStuck                    half a worker's slots are held by handlers that do not stop
     └── StoreError                     the database refused or failed
         ├── StoreUnavailable           busy, disconnected, full: try again later
@@ -265,6 +266,14 @@ class ConfigurationError(WindlassError):
     """A setting, a URL or a task registration that cannot work."""
 
     code = "configuration_error"
+
+
+class NotOverHttp(ConfigurationError):
+    """It needs the database itself, or a word that the HTTP API does not have, and the app's URL names a
+    server. The message says what to do instead. Nothing was done.
+    """
+
+    code = "not_over_http"
 
 
 class WorkerStuck(WindlassError):

@@ -47,6 +47,13 @@ class Limiting:
             raise InvalidInput("limits set at run time are an operator's; leave origin out")
         await self._app.store.set_limits(topic, limits)
 
+    async def declare(self, topic: str, limits: TopicLimits) -> bool:
+        """The same as code declares it, for programs that pass on what workers elsewhere declare: False where
+        an operator has set others, which stand.
+        """
+        system_only("limits")
+        return await self._app.store.set_limits(check_wire_topic(topic), limits.declared())
+
     async def get(self, topic: str) -> TopicLimits | None:
         """The limits of a topic; None when it has none."""
         system_only("limits")

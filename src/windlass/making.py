@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
+from windlass import headers as texts
 from windlass import payload
 from windlass.errors import HandlerNotFound, InvalidInput, InvalidPayload, LimitExceeded
 from windlass.model import BodyFormat, NewJob
@@ -53,13 +56,18 @@ def make_for(
 
 
 def make_together(
-    app: Windlass, wanted: Iterable[tuple[str | Task[..., Any], Any, EnqueueOptions]]
+    app: Windlass,
+    wanted: Iterable[tuple[str | Task[..., Any], Any, EnqueueOptions]],
+    headers: Mapping[int, Mapping[str, str]],
 ) -> list[NewJob]:
-    """Jobs that are written in one transaction."""
+    """Jobs that are written in one transaction; some with texts that travel along, by their places."""
     jobs: list[NewJob] = []
     for target, item, options in wanted:
         try:
-            jobs.append(maker(app, target, options)(item))
+            job = maker(app, target, options)(item)
+            if len(jobs) in headers:
+                job = replace(job, headers=texts.write(headers[len(jobs)]))
+            jobs.append(job)
         except InvalidInput as error:
             located = type(error)(f"job {len(jobs)} (counted from 0): {error}")
             located.job = len(jobs)

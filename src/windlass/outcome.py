@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from windlass.model import FailureOrigin, JobError
@@ -44,3 +46,6 @@ class Cancelled(Struct, frozen=True, gc=False):
 
 
 Outcome = Completed | Retried | Failed | Released | Cancelled
+
+UNSEEN: Final = Released(counted=False, taken=False)
+"""How a job is given back that was granted to somebody who has not seen it, and never will."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -61,6 +62,16 @@ class ResultWaiter:
                 waiting.discard(future)
                 if not waiting:
                     del self._waiting[wanted]
+
+    async def wait_for_any(self, job_ids: Sequence[UUID], timeout: float, tenant: str | None) -> None:
+        """Until one of them is final, or is not there any more, or the time is over."""
+        waits = [asyncio.create_task(self.wait(job_id, timeout, tenant)) for job_id in job_ids]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
     async def close(self) -> None:
         """Let go. Callers still waiting are told that the app was closed."""

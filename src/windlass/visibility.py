@@ -41,6 +41,17 @@ async def in_view(store: Store, record: JobRecord) -> bool:
     return holds(only, record, now)
 
 
+async def states_of(store: Store, job_ids: Sequence[UUID], tenant: str | None) -> list[State | None]:
+    """The states of these jobs; None for those that are not there for the code at hand."""
+    if row_filter() is None:
+        return await store.states(job_ids, tenant=tenant)
+    found: list[State | None] = []
+    for job_id in job_ids:
+        record = await store.get(job_id, tenant=tenant)
+        found.append(record.state if record is not None and await in_view(store, record) else None)
+    return found
+
+
 async def relatives(store: Store, found: tuple[Relative, ...], tenant: str | None) -> tuple[Relative, ...]:
     """Of jobs that run after another, or before it, those that are there for the code at hand.
 

@@ -25,7 +25,7 @@ OpenPage = Callable[..., Awaitable[Page]]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The browser lives on the session's event loop, and a page can only be used there."""
     for item in items:
-        if HERE in item.path.parents and pytest_asyncio.is_async_test(item):
+        if item.path.is_relative_to(HERE) and pytest_asyncio.is_async_test(item):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 

@@ -1,7 +1,8 @@
-"""What an operator does, from the first look to the last click, on both stores.
+"""What an operator does, from the first look to the last click.
 
 Each test is a whole way through the UI and says at every step what has to be seen; the tasks are the demo's,
-slowed down or repaired by the test. What changes does so by itself: no page is loaded anew to see it.
+slowed down or repaired by the test. What changes does so by itself: no page is loaded anew to see it. Those
+that wait for it run on both stores, which tell of changes in ways of their own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import httpx2
 import pytest
 from playwright.async_api import Locator, Page, expect
 
+from tests.browser import on_sqlite
 from tests.browser.conftest import OpenPage
 from tests.browser.site import Site
 from tests.browser.troubles import Troubles
@@ -157,6 +159,7 @@ async def test_a_group_of_failures_is_requeued_once_its_task_is_repaired(
         ]
 
 
+@on_sqlite
 async def test_a_job_is_enqueued_from_the_form_of_its_task(
     page: Page, site: Site, troubles: Troubles
 ) -> None:
@@ -225,6 +228,7 @@ async def test_a_topic_is_paused_and_resumed(page: Page, site: Site) -> None:
         await waiting.result(PATIENCE_SECONDS)
 
 
+@on_sqlite
 async def test_a_failed_job_is_edited_and_requeued_with_what_it_hides(page: Page, site: Site) -> None:
     """The number of the card is never shown and goes along; the new job completes, the old one is deleted."""
     async with site.working():
@@ -251,6 +255,7 @@ async def test_a_failed_job_is_edited_and_requeued_with_what_it_hides(page: Page
             await site.app.get(failed.id)
 
 
+@on_sqlite
 async def test_jobs_are_found_chosen_and_deleted_with_the_keyboard(
     page: Page, site: Site, open_page: OpenPage
 ) -> None:
@@ -334,6 +339,7 @@ async def test_jobs_are_found_chosen_and_deleted_with_the_keyboard(
     assert len(await site.app.jobs(topic="reminders", where="state:delayed")) == 1
 
 
+@on_sqlite
 async def test_a_key_is_made_used_and_revoked_and_the_log_tells(page: Page, site: Site) -> None:
     """A program gets in with it until it is revoked; who did that is written down; then one logs out."""
     await go_to(page, "Access")

@@ -32,7 +32,14 @@ class Block:
 
 def pages() -> list[Path]:
     """Every document people are meant to read."""
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("examples/*/*.md")])
+    return sorted(
+        [
+            *ROOT.glob("*.md"),
+            *(ROOT / "docs").rglob("*.md"),
+            *ROOT.glob("examples/*/*.md"),
+            *ROOT.glob("sdk/*/*.md"),
+        ]
+    )
 
 
 def blocks(page: Path) -> Iterator[Block]:

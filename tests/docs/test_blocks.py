@@ -21,6 +21,8 @@ from tests.docs.pages import ROOT, Block, blocks, pages
 from tests.examples.walkthrough import MARKS
 
 LONGEST_SECONDS = 60
+SDK_MARKS = {"server", "example", "types"}
+"""Blocks that ``tests/sdk`` runs."""
 NO_PLUGINS = "-p no:schemathesis -p no:anyio -p no:xdist -p no:hypothesispytest"
 """What our own tests have installed and a reader of the pages has not; loading it takes seconds each time."""
 
@@ -73,6 +75,6 @@ def test_every_mark_is_understood(page: Path) -> None:
     """A misspelt mark must not keep a block from being run."""
     for block in blocks(page):
         words = block.mark
-        known = words in {"", "run", "output", "demo-command", "test-command", *MARKS}
+        known = words in {"", "run", "output", "demo-command", "test-command", *MARKS, *SDK_MARKS}
         assert known or words.startswith(("file: ", "not run: ")), f"{block.place}: {words!r}"
         assert block.language, f"{block.place} names no language"

@@ -127,7 +127,7 @@ def test_every_public_name_is_documented() -> None:
 
 INNER = {
     # For the worker and for each other; not for users.
-    Windlass: {"portal", "joiner", "announce"},
+    Windlass: {"portal", "joiner", "announce", "remote"},
     Task: {"decode", "invoke", "encode_result", "decode_result", "template", "job_for_call", "signature"}
     | {"jobs_for_payloads", "is_async", "retry"},
     Context: {"send", "lease_lost", "wait_for", "checkpoint_limit", "begun_transaction", "transaction_with"},

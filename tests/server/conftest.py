@@ -107,3 +107,9 @@ def quick_passwords() -> Iterator[None]:
         passwords._nobodys_hash.cache_clear()
         yield
     passwords._nobodys_hash.cache_clear()
+
+
+@pytest.fixture
+async def worker(ask: Asking) -> httpx2.AsyncClient:
+    """A client with the key of a worker, good for nothing else."""
+    return await ask.with_key(superuser=True, scopes=["work"])

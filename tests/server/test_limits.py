@@ -178,7 +178,7 @@ def test_every_error_of_ours_that_a_request_can_cause_has_a_problem(caplog: pyte
     caplog.set_level(logging.CRITICAL)
     inside = {
         "WindlassError", "JobFailed", "JobCancelled", "ResultTimeout", "LeaseLost", "TransactionTimeout",
-        "ConfigurationError", "WorkerStuck", "StoreError", "SchemaTooNew", "UsedAfterFork",
+        "ConfigurationError", "NotOverHttp", "WorkerStuck", "StoreError", "SchemaTooNew", "UsedAfterFork",
         "NotReserved", "ReserveTimeout",
     }  # fmt: skip
     for name, kind in vars(errors).items():

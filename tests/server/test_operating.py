@@ -10,6 +10,7 @@ import pytest
 
 from tests.server.conftest import Asking, asking, make_app
 from windlass import Batch
+from windlass.task_types import task_types
 
 pytestmark = pytest.mark.usefixtures("quick_passwords")
 
@@ -170,6 +171,13 @@ async def test_tasks_tell_what_they_return(root: httpx2.AsyncClient) -> None:
     }
     assert tasks["upload"]["result_schema"] == {"type": "integer"}
     assert (tasks["refuse"]["result_schema"], tasks["fleeting"]["result_schema"]) == (None, None)
+
+
+async def test_tasks_can_be_had_as_types(root: httpx2.AsyncClient, ask: Asking) -> None:
+    """As a document of OpenAPI, from which other languages make types."""
+    told = await root.get("/api/jobs/tasks/openapi.json")
+    assert told.json() == task_types(ask.app.registry)
+    assert "mail_digest" in told.json()["components"]["schemas"]["Tasks"]["required"]
 
 
 async def test_tasks_tell_how_many_jobs_they_take_at_a_time(ask: Asking, root: httpx2.AsyncClient) -> None:

@@ -10,6 +10,8 @@ from tests.stores.urls import STORES
 
 
 @pytest.mark.usefixtures("quick_passwords")
+# A thousand leases make a long text, of which Hypothesis warns, as of what Schemathesis itself does.
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
 @pytest.mark.parametrize("name", STORES)
 def test_the_server_does_what_its_document_says(name: str, tmp_path: Path) -> None:
     """Whatever the document allows and much that it does not: no error of the server's, no status, header or

@@ -21,6 +21,16 @@ async def test_limits_are_set_listed_and_removed(root: httpx2.AsyncClient) -> No
     assert [line["action"] for line in log.json()["items"]][-1] == "limits.set"
 
 
+async def test_what_code_declares_does_not_change_what_an_operator_set(root: httpx2.AsyncClient) -> None:
+    """The answer has what is in force."""
+    declared = {"concurrency": 5, "origin": "code"}
+    told = (await root.put("/api/jobs/limits/mail", json=declared)).json()
+    assert (told["origin"], told["concurrency"]) == ("code", 5)
+    await root.put("/api/jobs/limits/mail", json=MAIL)
+    told = (await root.put("/api/jobs/limits/mail", json=declared)).json()
+    assert (told["origin"], told["concurrency"]) == ("operator", 3)
+
+
 async def test_limits_that_make_no_sense_are_refused(root: httpx2.AsyncClient) -> None:
     """With what is wrong, and nothing is set."""
     for body in (

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.servers.shared import empty_url
+from tests.servers.sqlite import empty_database
 from tests.transactions.ledger import Ledger, ledger_of
 from windlass import Windlass
 
 URLS: dict[str, Callable[[Path], str]] = {
-    "sqlite": lambda directory: f"sqlite:///{directory / 'jobs.db'}",
+    "sqlite": empty_database,
     "postgres": lambda _: empty_url(),
 }
 

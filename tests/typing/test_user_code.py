@@ -42,6 +42,8 @@ from windlass import (
 
 app = Windlass("memory://", lease=30, timeout=None)
 Windlass("memory://", leese=30)  # refused: call-arg
+Windlass("https://queue.example.com", token="wl_…")
+Windlass("https://queue.example.com", token=42)  # refused: arg-type
 
 included = app.include(windlass.tasks, roots=["data"], options={"create_file": {"max_attempts": 5}})
 reveal_type(included["create_file"])  # reveals: "windlass.task.Task[..., Any]"

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.servers.shared import empty_url
+from tests.servers.sqlite import empty_database
 from windlass import Windlass
 
 URLS: dict[str, Callable[[Path], str]] = {
     "memory": lambda _: "memory://",
-    "sqlite": lambda directory: f"sqlite:///{directory / 'jobs.db'}",
+    "sqlite": empty_database,
     "postgres": lambda _: empty_url(),
 }
 

@@ -213,6 +213,12 @@ class Access:
         if not caller.superuser:
             raise _refusal(caller, what, "superusers only")
 
+    def check_worker(self, caller: Caller) -> None:
+        """For who takes jobs to run them: a part of the system, whatever tenant a job is of."""
+        self._check_scope(caller, Scope.WORK)
+        if not caller.superuser:
+            raise _refusal(caller, "take jobs to run them", "superusers only")
+
     def _check_scope(self, caller: Caller, scope: Scope) -> None:
         if scope not in caller.scopes:
             good = ", ".join(sorted(caller.scopes)) or "nothing"

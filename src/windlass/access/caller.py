@@ -32,6 +32,8 @@ class Scope(StrEnum):
     READ = "read"
     ENQUEUE = "enqueue"
     MANAGE = "manage"
+    WORK = "work"
+    """taking jobs and ending them, over HTTP; for superusers, as a worker has the jobs of all tenants"""
 
 
 ALL_SCOPES: Final = frozenset(Scope)

@@ -169,7 +169,7 @@ class Tokens:
 
 
 def read_scopes(claim: Any) -> tuple[frozenset[Scope], bool]:
-    """What a token is good for, and whether for everything. One that says nothing of Windlass: all three."""
+    """What a token is good for, and whether for everything; all scopes where it says nothing of Windlass."""
     if claim is not None and not isinstance(claim, str):
         raise _Refused
     ours = {

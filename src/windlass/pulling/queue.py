@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from windlass.clock import MICROSECONDS
 from windlass.enqueueing import submit
-from windlass.errors import InvalidInput, NotBuried, ReserveTimeout, WrongState
+from windlass.errors import InvalidInput, NotBuried, NotOverHttp, ReserveTimeout, WrongState
 from windlass.job import Job
 from windlass.making import untyped_body
 from windlass.managing import check_job_id, get, not_found
@@ -26,6 +26,7 @@ from windlass.pulling.statistics import JobStats, QueueStats, Recovery, TopicSta
 from windlass.security import context_in_force, system_only, tenant_in_question, whole_view
 from windlass.stores.protocol import MAX_BATCH
 from windlass.transaction import refuse_inside
+from windlass.urls import over_http, shown_url
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -62,6 +63,11 @@ class Queue:
         """The same verbs for a server."""
         from windlass.pulling.wire import WireQueue
 
+        if over_http(self._app.url):
+            raise NotOverHttp(
+                f"{shown_url(self._app.url)} is a server, and one for other clients needs the database, too; "
+                "run it where that is, with its URL"
+            )
         return WireQueue(
             self._app, self._connections, touch_limits=NO_LIMITS, check_put_topic=check_wire_topic
         )

@@ -21,10 +21,10 @@ from uuid import UUID
 from windlass.clock import Clock
 from windlass.errors import NotOpen, StoreError, StoreUnavailable, TooManyWaiters
 from windlass.model import ClaimRequest, Enqueued, Lane, Lease, NewJob, Settlement
-from windlass.outcome import Released
 from windlass.pulling.ahead import Ahead
 from windlass.pulling.listing import Listing
 from windlass.pulling.pulled import Pulled
+from windlass.pulling.returning import Returning
 from windlass.pulling.rounds import Rounds
 from windlass.pulling.together import Together
 from windlass.settings import Settings
@@ -40,14 +40,8 @@ _LAST_LOOK_SECONDS: Final = 0.2
 """How long somebody whose time is over may be kept by a store that does not answer."""
 _LAST_CLAIM_SECONDS: Final = 2.0
 """How long a close waits for a claim under way: what it grants would stay reserved without a holder."""
-_FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 2.0
-"""Seconds between tries to give a job back while the store is away; each pause is twice the one before."""
 _LINGER_SECONDS: Final = 5.0
 """How long the loop stays subscribed when nobody waits: most come back at once."""
-
-_UNSEEN: Final = Released(counted=False, taken=False)
-"""How a job is given back that nobody has seen."""
 
 _log = logging.getLogger("windlass.pulling")
 
@@ -78,19 +72,18 @@ class Reservations:
         self._arrived = asyncio.Event()
         self._hints: Wakeups | None = None
         self._loop: asyncio.Task[None] | None = None
-        self._giving_back: set[asyncio.Task[None]] = set()
+        self._returning = Returning(store, clock)
         # One at a time: after a lost reply a store gives back what was granted to this name and is not known.
         self._asking = asyncio.Lock()
         self.rounds = Rounds()
         self._listing = Listing(
             self.worker, store, clock, topics=lambda: self._topics, waiting=lambda: len(self._waiters)
         )
-        self._ahead = Ahead(self._give_back)
+        self._ahead = Ahead(self._returning.give_back)
         self._endings = Together(self._settle, self.rounds)
         self._puts = Together(self._enqueue, self.rounds)
         self._put_meanwhile: list[tuple[str, int]] = []  # topics and priorities, during a claim
         self._claiming: set[asyncio.Task[None]] = set()
-        self._closing = asyncio.Event()
         self._trouble = False  # the store is away, and that was said
 
     @property
@@ -109,7 +102,7 @@ class Reservations:
             if future.done() and not future.cancelled() and future.exception() is None:
                 pulled = future.result()
                 if pulled is not None:
-                    self._give_back([pulled])
+                    self._returning.give_back([pulled])
             raise
         finally:
             self.withdraw(waiter)
@@ -200,7 +193,7 @@ class Reservations:
         answers = await self._store.enqueue(jobs)
         for topic, priority in {(job.topic, job.priority) for job in jobs}:
             self.overtaken(topic, priority)
-        await self._given_back()
+        await self._returning.done()
         return answers
 
     def overtaken(self, topic: str, priority: int) -> None:
@@ -213,17 +206,12 @@ class Reservations:
     async def let_go(self) -> None:
         """Of jobs that nobody has asked for yet: somebody is about to look."""
         self._ahead.let_go()
-        await self._given_back()
-
-    async def _given_back(self) -> None:
-        """When what is being given back is in its place again. A store that is away is not waited for."""
-        if self._giving_back:
-            await asyncio.wait(self._giving_back, timeout=_FIRST_PAUSE)
+        await self._returning.done()
 
     @property
     def anything_ahead(self) -> bool:
         """Whether there is something to let go of."""
-        return bool(self._ahead or self._giving_back)
+        return bool(self._ahead or self._returning)
 
     async def touch(self, lease: Lease, lease_seconds: float) -> float | None:
         """Start its time anew; how many seconds, None when it is over already."""
@@ -235,7 +223,7 @@ class Reservations:
 
     async def close(self) -> None:
         """Let go. Those who still wait are told that the app was closed."""
-        self._closing.set()
+        self._returning.hurry()
         task, self._loop = self._loop, None
         if task is not None:
             await self._end_loop(task)
@@ -246,8 +234,7 @@ class Reservations:
             await asyncio.wait(self._claiming)
         self._ahead.let_go()
         await self._listing.close()
-        if self._giving_back:
-            await asyncio.wait(self._giving_back)
+        await self._returning.close()
 
     async def _end_loop(self, task: asyncio.Task[None]) -> None:
         try:
@@ -337,7 +324,7 @@ class Reservations:
         # SQLite it needs no sync of its own. Ten clients took a quarter more jobs so.
         await self._endings.written()
         await self.rounds.gather()
-        await self._given_back()
+        await self._returning.done()
         async with self._asking:
             return await self._claim_for_waiters()
 
@@ -409,7 +396,7 @@ class Reservations:
             for topic, priority in self._put_meanwhile:
                 self._ahead.overtaken(topic, priority)
         elif left:  # who they were claimed for have left meanwhile
-            self._give_back(left)
+            self._returning.give_back(left)
         moment = claim.next_due_in
         if moment == 0.0 and not claim.jobs:
             # A lease that has ended and cannot be brought back yet (see the store's gaps): nothing for now.
@@ -458,41 +445,9 @@ class Reservations:
             waiter.timer.cancel()
         self._waiters.pop(waiter, None)
 
-    def _give_back(self, jobs: list[Pulled]) -> None:
-        task = asyncio.get_running_loop().create_task(self._release(jobs))
-        self._giving_back.add(task)
-        task.add_done_callback(self._giving_back.discard)
-
     def _give_back_granted(self, granting: asyncio.Future[Pulled | None]) -> None:
         if not granting.cancelled() and granting.exception() is None and (pulled := granting.result()):
-            self._give_back([pulled])
-
-    async def _release(self, jobs: list[Pulled]) -> None:
-        """Until it is done, or their time is over: that can be years, and nobody would have them."""
-        pause = _FIRST_PAUSE
-        while jobs:
-            batch = jobs[:MAX_BATCH]
-            try:
-                await self._store.settle([Settlement(pulled.job.lease, _UNSEEN) for pulled in batch])
-                jobs = jobs[MAX_BATCH:]
-            except StoreUnavailable as error:
-                if await self._closes_within(pause):
-                    _log.warning("%d jobs stay reserved until their leases end: %s", len(jobs), error)
-                    return
-                pause = min(2 * pause, _LONGEST_PAUSE)
-                now = self._clock.monotonic()
-                jobs = [one for one in jobs if one.granted_at + one.job.lease_seconds > now]
-            except StoreError as error:
-                _log.warning("%d jobs stay reserved until their leases end: %s", len(jobs), error)
-                return
-
-    async def _closes_within(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._closing.wait()
-        except TimeoutError:
-            return False
-        return True
+            self._returning.give_back([pulled])
 
     def _end_all(self, error: Exception, *, impatient_only: bool = False) -> None:
         for waiter in list(self._waiters):

@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from windlass.app import Windlass
 from windlass.clock import to_datetime
-from windlass.errors import NotOpen
+from windlass.errors import NotOpen, NotOverHttp
 from windlass.server.cursors import Cursors
 from windlass.server.deadlines import Deadlines
 from windlass.server.events.broadcast import Broadcast
@@ -23,11 +23,13 @@ from windlass.server.gate import Gate
 from windlass.server.health import Readiness
 from windlass.server.problems import NOT_FOUND, Problem, problem_of
 from windlass.server.redaction import Redaction
-from windlass.server.resource import Resource
+from windlass.server.repeats import Repeats
+from windlass.server.resource import Resource, encode
 from windlass.server.route import Route
 from windlass.server.routes import EVERYTHING
 from windlass.server.transport import BEGUN, ClientGone, check_target, respond_problem
 from windlass.settings import Settings
+from windlass.urls import over_http, shown_url
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +51,11 @@ class Api:
     """One app's HTTP API. Made by :func:`create_api`."""
 
     def __init__(self, app: Windlass, routes: tuple[Route, ...] = EVERYTHING) -> None:
+        if over_http(app.url):
+            raise NotOverHttp(
+                f"{shown_url(app.url)} is a server already, and a second one needs the database, too; run it "
+                "where that is, with its URL"
+            )
         self.app = app
         if app.settings.http_api:  # whose part /metrics is
             app.telemetry.served()
@@ -83,6 +90,7 @@ class Api:
         self.closing = asyncio.Event()  # what waits or streams ends when it is set
         self.readiness = Readiness()
         self.deadlines = Deadlines()
+        self.repeats = Repeats(encode)
         self.broadcast = Broadcast(self.app, self.closing)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

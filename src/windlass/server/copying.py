@@ -27,6 +27,7 @@ from windlass.server.enqueueing import (
 )
 from windlass.server.problems import JOB_NOT_FOUND, WRONG_STATE, refused
 from windlass.server.redaction import CannotRestore
+from windlass.server.repeats import REQUEST_ID
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 
@@ -180,6 +181,10 @@ ROUTES: Final = (
         body_required=False,
         answers={201: CopiedJob, 200: CopiedJob},
         problems=(JOB_NOT_FOUND, WRONG_STATE, *PROBLEMS),
-        parameters={"Idempotency-Key": "The new job's key, for clients that send it as a header."},
+        parameters={
+            "Idempotency-Key": "The new job's key, for clients that send it as a header.",
+            **REQUEST_ID,
+        },
+        repeatable=True,
     ),
 )

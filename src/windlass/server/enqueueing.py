@@ -26,12 +26,15 @@ from windlass.server.problems import (
     located,
     refused,
 )
+from windlass.server.repeats import REQUEST_ID
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 from windlass.settings import LONGEST, MAX_COUNT
 
 MAX_TOGETHER: Final = 1000
 """Most jobs of one request."""
+TRACES: Final = frozenset({"traceparent", "tracestate"})
+"""Headers of a job that anybody may give: they change nothing but what traces show."""
 
 TaskName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
@@ -102,12 +105,17 @@ class EnqueueBody(JobBody, frozen=True, kw_only=True, forbid_unknown_fields=True
     ``runAt``, ``maxRetries``, ``max_retries`` (attempts after the first), ``maxAttempts``,
     ``correlationId``, ``onDuplicate`` and ``afterAny`` are other names, for programs that use them.
     ``after``: jobs that must have completed before; with ``after_any`` they may end in any way.
+    ``headers``: texts that travel with the job, for programs that pass on jobs of others; for superusers, but
+    for ``traceparent`` and ``tracestate``.
     """
 
     run_at: Moment | UnsetType | None = UNSET
     delay: Seconds | UnsetType | None = UNSET
     after: Annotated[list[UUID], Meta(max_length=MAX_AFTER)] | UnsetType | None = UNSET
     after_any: bool | UnsetType = UNSET
+    retention: Seconds | UnsetType | None = UNSET
+    retention_failed: Seconds | UnsetType | None = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
     camel_run_at: Moment | UnsetType | None = field(default=UNSET, name="runAt")
     camel_max_retries: Retries | UnsetType = field(default=UNSET, name="maxRetries")
     max_retries: Retries | UnsetType = UNSET
@@ -166,7 +174,12 @@ async def enqueue(request: Request[Nothing, EnqueueBody]) -> Answer:
     options = options_of(given, "#")
     _add_headers(request, options)
     name = target_of(request, given, options, "#")
-    job = await request.app.enqueue(name, payload_of(body.payload, body.format, "#"), **options)
+    payload = payload_of(body.payload, body.format, "#")
+    if body.headers is UNSET:
+        job = await request.app.enqueue(name, payload, **options)
+    else:
+        texts = {0: _texts(request, body.headers, "#")}
+        (job,) = await request.app.enqueue_together([(name, payload, options)], headers=texts)
     location = f"{request.root}{ROOT}/{job.id}".encode()
     return Answer(_enqueued(job), 200 if job.duplicate else 201, ((b"location", location),))
 
@@ -174,7 +187,7 @@ async def enqueue(request: Request[Nothing, EnqueueBody]) -> Answer:
 async def enqueue_many(request: Request[Nothing, EnqueueManyBody]) -> Answer:
     if b"idempotency-key" in request.headers:
         raise refused("Idempotency-Key is for one job; give each job of enqueue-many a key of its own")
-    wanted = []
+    wanted, texts = [], {}
     for index, body in enumerate(request.body.jobs):
         pointer = f"#/jobs/{index}"
         try:
@@ -184,8 +197,10 @@ async def enqueue_many(request: Request[Nothing, EnqueueManyBody]) -> Answer:
         except (InvalidInput, HandlerNotFound) as error:
             raise located(error, pointer) from None
         wanted.append((name, payload_of(body.payload, body.format, pointer), options))
+        if body.headers is not UNSET:
+            texts[index] = _texts(request, body.headers, pointer)
     try:
-        jobs = await request.app.enqueue_together(wanted)
+        jobs = await request.app.enqueue_together(wanted, headers=texts)
     except InvalidInput as error:
         if error.job is None:
             raise
@@ -207,7 +222,7 @@ def options_of(given: Mapping[str, Any], pointer: str) -> EnqueueOptions:
     """What the body says about the job, under the names of the Python API."""
     options: dict[str, Any] = {}
     for name, value in given.items():
-        if name in _FIRST:
+        if name in _FIRST or name == "headers":
             continue
         meant = _ALIASES.get(name, name)
         if meant in options:
@@ -259,6 +274,16 @@ def target_of(
 def no_task(registry: Registry, name: str) -> HandlerNotFound:
     known = suggest(name, registry.tasks)
     return HandlerNotFound(f"there is no task {shorten(name)}{known}; GET {ROOT}/tasks lists them")
+
+
+def _texts(request: Request[Any, Any], given: dict[str, str], pointer: str) -> dict[str, str]:
+    """They become context variables of whoever runs the job: not for everybody to set, traces aside."""
+    if not request.caller.superuser and not given.keys() <= TRACES:
+        raise refused(
+            "headers other than traceparent and tracestate can be given by superusers only; leave them out",
+            pointer=f"{pointer}/headers",
+        )
+    return given
 
 
 def _add_headers(request: Request[Any, Any], options: EnqueueOptions) -> None:
@@ -345,7 +370,9 @@ ROUTES: Final = (
         parameters={
             "Idempotency-Key": "The job's key, for clients that send it as a header.",
             "X-Correlation-ID": "The job's correlation id, unless the body has one.",
+            **REQUEST_ID,
         },
+        repeatable=True,
     ),
     Route(
         method="POST",
@@ -357,5 +384,7 @@ ROUTES: Final = (
         body=EnqueueManyBody,
         answers={201: EnqueuedJobs},
         problems=PROBLEMS,
+        parameters=REQUEST_ID,
+        repeatable=True,
     ),
 )

@@ -60,6 +60,9 @@ class Gate:
             case Permission.SUPERUSER:
                 access.check_superuser(caller, "do this", changing=method not in {"GET", "HEAD"})
                 return None
+            case Permission.WORK:
+                access.check_worker(caller)
+                return None
             case Permission.PUBLIC | Permission.SESSION:
                 return None  # about no job
             case Permission.ENQUEUE:

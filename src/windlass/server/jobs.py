@@ -17,10 +17,11 @@ from windlass.model import State
 from windlass.server.discretion import refuse_peeping
 from windlass.server.names import StateName, TenantName
 from windlass.server.problems import JOB_NOT_FOUND, WRONG_STATE, Problem, located, refused
+from windlass.server.repeats import REQUEST_ID
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 from windlass.server.shapes import ErrorShape, JobDetail, JobSummary, Viewer
-from windlass.server.waiting import unless_closing
+from windlass.server.waiting import unless_gone
 
 MOST_DEPENDENTS: Final = 50
 """Jobs that run after one which are told one by one."""
@@ -163,7 +164,7 @@ async def get_result(request: Request[ResultQuery, None]) -> Answer:
     app, job_id = request.app, request.path["id"]
     if request.query.wait:
         try:
-            await unless_closing(request.api, app.result(job_id, timeout=request.query.wait))
+            await unless_gone(request, app.result(job_id, timeout=request.query.wait))
         except (JobFailed, JobCancelled, ResultTimeout):
             pass  # told below, with what else there is
     job: Job[Any] = await app.get(job_id)
@@ -223,6 +224,8 @@ def _verb(name: str, summary: str, handler: Any, method: str = "POST") -> Route:
         handler=handler,
         answers={200: Changed, 202: Changed} if name == "cancel" else {200: Changed},
         problems=(JOB_NOT_FOUND, WRONG_STATE),
+        parameters=REQUEST_ID,
+        repeatable=True,
     )
 
 

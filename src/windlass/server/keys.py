@@ -52,9 +52,9 @@ class KeyBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(max_length=200)] = ""
     tenant: TenantName | None = None
     superuser: bool = False
-    scopes: Annotated[list[Literal["read", "enqueue", "manage"]], Meta(min_length=1, max_length=3)] | None = (
-        None
-    )
+    scopes: (
+        Annotated[list[Literal["read", "enqueue", "manage", "work"]], Meta(min_length=1, max_length=4)] | None
+    ) = None
     user_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
     service_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
     expires: Annotated[float, Meta(ge=1, le=LONGEST, description="Seconds.")] | None = None

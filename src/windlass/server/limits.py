@@ -38,7 +38,8 @@ class RateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class LimitsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is to hold for the jobs of a topic, of all workers together. At least one of them.
 
-    Keys are the jobs' ``limit_key``, each of one tenant.
+    Keys are the jobs' ``limit_key``, each of one tenant. ``origin``: ``code`` for what the tasks of a worker
+    declare, which does not change what an operator has set; the answer has what is in force.
     """
 
     concurrency: Slots | None = None
@@ -50,6 +51,7 @@ class LimitsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     weights: Annotated[
         dict[TenantName, Annotated[int, Meta(ge=1, le=MAX_WEIGHT)]], Meta(max_length=MAX_WEIGHTS)
     ] = {}
+    origin: Literal["code", "operator"] = "operator"
 
 
 class TopicLimitsShape(Struct, frozen=True, kw_only=True):
@@ -99,9 +101,21 @@ async def set_limits(request: Request[Nothing, LimitsBody]) -> Answer:
         )
     except InvalidInput as error:
         raise Problem(INVALID_INPUT, str(error)) from None
+    if body.origin == "code":
+        return await _declare(request, topic, limits)
     await request.app.limits.set(topic, limits)
     await request.api.gate.record(request, "limits.set", target=topic, details={"limits": str(limits)})
     return Answer(_shape(topic, limits))
+
+
+async def _declare(request: Request[Nothing, LimitsBody], topic: str, limits: TopicLimits) -> Answer:
+    declared = await request.app.limits.declare(topic, limits)
+    present = await request.app.limits.get(topic) or limits
+    if declared:
+        await request.api.gate.record(
+            request, "limits.set", target=topic, details={"limits": str(limits), "origin": "code"}
+        )
+    return Answer(_shape(topic, present))
 
 
 async def remove_limits(request: Request[Nothing, None]) -> Answer:

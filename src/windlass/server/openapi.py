@@ -63,6 +63,7 @@ ACCESS: Final = {
     Permission.MANAGE: "For whom `manage_rule` allows it, about the jobs it lets them see; "
     "keys and tokens need the scope `manage`.",
     Permission.SUPERUSER: "For superusers.",
+    Permission.WORK: "For workers: superusers whose keys and tokens have the scope `work`.",
     Permission.SESSION: "For people who log in.",
 }
 
@@ -179,7 +180,7 @@ def _security(route: Route) -> list[dict[str, list[str]]]:
     known: list[dict[str, list[str]]] = [{"bearer": []}, {"session": []}]
     if route.permission is Permission.PUBLIC:
         return []
-    if route.permission is Permission.SUPERUSER:
+    if route.permission in {Permission.SUPERUSER, Permission.WORK}:
         return known
     return [*known, {}]  # a rule may be open to all
 

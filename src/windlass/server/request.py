@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+import hashlib
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
-from windlass.access.caller import Caller, Scope
+import msgspec
+
+from windlass.access.caller import Caller, CallerKind, Scope
 from windlass.app import Windlass
 from windlass.security import SecurityContext
+from windlass.server.gate import session_cookie
+from windlass.server.repeats import read_id
 
 if TYPE_CHECKING:
     from windlass.server.app import Api
+
+_OF_ONE_TOKEN: Final = frozenset({"exp", "iat", "jti", "nbf"})
+"""Claims about the token itself, and not about its bearer."""
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -68,6 +76,31 @@ class Request(Generic[Q, B]):
         """Where the request came from, for the audit log."""
         client = self.scope.get("client")
         return None if client is None else str(client[0])
+
+    @property
+    def credential(self) -> tuple[str, bytes]:
+        """What tells callers apart without keeping their secrets; who showed nothing is an address."""
+        shown = self.headers.get(b"authorization") or (session_cookie(self.headers) or "").encode("latin-1")
+        if shown:
+            return str(self.caller.kind), hashlib.sha256(shown).digest()
+        return str(self.caller.kind), (self.address or "").encode()
+
+    @property
+    def name(self) -> Hashable | None:
+        """What tells it from every other request, of any caller, but not from its repeats; None: nothing."""
+        given = read_id(self.headers)
+        if given is None:
+            return None
+        return (*self._sender, self.scope["method"], self.scope["path"], given)
+
+    @property
+    def _sender(self) -> tuple[str, bytes]:
+        """As ``credential``, but for tokens: one that was renewed is the same caller if it says the same."""
+        caller = self.caller
+        if caller.kind is not CallerKind.TOKEN or not caller.id:
+            return self.credential
+        said = {claim: value for claim, value in caller.auth.items() if claim not in _OF_ONE_TOKEN}
+        return str(caller.kind), hashlib.sha256(msgspec.json.encode(said, order="sorted")).digest()
 
     @property
     def manages(self) -> bool:

@@ -13,6 +13,7 @@ from windlass.access.caller import ANONYMOUS
 from windlass.security import acting_as
 from windlass.server.decoding import decode_body, decode_query
 from windlass.server.problems import METHOD_NOT_ALLOWED, REQUEST_TIMEOUT, TIMED_OUT, Problem
+from windlass.server.repeats import HEADER
 from windlass.server.request import Request
 from windlass.server.route import Nothing, Route
 from windlass.server.transport import (
@@ -27,7 +28,8 @@ from windlass.server.transport import (
 if TYPE_CHECKING:
     from windlass.server.app import Api
 
-_encode = msgspec.json.Encoder(decimal_format="number").encode
+encode = msgspec.json.Encoder(decimal_format="number").encode
+"""What handlers answer, as JSON."""
 _NOTHING = Nothing()
 
 
@@ -86,6 +88,7 @@ class Operation:
             if route.seconds is not None:
                 seconds += route.seconds(query)
                 api.deadlines.begin(seconds)
+            raw = b""
             if self._decoder is not None:
                 reading = True
                 raw = await read_body(receive, headers, self._most_bytes)
@@ -97,7 +100,10 @@ class Operation:
                 api, scope, headers, caller, context, scope["path_params"], query, body, receive, send
             )
             with acting_as(context):
-                answer = await route.handler(request)
+                if route.repeatable and HEADER in headers:
+                    answer = await api.repeats.once(request.name, raw, lambda: route.handler(request))
+                else:
+                    answer = await route.handler(request)
             if route.stream:
                 return
         except asyncio.CancelledError:
@@ -111,7 +117,7 @@ class Operation:
             scope,
             send,
             answer.status,
-            content if type(content) is bytes else b"" if content is None else _encode(content),
+            content if type(content) is bytes else b"" if content is None else encode(content),
             answer.media_type,
             answer.headers,
             self._headers,

@@ -35,6 +35,8 @@ class Permission(StrEnum):
     """the same, to change them"""
     SUPERUSER = "superuser"
     """superusers"""
+    WORK = "work"
+    """superusers whose key has the scope for it: workers"""
     SESSION = "session"
     """whoever logs in, or has"""
 
@@ -84,6 +86,7 @@ class Route:
     tag: str = "jobs"
     media_type: str = "application/json"
     seconds: Callable[[Any], float] | None = None  # how much longer it may take, by its query
+    repeatable: bool = False  # done once for each Windlass-Request-Id, see ``repeats``
     stream: bool = False  # answers by itself, and lifts its deadline when it has begun
     always: bool = False  # served also when the API is off
     page: bool = False  # for browsers: with the headers of pages, and a query that is the page's own affair

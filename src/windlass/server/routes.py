@@ -22,6 +22,7 @@ from windlass.server import (
     questions,
     schedules,
     session,
+    states,
     statistics,
     superusers,
     tasks,
@@ -32,6 +33,7 @@ from windlass.server.events import route as events
 from windlass.server.request import Request
 from windlass.server.route import Answer, Nothing, Permission, Route
 from windlass.server.ui import route as ui
+from windlass.server.work import beating, leases, reporting, reserving, settling
 
 _document: list[bytes] = []  # made when it is first asked for
 
@@ -46,6 +48,12 @@ async def describe(request: Request[Nothing, None]) -> Answer:
 ROUTES: Final[tuple[Route, ...]] = (
     *enqueueing.ROUTES,
     *jobs.ROUTES,
+    *states.ROUTES,
+    *reserving.ROUTES,
+    *settling.ROUTES,
+    *leases.ROUTES,
+    *reporting.ROUTES,
+    *beating.ROUTES,
     *copying.ROUTES,
     *statistics.ROUTES,
     *events.ROUTES,

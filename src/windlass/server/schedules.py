@@ -34,6 +34,7 @@ from windlass.server.problems import (
     refused,
 )
 from windlass.server.redaction import CannotRestore
+from windlass.server.repeats import REQUEST_ID
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 
@@ -395,6 +396,8 @@ ROUTES: Final = (
         handler=run_schedule,
         answers={201: EnqueuedJob},
         problems=(SCHEDULE_NOT_FOUND, LIMIT_EXCEEDED),
+        parameters=REQUEST_ID,
+        repeatable=True,
         tag="schedules",
     ),
 )

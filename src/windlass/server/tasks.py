@@ -9,6 +9,7 @@ from msgspec import Struct
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 from windlass.task import Task
+from windlass.task_types import task_types
 
 
 class BatchShape(Struct, frozen=True):
@@ -50,6 +51,10 @@ async def list_tasks(request: Request[Nothing, None]) -> Answer:
     return Answer(TaskList(tuple(_shape(task) for task in tasks), len(tasks)))
 
 
+async def get_task_types(request: Request[Nothing, None]) -> Answer:
+    return Answer(task_types(request.app.registry))
+
+
 def _shape(task: Task[..., Any]) -> TaskShape:
     return TaskShape(
         name=task.name,
@@ -76,6 +81,16 @@ ROUTES: Final = (
         permission=Permission.READ,
         handler=list_tasks,
         answers={200: TaskList},
+        tag="tasks",
+    ),
+    Route(
+        method="GET",
+        path=f"{ROOT}/tasks/openapi.json",
+        name="task_types",
+        summary="What every task takes and gives back, as an OpenAPI document to make types of",
+        permission=Permission.READ,
+        handler=get_task_types,
+        answers={200: None},
         tag="tasks",
     ),
 )

@@ -11,6 +11,7 @@ from windlass.errors import JobNotFound, WrongState
 from windlass.findings import TaskStats
 from windlass.model import TopicStats
 from windlass.server.names import TenantName
+from windlass.server.repeats import REQUEST_ID
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 from windlass.server.statistics import TopicShape, chosen_tenant, topic_shape
@@ -195,6 +196,8 @@ ROUTES: Final = (
         body=KickBody,
         body_required=False,
         answers={200: Kicked},
+        parameters=REQUEST_ID,
+        repeatable=True,
         tag="topics",
     ),
 )

@@ -11,6 +11,7 @@ import contextlib
 import random
 import tempfile
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,14 +161,16 @@ async def _make_trouble(scene: Scene, plan: Plan, troubles: Sequence[Trouble], w
     begin = loop.time()
     under_way: set[asyncio.Task[None]] = set()
     weights = [trouble.weight for trouble in troubles]
+    # Each kind once to begin with, the likeliest first: a short sweep has them, too, and a slow machine's.
+    first = deque(sorted(troubles, key=lambda trouble: -trouble.weight))
     enough = asyncio.Event()
     replacing = asyncio.create_task(_replace_the_dead(scene.crew, enough))
     try:
         while (passed := loop.time() - begin) < plan.seconds:
             watch("making trouble", passed / plan.seconds)
             await asyncio.sleep(scene.choose.uniform(0.2, 1.8) * plan.trouble_every)
-            [trouble] = scene.choose.choices(troubles, weights)
             if len(under_way) < plan.at_once:
+                trouble = first.popleft() if first else scene.choose.choices(troubles, weights)[0]
                 under_way.add(asyncio.create_task(trouble.happen(scene)))
             done = {task for task in under_way if task.done()}
             under_way -= done

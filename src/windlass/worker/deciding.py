@@ -74,7 +74,7 @@ def after_failure(job: Claimed, policy: Retry | None, error: JobError, cause: Ba
     """An attempt that errored: try again while there are attempts and the error allows it."""
     if job.last_attempt or not error.retryable:
         return Failed(error)
-    return Retried(_delay(job, policy, cause), error)
+    return Retried(delay_after(job.retry, policy, job.attempt, cause, f"job {job.lease.job_id}"), error)
 
 
 def after_timeout(job: Claimed, policy: Retry | None) -> Outcome:
@@ -122,12 +122,12 @@ def after_stop(job: Claimed, policy: Retry | None, stop: Stop) -> Outcome | None
 def describe(error: BaseException) -> JobError:
     """An exception as it is stored."""
     if isinstance(error, TaskError):
-        return JobError(
-            code=_code(error.code),
-            message=_clean(error.message, MAX_MESSAGE),
+        return told(
+            error.code,
+            error.message,
             retryable=error.retryable is not False,
-            details=_details(error.details),
-            traceback=_clean(_traceback(error)[-MAX_TRACEBACK:], MAX_TRACEBACK),
+            details=error.details,
+            traceback=_traceback(error),
         )
     code = error.code if isinstance(error, WindlassError) else "handler_error"
     text = _clean(error, MAX_MESSAGE)
@@ -139,6 +139,19 @@ def describe(error: BaseException) -> JobError:
         message=_clean(f"{name}: {text}" if text else name, MAX_MESSAGE),
         retryable=getattr(error, "retryable", True) is not False,
         traceback=_clean(_traceback(error)[-MAX_TRACEBACK:], MAX_TRACEBACK),
+    )
+
+
+def told(
+    code: object, message: object, *, retryable: bool, details: Any = None, traceback: str | None = None
+) -> JobError:
+    """An error that somebody else describes, as it is stored."""
+    return JobError(
+        code=_code(code),
+        message=_clean(message, MAX_MESSAGE),
+        retryable=retryable,
+        details=_details(details),
+        traceback=None if traceback is None else _clean(traceback[-MAX_TRACEBACK:], MAX_TRACEBACK),
     )
 
 
@@ -170,18 +183,17 @@ def _traceback(error: BaseException) -> str:
         return f"(the traceback could not be formatted: {type(broken).__name__})"
 
 
-def _delay(job: Claimed, policy: Retry | None, cause: BaseException) -> float:
+def delay_after(
+    stored: str | None, policy: Retry | None, attempt: int, cause: BaseException, whose: str
+) -> float:
+    """Seconds until the next attempt: by the policy stored with the job, else by its task's."""
     try:
-        chosen = Retry.load(job.retry) if job.retry is not None else (policy or DEFAULT_RETRY)
-        return chosen.delay(job.attempt, cause)
+        chosen = Retry.load(stored) if stored is not None else (policy or DEFAULT_RETRY)
+        return chosen.delay(attempt, cause)
     except Exception:
         # A broken policy must not cost the job its retry.
-        _log.exception(
-            "the retry policy of job %s (%s) failed; the default is used",
-            job.lease.job_id,
-            job.task or job.topic,
-        )
-        return DEFAULT_RETRY.delay(job.attempt, cause)
+        _log.exception("the retry policy of %s failed; the default is used", whose)
+        return DEFAULT_RETRY.delay(attempt, cause)
 
 
 def _sane(delay: Any) -> float:

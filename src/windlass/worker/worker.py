@@ -32,6 +32,7 @@ from windlass.settings import Settings, override_settings
 from windlass.stores.protocol import Store, Wakeups
 from windlass.telemetry.figures import QueueFigures, TopicFigures
 from windlass.telemetry.telemetry import Telemetry
+from windlass.urls import over_http
 from windlass.worker.attempt import Workplace
 from windlass.worker.backoff import Backoff
 from windlass.worker.batches import BatchRunner, MoreJobs
@@ -101,7 +102,9 @@ class Worker:
             name or f"{socket.gethostname()[:150]}:{os.getpid()}:{secrets.token_hex(2)}"
         )
         given = {"concurrency": concurrency, "lease": lease, "prefetch": prefetch}
-        settings = override_settings(settings, given)
+        # What is done for all jobs, and not for one of them, is done where the database is.
+        remote = over_http(store.url)
+        settings = override_settings(settings, {**given, "schedules": False} if remote else given)
         self.lanes = registry.lanes(topics, exclude_topics)
         if not self.lanes:
             raise ConfigurationError(
@@ -122,7 +125,10 @@ class Worker:
         self._held = HeldJobs()
         self._observers = observers_of(self.name, settings, self._clock, telemetry)
         self._telemetry = telemetry
-        self.looks = telemetry is not None and telemetry.metrics is not None  # at the whole queue
+        # At the whole queue.
+        self.looks = telemetry is not None and telemetry.metrics is not None and not remote
+        if remote and registry.schedules:
+            _log.warning("schedules are fired by the server, where its own app declares them, and not here")
         self._stopping = False
         self._asked = False  # to stop, by whoever runs this worker
         self._stop_now = False

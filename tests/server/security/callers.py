@@ -27,7 +27,7 @@ ACME: Final = "acme"
 GLOBEX: Final = "globex"
 JWT_SECRET: Final = "a shared secret of more than thirty-two bytes"  # noqa: S105 - of these tests
 SUPERUSER: Final = "root:a password nobody guesses"
-READ, ENQUEUE, MANAGE = Scope.READ, Scope.ENQUEUE, Scope.MANAGE
+READ, ENQUEUE, MANAGE, WORK = Scope.READ, Scope.ENQUEUE, Scope.MANAGE, Scope.WORK
 
 Headers = Mapping[str, str]
 
@@ -116,7 +116,7 @@ async def _former(app: Windlass, clock: FrozenClock) -> tuple[Caller, ...]:
 async def _keys(app: Windlass) -> list[Caller]:
     callers = []
     for tenant in (ACME, GLOBEX):
-        for scopes in (ALL_SCOPES, {READ}, {ENQUEUE}, {MANAGE}, {READ, MANAGE}):
+        for scopes in (ALL_SCOPES, {READ}, {ENQUEUE}, {MANAGE}, {READ, MANAGE}, {WORK}):
             made = await app.access.create_key("", tenant=tenant, scopes=scopes)
             name = f"{tenant}'s key to {' and '.join(sorted(scopes))}"
             callers.append(Caller(name, bearer(made.key), tenant=tenant, scopes=frozenset(scopes)))
@@ -124,7 +124,7 @@ async def _keys(app: Windlass) -> list[Caller]:
     callers.append(Caller("acme's key for one topic", bearer(made.key), tenant=ACME, topic="mail"))
     made = await app.access.create_key("", tenant=ACME, service_id="personal", user_id="ann")
     callers.append(Caller("acme's key for one user", bearer(made.key), tenant=ACME, user="ann"))
-    for scopes in (ALL_SCOPES, {READ}, {ENQUEUE}):
+    for scopes in (ALL_SCOPES, {READ}, {ENQUEUE}, {WORK}):
         made = await app.access.create_key("", superuser=True, scopes=scopes)
         name = f"a superuser's key to {' and '.join(sorted(scopes))}"
         callers.append(Caller(name, bearer(made.key), superuser=True, scopes=frozenset(scopes)))

@@ -24,10 +24,17 @@ from windlass.server.route import Route
 from windlass.server.routes import EVERYTHING
 from windlass.server.schedules import NewScheduleBody, ScheduleBody
 from windlass.server.session import LoginBody
+from windlass.server.states import StatesBody
 from windlass.server.superusers import PasswordBody, SuperuserBody
 from windlass.server.topics import KickBody, PauseBody
+from windlass.server.work.beating import LeaveBody, WorkerBody
+from windlass.server.work.leases import ExtendBody, LeaseBody, LeasesBody
+from windlass.server.work.reporting import ReportsBody
+from windlass.server.work.reserving import ReserveBody
+from windlass.server.work.settling import SettleBody
 
 NAME, PASSWORD = SUPERUSER.split(":")
+LEASE: Final = {"id": str(NOBODYS_ID), "fence": 1}
 BODIES: Final[Mapping[type[msgspec.Struct], Any]] = {
     EnqueueBody: {"task": "mail", "payload": {"to": "ann"}},
     EnqueueManyBody: {"jobs": [{"topic": "mail"}, {"topic": "reports"}]},
@@ -42,6 +49,15 @@ BODIES: Final[Mapping[type[msgspec.Struct], Any]] = {
     LoginBody: {"name": NAME, "password": PASSWORD},
     SuperuserBody: {"name": "another", "password": PASSWORD},
     PasswordBody: {"password": "another one of theirs"},
+    StatesBody: {"ids": [str(NOBODYS_ID)]},
+    ReserveBody: {"topics": ["nothing-here"]},
+    SettleBody: {"settlements": [{**LEASE, "outcome": "complete", "result": 1}]},
+    LeaseBody: LEASE,
+    LeasesBody: {"leases": [LEASE]},
+    ExtendBody: {"leases": [LEASE], "lease": 60},
+    ReportsBody: {"reports": [{**LEASE, "progress": {"percent": 50}}]},
+    WorkerBody: {"name": "elsewhere", "started_at": "2026-01-31T12:00:00Z"},
+    LeaveBody: {"name": "elsewhere", "started_at": "2026-01-31T12:00:00Z"},
 }
 """A good body of each type."""
 

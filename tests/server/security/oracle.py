@@ -31,7 +31,10 @@ _SCOPES: Final = {
     Permission.READ: Scope.READ,
     Permission.MANAGE: Scope.MANAGE,
     Permission.ENQUEUE: Scope.ENQUEUE,
+    Permission.WORK: Scope.WORK,
 }
+
+_FOR_SUPERUSERS: Final = {Permission.SUPERUSER, Permission.WORK}
 
 
 OF_ALL_JOBS: Final = {"/api/jobs/questions/durations", "/api/jobs/questions/duplicates"}
@@ -57,9 +60,9 @@ def admitted(rules: Rules, case: Case, caller: Caller) -> Expected:
     if caller.superuser:
         return Expected.DONE if scope in caller.scopes else Expected.NOT_PERMITTED
     if caller.known is None:
-        open_to_all = rules is Rules.PUBLIC and route.permission is not Permission.SUPERUSER
+        open_to_all = rules is Rules.PUBLIC and route.permission not in _FOR_SUPERUSERS
         return Expected.DONE if open_to_all else Expected.NOT_AUTHENTICATED
-    if route.permission is Permission.SUPERUSER or rules is Rules.CLOSED or scope not in caller.scopes:
+    if route.permission in _FOR_SUPERUSERS or rules is Rules.CLOSED or scope not in caller.scopes:
         return Expected.NOT_PERMITTED
     if rules is Rules.SOME and _about_all_jobs(case, caller):
         return Expected.NOT_PERMITTED

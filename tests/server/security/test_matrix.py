@@ -15,7 +15,7 @@ from tests.server.security.world import NOBODYS_ID, Rules, World, counting, dump
 from windlass import Every
 from windlass.server.route import Permission
 
-UNRECORDED = {Permission.ENQUEUE, Permission.PUBLIC}
+UNRECORDED = {Permission.ENQUEUE, Permission.PUBLIC, Permission.READ, Permission.WORK}
 """What is no operator's action has no line in the audit log."""
 
 

@@ -26,10 +26,10 @@ HIDDEN = {
     "people": [{"name": "ann", "password": SECRET}],
     "to": "ann",
 }
-MANAGER = "acme's key to enqueue and manage and read"
+MANAGER = "acme's key to enqueue and manage and read and work"
 READER = "acme's key to read"
 TOPICAL = "acme's key for one topic"
-SUPER = "a superuser's key to enqueue and manage and read"
+SUPER = "a superuser's key to enqueue and manage and read and work"
 
 PROBES = (
     f"payload.password:{SECRET}",

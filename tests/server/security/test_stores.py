@@ -26,7 +26,7 @@ CALLERS = {
     READER,
     TOPICAL,
     "acme's key for one user",
-    "globex's key to enqueue and manage and read",
+    "globex's key to enqueue and manage and read and work",
     SUPER,
 }
 STORED = '{"to":"ann","password":"hunter2"}'

@@ -70,9 +70,9 @@ TARGETS: Final = (
     UNKNOWN,
 )
 OWNERS: Final = (
-    "acme's key to enqueue and manage and read",
-    "globex's key to enqueue and manage and read",
-    "a superuser's key to enqueue and manage and read",
+    "acme's key to enqueue and manage and read and work",
+    "globex's key to enqueue and manage and read and work",
+    "a superuser's key to enqueue and manage and read and work",
 )
 """Who have started a bulk operation."""
 NOBODYS_ID: Final = UUID("01890a5d-ac96-774b-bcce-b302099a8057")

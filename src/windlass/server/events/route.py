@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from uuid import UUID
 
 from msgspec import Meta, Struct
@@ -16,7 +15,6 @@ from windlass.server.connection import EXTENSION, Connection
 from windlass.server.events.listener import Credential
 from windlass.server.events.stream import HEADERS, Stream
 from windlass.server.events.view import View, Wish
-from windlass.server.gate import session_cookie
 from windlass.server.problems import (
     JOB_NOT_FOUND,
     NOT_PERMITTED,
@@ -66,7 +64,7 @@ async def listen(request: Request[EventsQuery, None]) -> Answer:
         await request.send({"type": "http.response.start", "status": 200, "headers": [*HEADERS]})
         await request.send({"type": "http.response.body", "body": b""})
         return Answer()
-    credential = Credential(_fingerprint(request), lambda: _still_good(request, wish.view))
+    credential = Credential(request.credential, lambda: _still_good(request, wish.view))
     try:
         listener = await api.broadcast.join(wish, credential, limited=not request.caller.superuser)
     except Backpressure as error:
@@ -121,14 +119,6 @@ def _job_ids(given: str) -> tuple[UUID, ...]:
         raise refused(
             "job holds something that is no job id; give UUIDs with commas between them", parameter="job"
         ) from None
-
-
-def _fingerprint(request: Request[Any, Any]) -> tuple[str, bytes]:
-    """What tells callers apart without keeping their secrets; who showed nothing is an address."""
-    shown = request.headers.get(b"authorization") or (session_cookie(request.headers) or "").encode("latin-1")
-    if shown:
-        return str(request.caller.kind), hashlib.sha256(shown).digest()
-    return str(request.caller.kind), (request.address or "").encode()
 
 
 async def _still_good(request: Request[EventsQuery, None], view: View) -> bool:

@@ -100,6 +100,7 @@ class Claimer:
         self._heard: dict[int, list[Mapping[str, int] | None]] = {}  # by each claim under way, since it began
         self._asked = 0
         self._newest_fences: dict[str, int] = {}  # by worker
+        self._forgotten_fence = 0  # no worker that is not among them was told of a newer one
         self.limited_grants: dict[int, str] = {}  # topics of jobs of limited topics, by fence; none, mostly
         self._unanswered: set[str] = set()  # workers that may have been granted jobs without learning of it
 
@@ -158,11 +159,12 @@ class Claimer:
         # Put last, so that the first is the one not heard of for longest.
         self._newest_fences[worker] = max(fence, self._newest_fences.pop(worker, 0))
         if len(self._newest_fences) > MOST_WORKERS:
-            del self._newest_fences[next(iter(self._newest_fences))]
+            forgotten = self._newest_fences.pop(next(iter(self._newest_fences)))
+            self._forgotten_fence = max(forgotten, self._forgotten_fence)
 
     async def _give_back(self, worker: str) -> None:
         """The reply to this worker's last claim was lost. What it granted is free again, at once."""
-        newest = self._newest_fences.get(worker, 0)
+        newest = self._newest_fences.get(worker, self._forgotten_fence)
         number = await self._database.fetchval(
             _sql["give_back"], self._database.now, worker, self._name, newest, WORDS[2]
         )

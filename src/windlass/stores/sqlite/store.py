@@ -7,6 +7,7 @@ import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
@@ -41,7 +42,7 @@ from windlass.model import (
     Verdict,
     WorkerRecord,
 )
-from windlass.outcome import Released
+from windlass.outcome import UNSEEN
 from windlass.stores.documents import check_documents, could_be
 from windlass.stores.endings import check_batch, tell_rescued
 from windlass.stores.joining import Untold
@@ -145,6 +146,8 @@ class SqliteStore:
 
     def sibling(self) -> SqliteStore:
         other = SqliteStore(self.url, clock=self._clock, limits=self._limits)
+        if self._open is not None:
+            other._location = replace(self._location, create=False)
         other.on_rescued = self.on_rescued
         return other
 
@@ -207,8 +210,7 @@ class SqliteStore:
             raise
 
     def _give_back(self, jobs: Sequence[Claimed | None]) -> None:
-        unseen = Released(counted=False, taken=False)
-        settlements = [Settlement(job.lease, unseen) for job in jobs if job is not None]
+        settlements = [Settlement(job.lease, UNSEEN) for job in jobs if job is not None]
         if settlements and self._open is not None:
             self._open[0].post(_settle, settlements)
 

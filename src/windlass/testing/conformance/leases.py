@@ -40,7 +40,7 @@ async def _every_write(store: Store, lease: Lease) -> list[bool]:
     answers = await store.start([lease])
     answers += await store.extend([lease], 500)
     step = NewStep("one", b"1", 0.5)
-    answers += await store.report([Report(lease, Progress(50, "m", "s"), b"checkpoint", step)])
+    answers += await store.report([Report(lease, Progress(50, "m", "s"), b'"checkpoint"', step)])
     answers += [await end(store, lease, outcome, 1.0) for outcome in OUTCOMES]
     return answers
 
@@ -213,18 +213,18 @@ async def test_reports_are_remembered(store: Store, clock: FrozenClock) -> None:
     first = Progress(12.5, "rendering", "two", updated_at=clock.now())
     assert (record.progress, record.checkpoint) == (first, None)
     clock.advance(1)
-    record = await after(Report(lease, checkpoint=b"page 3"))
-    assert (record.progress, record.checkpoint) == (first, b"page 3")
+    record = await after(Report(lease, checkpoint=b'"page 3"'))
+    assert (record.progress, record.checkpoint) == (first, b'"page 3"')
     record = await after(Report(lease, Progress(20)))
     assert record.progress == Progress(20, None, None, updated_at=clock.now())
-    assert record.checkpoint == b"page 3"
+    assert record.checkpoint == b'"page 3"'
     assert await after(Report(lease)) == record
 
 
 async def test_a_checkpoint_alone_shows_no_progress(store: Store) -> None:
     """Nothing was said about how far the job is."""
     job_id = await put(store)
-    await store.report([Report((await claim_one(store)).lease, checkpoint=b"x")])
+    await store.report([Report((await claim_one(store)).lease, checkpoint=b'"x"')])
     assert (await look(store, job_id)).progress is None
 
 
@@ -232,16 +232,16 @@ async def test_a_checkpoint_reaches_the_next_attempt(store: Store, clock: Frozen
     """Whatever ended the attempt: a retry, a release or a lost worker."""
     await put(store)
     lease = (await claim_one(store)).lease
-    await store.report([Report(lease, checkpoint=b"one")])
+    await store.report([Report(lease, checkpoint=b'"one"')])
     await end(store, lease, Retried(0, BOOM))
     claimed = await claim_one(store)
-    assert claimed.checkpoint == b"one"
-    await store.report([Report(claimed.lease, checkpoint=b"two")])
+    assert claimed.checkpoint == b'"one"'
+    await store.report([Report(claimed.lease, checkpoint=b'"two"')])
     await end(store, claimed.lease, Released())
     claimed = await claim_one(store)
-    assert claimed.checkpoint == b"two"
+    assert claimed.checkpoint == b'"two"'
     clock.advance(LEASE_SECONDS)
-    assert (await claim_one(store)).checkpoint == b"two"
+    assert (await claim_one(store)).checkpoint == b'"two"'
 
 
 async def test_cancel_requests_names_held_leases_that_were_asked_for(

@@ -68,7 +68,7 @@ async def test_requeue_lets_a_failed_job_go_on(store: Store, clock: FrozenClock)
     """Due now, attempts back to 0; its checkpoint is there for the next run, its progress is forgotten."""
     job_id = await put(store, payload=b"[1]", format=BodyFormat.JSON, max_attempts=2, priority=4)
     claimed = await claim_one(store)
-    await store.report([Report(claimed.lease, Progress(50, "half"), b"checkpoint")])
+    await store.report([Report(claimed.lease, Progress(50, "half"), b'"checkpoint"')])
     await end(store, claimed.lease, Retried(0, BOOM))
     await end(store, (await claim_one(store)).lease, Failed(BOOM))
     clock.advance(100)
@@ -76,12 +76,12 @@ async def test_requeue_lets_a_failed_job_go_on(store: Store, clock: FrozenClock)
     record = await look(store, job_id)
     assert (record.state, record.attempt, record.run_at) == (State.PENDING, 0, clock.now())
     assert (record.finished_at, record.claimed_at, record.started_at, record.worker) == (None,) * 4
-    assert (record.result, record.progress, record.checkpoint) == (None, None, b"checkpoint")
+    assert (record.result, record.progress, record.checkpoint) == (None, None, b'"checkpoint"')
     assert (record.payload, record.priority, record.max_attempts) == (b"[1]", 4, 2)
     assert [one.attempt for one in record.attempts] == [1, 2]
     assert record.error_summary == "boom: it broke"
     again = await claim_one(store)
-    assert (again.attempt, again.checkpoint) == (1, b"checkpoint")
+    assert (again.attempt, again.checkpoint) == (1, b'"checkpoint"')
     await end(store, again.lease, Retried(0, BOOM))
     assert [one.attempt for one in (await look(store, job_id)).attempts] == [1, 2, 1]
 

@@ -57,12 +57,12 @@ async def test_states_answers_in_the_order_asked(store: Store) -> None:
 
 async def test_lists_are_newest_first_and_carry_no_bodies(store: Store) -> None:
     """Everything but payload, result, checkpoint and attempts is what ``get`` shows."""
-    await put(store, payload=b"secret", format=BodyFormat.BYTES, tenant="acme", priority=2)
+    await put(store, payload=b'"secret"', format=BodyFormat.BYTES, tenant="acme", priority=2)
     claimed = await claim_one(store)
     await store.start([claimed.lease])
-    await store.report([Report(claimed.lease, Progress(5, "m", "s"), b"checkpoint")])
+    await store.report([Report(claimed.lease, Progress(5, "m", "s"), b'"checkpoint"')])
     await end(store, claimed.lease, Retried(0, BOOM), 1.0)
-    await end(store, (await claim_one(store)).lease, Completed(b"result"))
+    await end(store, (await claim_one(store)).lease, Completed(b'"result"'))
     newest = await put(store)
     page = await store.list_jobs(JobFilter(), limit=10)
     assert [item.id for item in page.items] == [newest, claimed.lease.job_id]

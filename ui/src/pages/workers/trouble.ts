@@ -10,10 +10,18 @@ export function lagging(worker: Schema["WorkerShape"]): "fine" | "slow" | "bad" 
   return worker.loop_lag_seconds < BAD_SECONDS ? "slow" : "bad";
 }
 
+/** The version alone: workers elsewhere say more, what they are written in and that they come over HTTP. */
+export function release(version: string): string {
+  return version.split(/[ ,]/)[0] ?? version;
+}
+
 /** The version most workers have, or null where all have the same. */
 export function usualVersion(workers: readonly Schema["WorkerShape"][]): string | null {
   const counts = new Map<string, number>();
-  for (const { version } of workers) counts.set(version, (counts.get(version) ?? 0) + 1);
+  for (const worker of workers) {
+    const version = release(worker.version);
+    counts.set(version, (counts.get(version) ?? 0) + 1);
+  }
   if (counts.size < 2) return null;
   return [...counts].sort(([one, most], [other, count]) => count - most || (one < other ? 1 : -1))[0]![0];
 }

@@ -1,0 +1,31 @@
+"""Where workers elsewhere are served: what one event loop needs for it, next to its store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windlass.pulling.returning import Returning
+from windlass.remote.housekeeping import Housekeeping
+from windlass.remote.reserving import Reserving
+from windlass.remote.room import Room
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.stores.protocol import Store
+
+
+class Desk:
+    """Made when the first of them comes."""
+
+    def __init__(self, app: Windlass, store: Store) -> None:
+        self._returning = Returning(store, app.clock)
+        self.room = Room(store, app.settings, app.clock, self._returning)
+        self.reserving = Reserving(self.room, store, app.clock, self._returning)
+        self.housekeeping = Housekeeping(app)
+
+    async def close(self) -> None:
+        """Let go, and give back what nobody has seen."""
+        await self.housekeeping.close()
+        await self.room.close()
+        self.reserving.close()
+        await self._returning.close()

@@ -1,0 +1,81 @@
+"""What workers do for all, done by a process that hands jobs out to workers elsewhere.
+
+They reach no store, so none of them can bring back jobs of the dead, remove old ones, fire schedules or write
+down what tasks declare about their topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from windlass.model import Lane
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+
+IDLE_SECONDS: Final = 300.0
+"""Whom nobody has asked for work for so long has no workers elsewhere to do it for."""
+
+_log = logging.getLogger("windlass.remote")
+
+
+class Housekeeping:
+    """Begins with the first worker elsewhere, and ends some time after the last."""
+
+    def __init__(self, app: Windlass) -> None:
+        self._app = app
+        self._task: asyncio.Task[None] | None = None
+        self._asked_at = 0.0  # by the loop's clock
+
+    def asked(self) -> None:
+        """A worker elsewhere was here."""
+        loop = asyncio.get_running_loop()
+        self._asked_at = loop.time()
+        if self._task is None:
+            self._task = loop.create_task(self._run(), name="windlass-housekeeping")
+
+    async def close(self) -> None:
+        """End it."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait((task,))
+
+    async def _run(self) -> None:
+        from windlass.limiting import declared_limits
+        from windlass.worker.declaring import declare_limits
+        from windlass.worker.janitor import Janitor
+        from windlass.worker.pruner import Pruner
+        from windlass.worker.scheduler import Scheduler
+        from windlass.worker.waiting import Recovery, end
+
+        app, recovery = self._app, Recovery()
+        store, settings, clock = app.store, app.settings, app.clock
+        limits = declared_limits(app.registry, [Lane(task.topic) for task in app.registry])
+        parts = (
+            declare_limits(store, limits, recovery, asyncio.Event()),
+            Janitor(store, settings.poll_interval, clock, recovery).run(),
+            Pruner(store, clock, recovery).run(),
+            Scheduler(store, app.registry, settings, clock, recovery, app.telemetry).run(),
+        )
+        tasks = [asyncio.create_task(part) for part in parts]
+        try:
+            await self._until_idle(tasks)
+        finally:
+            await end(tasks)
+            if self._task is asyncio.current_task():
+                self._task = None
+
+    async def _until_idle(self, tasks: list[asyncio.Task[None]]) -> None:
+        loop = asyncio.get_running_loop()
+        while (left := self._asked_at + IDLE_SECONDS - loop.time()) > 0:
+            ended, going = await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_EXCEPTION)
+            for task in ended:
+                if (error := task.exception()) is not None:
+                    _log.critical("a part of the housekeeping died, which is a bug", exc_info=error)
+                    return  # the next worker that asks begins it anew
+            tasks = list(going)
+            if not tasks:
+                return
