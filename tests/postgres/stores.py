@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -70,20 +69,3 @@ async def own_database(server: PostgresServer) -> AsyncIterator[str]:
 
 def schema_of(url: str) -> str:
     return parse_qs(urlsplit(url).query)["schema"][0]
-
-
-def complaints(log: str) -> list[str]:
-    """Lines of a server's log that say something went wrong, and what it says about them: who waited for whom
-    in a circle is told there and nowhere else.
-    """
-    told: list[str] = []
-    about = False
-    for line in log.splitlines():
-        if re.search(r"\b(ERROR|FATAL|PANIC|WARNING):", line):
-            told.append(line)
-            about = True
-        elif about and (line.startswith("\t") or re.search(r"\b(DETAIL|HINT|CONTEXT|STATEMENT):", line)):
-            told[-1] += f"\n{line}"
-        else:
-            about = False
-    return told

@@ -10,9 +10,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
-import pytest
-
-from tests.postgres.stores import complaints, opened, raw
+from tests.postgres.complaints import Complaints
+from tests.postgres.stores import opened, raw
 from tests.servers import PostgresServer
 from windlass.model import (
     FailureOrigin,
@@ -36,19 +35,6 @@ LEAST_PACKED = (1, 5, 20)
 SECONDS = 1.5
 TOPICS = ("a", "b", "c")
 KEYS = [f"key-{number}" for number in range(8)]
-
-
-@pytest.fixture
-def server_log(postgres: PostgresServer) -> Callable[[], str]:
-    """What the server has said since the test began."""
-    before = postgres.log.stat().st_size
-
-    def read() -> str:
-        with postgres.log.open("rb") as log:
-            log.seek(before)
-            return log.read().decode(errors="replace")
-
-    return read
 
 
 class Chaos:
@@ -156,10 +142,11 @@ class Chaos:
 
 
 async def test_all_verbs_at_once_leave_the_books_in_order(
-    postgres_url: str, server_log: Callable[[], str]
+    postgres: PostgresServer, postgres_url: str
 ) -> None:
     """No verb fails, no two wait for each other in a circle, no job is lost, doubled or completed twice."""
     chaos = Chaos(20)
+    complaints = await Complaints.of(postgres)
 
     async def live(store: PostgresStore, end: float) -> None:
         while time.monotonic() < end:
@@ -175,7 +162,7 @@ async def test_all_verbs_at_once_leave_the_books_in_order(
             for store in stores:
                 group.create_task(live(store, end))
         assert len(chaos.done) == len({verb.__name__ for verb in chaos.verbs()})
-        assert complaints(server_log()) == []
+        assert complaints.heard() == []
         store = stores[0]
         assert await store.check() == []
         await store.prune()  # adds up the counters

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from tests.postgres.stores import complaints, opened, raw, waited_for
+from tests.postgres.complaints import Complaints
+from tests.postgres.stores import opened, raw, waited_for
 from tests.servers import PostgresServer
 from windlass.model import FailureOrigin, Head, KeyLifetime, OnDuplicate, Settlement, Verdict
 from windlass.outcome import Completed, Failed, Released
@@ -21,13 +22,11 @@ SECONDS = 0.5
 
 
 @pytest.fixture
-def silence(postgres: PostgresServer) -> Iterator[None]:
+async def silence(postgres: PostgresServer) -> AsyncIterator[None]:
     """Nothing the test does makes the server complain, least of all of deadlocks."""
-    before = postgres.log.stat().st_size
+    complaints = await Complaints.of(postgres)
     yield
-    with postgres.log.open("rb") as log:
-        log.seek(before)
-        assert complaints(log.read().decode(errors="replace")) == []
+    assert complaints.heard() == []
 
 
 @pytest.fixture

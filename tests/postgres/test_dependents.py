@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from tests.postgres.complaints import Complaints
 from tests.postgres.stores import opened, raw, waited_for
 from tests.servers import PostgresServer
 from windlass.errors import ParentNotFound
@@ -26,13 +27,11 @@ SECONDS = 1.0
 
 
 @pytest.fixture
-def no_deadlock(postgres: PostgresServer) -> Iterator[None]:
+async def no_deadlock(postgres: PostgresServer) -> AsyncIterator[None]:
     """The server never had to end one of two that waited for each other."""
-    before = postgres.log.stat().st_size
+    complaints = await Complaints.of(postgres)
     yield
-    with postgres.log.open("rb") as log:
-        log.seek(before)
-        assert "deadlock" not in log.read().decode(errors="replace")
+    assert [one for one in complaints.heard() if "deadlock" in one] == []
 
 
 @pytest.fixture
