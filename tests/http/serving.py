@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from windlass import Windlass
@@ -33,6 +34,8 @@ class Switch:
         """whether everybody is cut off"""
         self.held: dict[str, asyncio.Event] = {}
         """paths whose answers are held until then"""
+        self.filtered: bytes | None = None
+        """requests with this in them are turned away, as filters in front of servers do"""
         self._lines: dict[Any, str] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,6 +46,11 @@ class Switch:
             return
         path = scope["path"].removeprefix(ROOT)
         self.requests.append((scope["method"], path))
+        if self.filtered is not None:
+            body, receive = await _read_ahead(receive)
+            if self.filtered in body:
+                await PlainTextResponse("no", 403)(scope, receive, send)
+                return
         line = scope["extensions"][EXTENSION]
         if self.away or _taken(self.cut_before, path):
             line.cut()
@@ -86,6 +94,19 @@ def _taken(paths: list[str], path: str) -> bool:
     return False
 
 
+async def _read_ahead(receive: Receive) -> tuple[bytes, Receive]:
+    """The body of a request, and how it is received all the same."""
+    messages = [await receive()]
+    while messages[-1].get("more_body", False):
+        messages.append(await receive())
+    body = b"".join(message.get("body", b"") for message in messages)
+
+    async def again() -> Message:
+        return messages.pop(0) if messages else await receive()
+
+    return body, again
+
+
 class Served:
     """Where a switch is reached."""
 
@@ -110,6 +131,7 @@ class Served:
         self.switch.requests.clear()
         self.switch.away = False
         self.switch.held.clear()
+        self.switch.filtered = None
         try:
             yield api
         finally:

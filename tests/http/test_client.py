@@ -214,6 +214,14 @@ async def test_a_page_of_a_proxy_is_an_outage_once_a_windlass_has_answered(
             await client.app.count()
 
 
+async def test_what_a_proxy_does_not_let_through_is_told_as_that(served: Served, client: Shop) -> None:
+    """It is not the server that is away: the next request is answered."""
+    served.switch.filtered = b"DROP TABLE"
+    with pytest.raises(StoreUnavailable, match=r"answered 403 .* does not let this request through"):
+        await client.greet.enqueue(name="Robert'); DROP TABLE students;--")
+    assert (await client.greet.enqueue(name="Robert")).id
+
+
 # -- answers that get lost --------------------------------------------------------------------------------
 
 

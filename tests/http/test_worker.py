@@ -213,6 +213,27 @@ async def test_a_finished_result_survives_an_outage(served: Served, server: Shop
     assert job.attempt == 1
 
 
+async def test_a_result_that_a_filter_turns_away_costs_its_neighbours_nothing(
+    served: Served, server: Shop, client: Shop
+) -> None:
+    """They are settled; it is tried again by itself, and settled when the filter lets it through."""
+    blocked, *others = await server.greet.enqueue_many(
+        [{"name": name} for name in ("<script>", "Ada", "Eve")]
+    )
+    served.switch.filtered = b"hello <script>"
+    async with working(client.app) as worker:
+        for job in others:
+            assert (await job.result(timeout=10)).startswith("hello")
+        later = await server.greet.enqueue(name="later")
+        assert await later.result(timeout=10) == "hello later"
+        assert (await blocked.refresh()).state == "running"
+        assert worker.health().ready
+        served.switch.filtered = None
+        assert await blocked.result(timeout=10) == "hello <script>"
+    await blocked.refresh()
+    assert (blocked.state, blocked.attempt) == ("completed", 1)
+
+
 async def test_a_proxy_that_ends_long_requests_is_no_outage(
     served: Served, server: Shop, client: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -360,9 +360,12 @@ async def test_a_worker_that_was_not_heard_of_for_long_keeps_what_it_holds(
     [held] = await claim(direct, worker="long", limit=1)
     for name in ("x", "y"):
         assert await claim(direct, worker=name, limit=1)
-    direct._claimer._unanswered.add("long")  # as a lost reply does
+    direct._claimer._doubt("long")  # as a lost reply does
     [another] = await claim(direct, worker="long", limit=1)
     assert await direct.extend([held.lease, another.lease], 60.0) == [True, True]
+    for number in range(5):
+        direct._claimer._doubt(f"gone-{number}")
+    assert list(direct._claimer._unanswered) == ["gone-3", "gone-4"]  # nobody's names gather for ever
 
 
 async def test_a_lost_reply_to_one_workers_claim_leaves_the_others_alone(

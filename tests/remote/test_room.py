@@ -22,9 +22,10 @@ from windlass.model import (
     Report,
     Settlement,
     State,
+    StepRecord,
 )
 from windlass.outcome import Completed, Failed, Outcome, Released, Retried
-from windlass.remote import room, work
+from windlass.remote import room, step_counts
 from windlass.testing.clock import FrozenClock
 
 
@@ -283,7 +284,7 @@ async def test_a_job_has_no_more_steps_than_it_may_have(
     memory: Windlass, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted here: whoever runs the job may not. The same step again is no other."""
-    monkeypatch.setattr(work, "MAX_STEPS", 2)
+    monkeypatch.setattr(step_counts, "MAX_STEPS", 2)
     await memory.enqueue("mail")
     (job,) = (await memory.remote.reserve(wish("mail"), 0))[0].jobs
 
@@ -296,6 +297,47 @@ async def test_a_job_has_no_more_steps_than_it_may_have(
     assert await memory.remote.report(steps("two", "two")) == [True, True]
     with pytest.raises(LimitExceeded, match="three"):
         await memory.remote.report(steps("three"))
+    assert await memory.remote.report(steps("one")) == [True]
+
+
+async def test_steps_are_counted_without_reading_all_of_them_each_time(
+    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read with their outputs: once for a run, and when it seems to have too many."""
+    monkeypatch.setattr(step_counts, "MAX_STEPS", 5)
+    await memory.enqueue("mail")
+    (job,) = (await memory.remote.reserve(wish("mail"), 0))[0].jobs
+    reads, read = [], memory.store.steps
+
+    async def counted(lease: Lease) -> tuple[StepRecord, ...] | None:
+        reads.append(lease)
+        return await read(lease)
+
+    monkeypatch.setattr(memory.store, "steps", counted)
+    for name in ("a", "b", "c", "c", "d"):
+        await memory.remote.report([Report(job.lease, step=NewStep(name, b"1", 0.0))])
+    assert len(reads) == 1
+    await memory.remote.report([Report(job.lease, step=NewStep("e", b"1", 0.0))])
+    assert len(reads) == 2
+    with pytest.raises(LimitExceeded, match="'f'"):
+        await memory.remote.report([Report(job.lease, step=NewStep("f", b"1", 0.0))])
+
+
+async def test_the_stores_clock_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may ask a server for the time; between two looks it is counted on."""
+    clock = FrozenClock()
+    async with Windlass("memory://", clock=clock) as app:
+        looks, look = [], app.store.now
+
+        async def counted() -> int:
+            looks.append(1)
+            return await look()
+
+        monkeypatch.setattr(app.store, "now", counted)
+        for _ in range(5):
+            assert await app.remote.now() == clock.now()
+            clock.advance(0.3)
+    assert len(looks) == 2
 
 
 async def test_who_gets_jobs_is_told_whether_there_may_be_more(memory: Windlass) -> None:

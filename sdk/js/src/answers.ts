@@ -7,7 +7,8 @@ export async function problemOf(response: Response, root: string): Promise<Probl
   if (isRedirect(response)) return movedError(response, root);
   const said = await response.text().catch(() => "");
   const problem = readProblem(response, said);
-  const detail = problem?.detail ?? `the server answered ${response.status} ${response.statusText}`.trimEnd();
+  const status = `${response.status} ${response.statusText}`.trimEnd();
+  const detail = problem?.detail ?? `${root} answered ${status}, which is not from Windlass; perhaps a proxy in front of it`;
   return problemError(response.status, detail, problem, retryAfterOf(response));
 }
 

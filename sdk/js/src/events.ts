@@ -3,7 +3,7 @@
  *
  * Over fetch and not over EventSource, which cannot send a token.
  */
-import { ConnectionError } from "./errors.js";
+import { ConnectionError, ProblemError } from "./errors.js";
 import { serverEvents } from "./server_events.js";
 import type { TimelineEntry } from "./shapes.js";
 import { mayPass, pauseBefore, type CallOptions, type Transport } from "./transport.js";
@@ -89,7 +89,7 @@ export async function* events(transport: Transport, options: EventOptions): Asyn
       const broken = limit.signal.aborted ? limit.signal.reason : error;
       failures += 1;
       // What never worked is given up like any request; what did is taken up again however long it takes.
-      if (!(mayPass(broken) || isNetworkError(broken)) || (!opened && failures > transport.retries)) throw broken;
+      if (!(opened ? mayComeBack(broken) : mayPass(broken) && failures <= transport.retries)) throw broken;
       await sleep(pauseBefore(broken, failures, LONGEST_PAUSE), options.signal);
     } finally {
       limit.release();
@@ -98,7 +98,9 @@ export async function* events(transport: Transport, options: EventOptions): Asyn
   }
 }
 
-/** What reading a body throws when the connection breaks. */
-function isNetworkError(error: unknown): boolean {
-  return error instanceof TypeError;
+/** Whether a stream that came before may come again: only the server's own word says that it will not. */
+function mayComeBack(error: unknown): boolean {
+  const isBrokenBody = error instanceof TypeError; // what reading throws when the connection breaks
+  const isPage = error instanceof ProblemError && error.problem === undefined; // of a proxy's
+  return mayPass(error) || isBrokenBody || isPage;
 }

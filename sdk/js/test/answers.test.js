@@ -76,3 +76,20 @@ test("a stream that breaks before its first event goes on where it stood", async
   assert.equal(value.event, "end");
   assert.deepEqual(seen.map(({ headers }) => headers.get("Last-Event-ID")), [null, "here-7"]);
 });
+
+test("a stream that came before comes again after a page in its place; the server's own refusal ends it", async () => {
+  const headers = { "Content-Type": "application/problem+json" };
+  const refusal = () => Response.json({ code: "not_permitted", detail: "no" }, { status: 403, headers });
+  const event = (id) => new Response(`event: topic\nid: ${id}\ndata: {"topic":"${id}"}\n\n`);
+  const said = [event("one"), page(404), page(403), event("two"), refusal()];
+  const { client, seen } = pretended({ events: () => said.shift() });
+  const came = [];
+  const all = async () => {
+    for await (const { id } of client.events()) came.push(id);
+  };
+  await assert.rejects(all(), { name: "NotPermitted", detail: "no" });
+  assert.deepEqual(came, ["one", "two"]);
+  assert.equal(seen.length, 5);
+  const { client: another } = pretended({ events: () => page(404) });
+  await assert.rejects(another.events().next(), { name: "NotFound" }, "what never came may be the wrong address");
+});

@@ -2,9 +2,10 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Worker } from "windlass";
-import { granted, idle, page, pretended } from "./pretend.js";
+import { stopClock } from "./clock.js";
+import { granted, grants, idle, page, pretended } from "./pretend.js";
 import { Proxy } from "./proxy.js";
-import { client, token } from "./server.js";
+import { client, eventually, token } from "./server.js";
 import { promised, start } from "./working.js";
 
 test("a proxy's page costs no result, no checkpoint and no progress", async (context) => {
@@ -54,6 +55,69 @@ test("once a server has answered, pages in its place and tokens that cannot be h
   assert.equal(warnings.length, 2);
   assert.match(warnings[0], /no jobs can be reserved; trying again: .* 404/);
   assert.equal(warnings[1], "the server answers again");
+});
+
+/** A settle behind a filter that lets no markup through, and what came through it. */
+function filtered() {
+  const settled = new Set();
+  const filter = { shut: true };
+  const settle = ({ settlements }) => {
+    if (filter.shut && settlements.some(({ result }) => result === "<script>")) return page(403);
+    for (const { id } of settlements) settled.add(id);
+    return { accepted: settlements.map(() => true) };
+  };
+  return { settled, filter, settle };
+}
+
+test("a result that a filter turns away costs its neighbours nothing, and is tried again apart", async (context) => {
+  const { settled, filter, settle } = filtered();
+  const [blocked, beside, later] = [granted({ payload: "<script>" }), granted({ payload: "fine" }), granted({ payload: "fine" })];
+  const { give, reserve } = grants();
+  const { client: own, seen } = pretended({ reserve, settle });
+  const gate = promised();
+  const warnings = [];
+  const handlers = { "made-up": async (payload) => (await gate.promise, payload) };
+  const worker = new Worker(own, { handlers, warn: (message) => warnings.push(message) });
+  const ended = worker.run();
+  context.after(() => worker.stop({ grace: 0 }));
+  give(blocked);
+  give(beside);
+  await eventually(() => seen.filter(({ word }) => word === "reserve").length === 3);
+  gate.keep(); // both end in one turn, and are sent together
+  await eventually(() => settled.has(beside.id));
+  give(later);
+  await eventually(() => settled.has(later.id));
+  assert.ok(!settled.has(blocked.id));
+  filter.shut = false;
+  await eventually(() => settled.has(blocked.id));
+  await worker.stop();
+  await ended;
+  assert.deepEqual(warnings, []);
+});
+
+test("a result that is turned away for a minute is given up, and its lease kept no longer", async (context) => {
+  const clock = stopClock(context);
+  const { settled, settle } = filtered();
+  const job = granted({ payload: "<script>" });
+  const { give, reserve } = grants();
+  const { client: own, seen } = pretended({ reserve, settle });
+  const warnings = [];
+  const worker = new Worker(own, { handlers: { "made-up": (payload) => payload }, warn: (message) => warnings.push(message) });
+  const ended = worker.run();
+  give(job);
+  await clock.pass(59);
+  assert.deepEqual(warnings, []);
+  await clock.pass(12);
+  assert.match(warnings.join(), new RegExp(`the outcome of job ${job.id} did not reach the server: .* 403, .* perhaps a proxy`));
+  assert.equal(settled.size, 0);
+  const extensions = () => seen.filter(({ word }) => word === "extend").length;
+  const before = extensions();
+  assert.ok(before > 0);
+  await clock.pass(30);
+  assert.equal(extensions(), before);
+  void worker.stop({ grace: 0 });
+  await clock.pass(5);
+  await ended;
 });
 
 test("a worker that finds no server at first ends with the reason", async () => {

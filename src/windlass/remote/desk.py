@@ -8,6 +8,8 @@ from windlass.pulling.returning import Returning
 from windlass.remote.housekeeping import Housekeeping
 from windlass.remote.reserving import Reserving
 from windlass.remote.room import Room
+from windlass.remote.step_counts import StepCounts
+from windlass.remote.store_time import StoreTime
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -22,6 +24,8 @@ class Desk:
         self.room = Room(store, app.settings, app.clock, self._returning)
         self.reserving = Reserving(self.room, store, app.clock, self._returning)
         self.housekeeping = Housekeeping(app)
+        self.step_counts = StepCounts(store)
+        self.store_time = StoreTime(store, app.clock)
 
     async def close(self) -> None:
         """Let go, and give back what nobody has seen."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from windlass.errors import LimitExceeded, TaskError
+from windlass.errors import TaskError
 from windlass.model import (
     FINAL_STATES,
     ClaimRequest,
@@ -22,7 +22,6 @@ from windlass.model import (
 from windlass.outcome import Completed, Failed, Outcome, Retried
 from windlass.remote.desk import Desk
 from windlass.security import system_only, tenant_in_question
-from windlass.stores.protocol import MAX_STEPS
 from windlass.visibility import states_of
 
 if TYPE_CHECKING:
@@ -85,16 +84,8 @@ class RemoteWork:
             if report.step is not None:
                 names[report.lease].add(report.step.name)
         for lease, new in names.items():
-            await self._check_steps(lease, new)
+            await self._desk.step_counts.check(lease, new)
         return await self._app.store.report(reports)
-
-    async def _check_steps(self, lease: Lease, new: set[str]) -> None:
-        """Counted here: whoever runs the job may not."""
-        known = {step.name for step in await self._app.store.steps(lease) or ()}
-        if new - known and len(known | new) > MAX_STEPS:
-            raise LimitExceeded(
-                f"step {max(new - known)!r} would be one too many; the limit is {MAX_STEPS:,} steps a job"
-            )
 
     async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
         """The finished steps of a job; None when the lease is not held any more."""
@@ -137,7 +128,7 @@ class RemoteWork:
 
     async def now(self) -> int:
         """The store's time."""
-        return await self._app.store.now()
+        return await self._desk.store_time.now()
 
     async def beat(self, worker: WorkerRecord) -> None:
         """Keep a worker on the list."""

@@ -1,12 +1,20 @@
 /**
  * Sends one batch at a time. Whatever gathers while one is on its way makes the next: alone nothing waits, and a busy
  * worker asks once for many jobs.
+ *
+ * One that the server refuses, or that something in front of it turns away, costs its neighbours nothing: they are sent one
+ * by one then, and what is turned away is tried again apart from the others.
  */
-import { InvalidInput } from "../errors.js";
+import { pauseBefore } from "../transport.js";
+import { sleep } from "../waiting.js";
+import { isRefused, isTurnedAway } from "./persistence.js";
 import { MOST_TOGETHER } from "./protocol.js";
 
 /** The largest batch in characters: a quarter of what a server takes, whose limit counts bytes. */
 const LARGEST = 1024 * 1024;
+/** Seconds in which something that is turned away is tried again: for ever, its lease would be kept for ever. */
+const PATIENCE = 60;
+const LONGEST_PAUSE = 10;
 
 /** The answers for these texts of JSON, in their order. */
 export type SendBatch<Answer> = (texts: readonly string[]) => Promise<readonly Answer[]>;
@@ -19,11 +27,14 @@ interface Entry<Answer> {
 
 export class Batcher<Answer> {
   private readonly send: SendBatch<Answer>;
+  private readonly over: AbortSignal | undefined;
   private waiting: Entry<Answer>[] = [];
   private sending = false;
 
-  constructor(send: SendBatch<Answer>) {
+  /** With `over` things that are turned away are tried again, until that aborts. */
+  constructor(send: SendBatch<Answer>, over?: AbortSignal) {
     this.send = send;
+    this.over = over;
   }
 
   /** What the server says about this item, which is JSON already. */
@@ -57,11 +68,29 @@ export class Batcher<Answer> {
       const answers = await this.send(entries.map((entry) => entry.text));
       entries.forEach((entry, place) => entry.resolve(answers[place] as Answer));
     } catch (error) {
-      if (error instanceof InvalidInput && entries.length > 1) {
+      const [first, ...others] = entries;
+      if (others.length > 0 && (isRefused(error) || isTurnedAway(error))) {
         for (const entry of entries) await this.deliver([entry]); // one of them is to blame, and the others are not
+      } else if (first !== undefined && this.over !== undefined && isTurnedAway(error)) {
+        void this.tryApart(first, error, this.over).then(first.resolve, first.reject); // nobody waits for it in line
       } else {
         for (const entry of entries) entry.reject(error);
       }
     }
+  }
+
+  private async tryApart({ text }: Entry<Answer>, error: unknown, over: AbortSignal): Promise<Answer> {
+    const until = performance.now() + PATIENCE * 1000;
+    for (let failures = 1; performance.now() < until; failures += 1) {
+      await sleep(pauseBefore(error, failures, LONGEST_PAUSE), over);
+      try {
+        const [answer] = await this.send([text]);
+        return answer as Answer;
+      } catch (again) {
+        if (!isTurnedAway(again)) throw again;
+        error = again;
+      }
+    }
+    throw error;
   }
 }

@@ -3,7 +3,7 @@ import { InvalidInput } from "../errors.js";
 import { makeRequestId } from "../transport.js";
 import { Batcher, type SendBatch } from "./batcher.js";
 import { afterRefusal, textOfThrown } from "./outcomes.js";
-import { persist } from "./persistence.js";
+import { isRefused, isTurnedAway, persist } from "./persistence.js";
 import type { Ending, Lease, Outcome, Protocol, Report, Settlement } from "./protocol.js";
 
 export class Reporting {
@@ -20,12 +20,12 @@ export class Reporting {
       (ask: (texts: readonly string[], requestId: string) => Promise<readonly boolean[]>): SendBatch<boolean> =>
       (texts) => {
         const requestId = makeRequestId();
-        return persist(() => ask(texts, requestId), over);
+        return persist(() => ask(texts, requestId), over, (error) => isRefused(error) || isTurnedAway(error));
       };
-    this.starts = new Batcher(insist((texts, requestId) => protocol.start(texts, requestId)));
-    this.reports = new Batcher(insist((texts, requestId) => protocol.report(texts, requestId)));
+    this.starts = new Batcher(insist((texts, requestId) => protocol.start(texts, requestId)), over);
+    this.reports = new Batcher(insist((texts, requestId) => protocol.report(texts, requestId)), over);
     this.news = new Batcher((texts) => protocol.report(texts, makeRequestId()));
-    this.settlements = new Batcher(insist((texts, requestId) => protocol.settle(texts, requestId)));
+    this.settlements = new Batcher(insist((texts, requestId) => protocol.settle(texts, requestId)), over);
     this.protocol = protocol;
     this.over = over;
   }

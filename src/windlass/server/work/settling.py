@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, assert_never
-from uuid import UUID
 
 from msgspec import Meta, Struct
 
 from windlass import payload
 from windlass.errors import InvalidInput
-from windlass.model import JobError, Lease, Settlement
+from windlass.model import JobError, Settlement
 from windlass.options import MAX_PRIORITY
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 from windlass.retry import MAX_DELAY
 from windlass.server.repeats import REQUEST_ID
 from windlass.server.request import Request
 from windlass.server.route import Answer, Nothing, Permission, Route
-from windlass.server.work.leases import MAX_LEASES, PATH, TAG, Fence
+from windlass.server.work.leases import MAX_LEASES, PATH, TAG, LeaseBody
 from windlass.settings import LONGEST
 from windlass.worker.deciding import CANCELLED, told
 
@@ -46,16 +45,10 @@ class ErrorBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
 
-class Ending(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="outcome"):
+class Ending(LeaseBody, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="outcome"):
     """The end of one lease."""
 
-    id: UUID
-    fence: Fence
     run_seconds: RunSeconds | None = None
-
-    @property
-    def lease(self) -> Lease:
-        return Lease(self.id, self.fence)
 
 
 class Complete(Ending, frozen=True, kw_only=True, tag="complete"):

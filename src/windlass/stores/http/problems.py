@@ -18,6 +18,14 @@ MEDIA_TYPE: Final = "application/problem+json"
 _place = re.compile(r"#(?:/jobs/(?P<job>\d{1,6}))?(?P<rest>/payload|/after)?(?P<inside>/.*)?", re.DOTALL)
 
 
+TURNED_AWAY: Final = frozenset({400, 403, 406, 413, 422})
+"""What proxies and filters say to requests that they do not let through, for what they are."""
+
+
+class TurnedAway(errors.StoreUnavailable):
+    """The server is there, and something in front of it does not let this request through."""
+
+
 class Part(Struct):
     """One thing that is wrong with what was sent."""
 
@@ -148,6 +156,11 @@ def not_windlass(
     ``moved_to``: where it sends everybody, which is not followed: the token is for the server that was named.
     """
     kind = shorten(media_type) if media_type else "no content type"
+    if known and status in TURNED_AWAY:
+        return TurnedAway(
+            f"{shown} answered {status} with {kind}, which is not from Windlass; perhaps a proxy that does "
+            "not let this request through, for its size or for what is in it"
+        )
     if known or status in {502, 503, 504}:
         return errors.StoreUnavailable(
             f"{shown} answered {status} with {kind}, which is not from Windlass; perhaps a proxy that does "

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Raw, Struct
 
 from windlass.clock import to_datetime
-from windlass.errors import NotAuthenticated, NotOverHttp, NotPermitted, StoreUnavailable
+from windlass.errors import NotAuthenticated, NotOverHttp, NotPermitted, StoreError, StoreUnavailable
 from windlass.model import (
     FailureOrigin,
     JobError,
@@ -23,6 +23,7 @@ from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
 from windlass.stores.endings import check_batch
 from windlass.stores.http.client import Client, decoded
 from windlass.stores.http.parts import in_parts
+from windlass.stores.http.problems import TurnedAway
 from windlass.stores.http.shapes import StepShape, step_of
 from windlass.stores.protocol import MAX_BATCH
 
@@ -87,7 +88,12 @@ class Working:
         check_batch("settlements", len(settlements), MAX_BATCH)
         accepted: list[bool] = []
         for _, body in in_parts("settlements", [_settlement(one) for one in settlements]):
-            answer = await _in_time_of_need(self._client.do("POST", f"{WORK}/settle", body))
+            try:
+                answer = await _in_time_of_need(self._client.do("POST", f"{WORK}/settle", body))
+            except TurnedAway as error:
+                # No outage, which is waited out with all outcomes in their order: one of these may be to
+                # blame, and the others must not wait for it.
+                raise StoreError(str(error)) from None
             accepted += decoded(answer, AcceptedShape, self._client.shown).accepted
         return accepted
 

@@ -102,7 +102,7 @@ class Claimer:
         self._newest_fences: dict[str, int] = {}  # by worker
         self._forgotten_fence = 0  # no worker that is not among them was told of a newer one
         self.limited_grants: dict[int, str] = {}  # topics of jobs of limited topics, by fence; none, mostly
-        self._unanswered: set[str] = set()  # workers that may have been granted jobs without learning of it
+        self._unanswered: dict[str, None] = {}  # workers that may have jobs and never learned of it
 
     def ready(self, places: Mapping[str, int] | None) -> None:
         """Jobs of these topics became ready, none with a number below the one given. None: any topic."""
@@ -129,7 +129,7 @@ class Claimer:
         try:
             claim = await self._claim(request)
         except (StoreUnavailable, asyncio.CancelledError):
-            self._unanswered.add(request.worker)
+            self._doubt(request.worker)
             raise
         if claim.jobs:
             self._remember_fence(request.worker, max([job.lease.fence for job in claim.jobs]))
@@ -147,7 +147,7 @@ class Claimer:
                 tenant, _sql["grant"], self._database.now, job_id, tenant, worker, lease_us, self._name
             )
         except (StoreUnavailable, asyncio.CancelledError):
-            self._unanswered.add(worker)
+            self._doubt(worker)
             raise
         if not rows:
             return None
@@ -162,13 +162,20 @@ class Claimer:
             forgotten = self._newest_fences.pop(next(iter(self._newest_fences)))
             self._forgotten_fence = max(forgotten, self._forgotten_fence)
 
+    def _doubt(self, worker: str) -> None:
+        """The reply to a claim of this worker was lost."""
+        self._unanswered[worker] = None
+        if len(self._unanswered) > MOST_WORKERS:
+            # What it was granted, if anything, comes back when the lease ends.
+            del self._unanswered[next(iter(self._unanswered))]
+
     async def _give_back(self, worker: str) -> None:
         """The reply to this worker's last claim was lost. What it granted is free again, at once."""
         newest = self._newest_fences.get(worker, self._forgotten_fence)
         number = await self._database.fetchval(
             _sql["give_back"], self._database.now, worker, self._name, newest, WORDS[2]
         )
-        self._unanswered.discard(worker)
+        self._unanswered.pop(worker, None)
         if number:
             self.ready(None)
             _log.info("%d jobs granted to %s, which never learned of them, were given back", number, worker)
