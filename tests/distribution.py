@@ -71,8 +71,8 @@ _place = {f"tests/{name}": place for place, name in enumerate(LONGEST)}
 def pytest_xdist_auto_num_workers() -> int | None:
     """Three for each core; the variable xdist itself has for it goes first.
 
-    Of those that wait half of their time, three keep two cores at work for 70 % of it, four for 80 %, five for
-    90 %; with six the suite took 6 % less time than with five.
+    Of those that wait half of their time, three keep two cores at work for 70 % of it, four for 80 %, five
+    for 90 %; with six the suite took 6 % less time than with five.
     """
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from windlass import errors
+from windlass.server.outages import Outages
 
 logger = logging.getLogger(__name__)
 
@@ -182,6 +183,7 @@ _UNTOLD: Final = {
     NOT_OPEN: "the server is starting or shutting down; try again later",
 }
 """Said instead of the exception's own words, which are about the server's inside."""
+_outages: Final = Outages()
 
 
 class InvalidPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -269,7 +271,7 @@ def problem_of(error: Exception) -> Problem:
             incident=incident,
         )
     if kind in _UNTOLD:
-        logger.warning("a request could not be served: %s", error)
+        _outages.tell(kind.code, error)
     position, length = getattr(error, "position", None), getattr(error, "length", None)
     parts: Sequence[InvalidPart] = ()
     if position is not None:  # of a filter, in which it points at a character
