@@ -6,6 +6,8 @@ import asyncio
 import os
 import re
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import asyncpg
@@ -145,6 +147,16 @@ def test_what_makes_no_sense_is_one_line(
     assert files(project) == before
 
 
+@contextmanager
+def hang_ups_heard() -> Iterator[None]:
+    """By whoever is started meanwhile, also where nohup started the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @needs_signals
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", 0)])
 @pytest.mark.parametrize("on", ["sqlite", "postgres"])
@@ -154,7 +166,7 @@ def test_a_signal_ends_it_and_nothing_is_left(
     """Whatever it is doing just then; impatience does not stop the clearing away."""
     before = files(project)
     url = postgres.url() if on == "postgres" else project.url
-    with project.start("bench", "--url", url) as process:
+    with hang_ups_heard(), project.start("bench", "--url", url) as process:
         process.wait_for("measuring for about 45 s in ")
         process.signal(number)
         process.signal(number)

@@ -24,6 +24,8 @@ def ended_by_signals() -> Iterator[None]:
 
     loop = asyncio.get_running_loop()
     hang_up = getattr(signal, "SIGHUP", None)  # the terminal's window was closed; not on Windows
+    if hang_up is not None and signal.getsignal(hang_up) is signal.SIG_IGN:
+        hang_up = None  # nohup: whoever started it wants it to go on
     with stop_signals(end, enabled=True):
         if hang_up is not None:
             loop.add_signal_handler(hang_up, end)
