@@ -95,7 +95,7 @@ test("a result that a filter turns away costs its neighbours nothing, and is tri
   assert.deepEqual(warnings, []);
 });
 
-test("a result that is turned away for a minute is given up, and its lease kept no longer", async (context) => {
+test("a result that is turned away for a whole lease is given up, and its lease kept no longer", async (context) => {
   const clock = stopClock(context);
   const { settled, settle } = filtered();
   const job = granted({ payload: "<script>" });
@@ -105,7 +105,7 @@ test("a result that is turned away for a minute is given up, and its lease kept 
   const worker = new Worker(own, { handlers: { "made-up": (payload) => payload }, warn: (message) => warnings.push(message) });
   const ended = worker.run();
   give(job);
-  await clock.pass(59);
+  await clock.pass(29);
   assert.deepEqual(warnings, []);
   await clock.pass(12);
   assert.match(warnings.join(), new RegExp(`the outcome of job ${job.id} did not reach the server: .* 403, .* perhaps a proxy`));
@@ -124,4 +124,27 @@ test("a worker that finds no server at first ends with the reason", async () => 
   const run = (answers, options) => new Worker(pretended(answers, options).client, { handlers: { "made-up": () => 0 } }).run();
   await assert.rejects(run({ reserve: () => page(404) }), { name: "NotFound", code: "not_ours" });
   await assert.rejects(run({}, { token: () => Promise.reject(new Error("nobody makes tokens")) }), /nobody makes tokens/);
+});
+
+test("the start of a last attempt waits out a page in the server's place, however long its lease is", async (context) => {
+  const clock = stopClock(context);
+  const { give, reserve } = grants();
+  give(granted({ attempt: 3, lease_seconds: 600, lease_left: 600 }));
+  let shut = true;
+  const settled = [];
+  const { client: own } = pretended({
+    reserve,
+    start: ({ leases }) => (shut ? page(403) : { held: leases.map(() => true) }),
+    settle: ({ settlements }) => (settled.push(...settlements), { accepted: settlements.map(() => true) }),
+  });
+  const worker = new Worker(own, { handlers: { "made-up": () => "ran" }, warn: () => undefined });
+  const ended = worker.run();
+  await clock.pass(120);
+  assert.deepEqual(settled, []);
+  shut = false;
+  await clock.pass(3);
+  assert.deepEqual(settled.map(({ outcome, result }) => [outcome, result]), [["complete", "ran"]]);
+  void worker.stop({ grace: 0 });
+  await clock.pass(5);
+  await ended;
 });

@@ -92,6 +92,6 @@ export class Attempt {
     const errored = (error: unknown): void => place.onError(error, held.job);
     // One that ran out of time errors for that reason, whatever it threw when it was told so, if it did.
     if (outcome.outcome === "retry" || outcome.outcome === "fail") errored(held.whyStopped() ?? this.thrown);
-    return place.reporting.settle(held.lease, outcome, seconds, errored);
+    return place.reporting.settle(held.lease, outcome, held.job.lease_seconds, seconds, errored);
   }
 }

@@ -12,8 +12,7 @@ import { MOST_TOGETHER } from "./protocol.js";
 
 /** The largest batch in characters: a quarter of what a server takes, whose limit counts bytes. */
 const LARGEST = 1024 * 1024;
-/** Seconds in which something that is turned away is tried again: for ever, its lease would be kept for ever. */
-const PATIENCE = 60;
+/** Seconds between two tries of something that is turned away, at most. */
 const LONGEST_PAUSE = 10;
 
 /** The answers for these texts of JSON, in their order. */
@@ -21,6 +20,7 @@ export type SendBatch<Answer> = (texts: readonly string[]) => Promise<readonly A
 
 interface Entry<Answer> {
   text: string;
+  patience: number;
   resolve: (answer: Answer) => void;
   reject: (error: unknown) => void;
 }
@@ -37,10 +37,13 @@ export class Batcher<Answer> {
     this.over = over;
   }
 
-  /** What the server says about this item, which is JSON already. */
-  add(text: string): Promise<Answer> {
+  /**
+   * What the server says about this item, which is JSON already. `patience`: seconds in which it is tried again when it is
+   * turned away; for ever, its lease would be kept for ever.
+   */
+  add(text: string, patience = 0): Promise<Answer> {
     return new Promise((resolve, reject) => {
-      this.waiting.push({ text, resolve, reject });
+      this.waiting.push({ text, patience, resolve, reject });
       if (!this.sending) void this.drain();
     });
   }
@@ -79,8 +82,8 @@ export class Batcher<Answer> {
     }
   }
 
-  private async tryApart({ text }: Entry<Answer>, error: unknown, over: AbortSignal): Promise<Answer> {
-    const until = performance.now() + PATIENCE * 1000;
+  private async tryApart({ text, patience }: Entry<Answer>, error: unknown, over: AbortSignal): Promise<Answer> {
+    const until = performance.now() + patience * 1000;
     for (let failures = 1; performance.now() < until; failures += 1) {
       await sleep(pauseBefore(error, failures, LONGEST_PAUSE), over);
       try {

@@ -91,7 +91,7 @@ export class Context {
   }
 
   private async keep(report: Report): Promise<void> {
-    if (!(await this.unlessStopped(this.reporting.report(report)))) this.lost();
+    if (!(await this.unlessStopped(this.reporting.report(report, this.job.lease_seconds)))) this.lost();
   }
 
   private lost(): never {

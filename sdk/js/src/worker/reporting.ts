@@ -6,6 +6,9 @@ import { afterRefusal, textOfThrown } from "./outcomes.js";
 import { isRefused, isTurnedAway, persist } from "./persistence.js";
 import type { Ending, Lease, Outcome, Protocol, Report, Settlement } from "./protocol.js";
 
+type Judge = (error: unknown) => boolean;
+
+/** `patience`: seconds in which something is tried again that is turned away on its way, as long as the job's lease. */
 export class Reporting {
   private readonly starts: Batcher<boolean>;
   private readonly reports: Batcher<boolean>;
@@ -17,15 +20,17 @@ export class Reporting {
   constructor(protocol: Protocol, over: AbortSignal) {
     // One id for a batch however often it is tried: what was done before the connection broke is not done again.
     const insist =
-      (ask: (texts: readonly string[], requestId: string) => Promise<readonly boolean[]>): SendBatch<boolean> =>
+      (ask: (texts: readonly string[], requestId: string) => Promise<readonly boolean[]>, final: Judge): SendBatch<boolean> =>
       (texts) => {
         const requestId = makeRequestId();
-        return persist(() => ask(texts, requestId), over, (error) => isRefused(error) || isTurnedAway(error));
+        return persist(() => ask(texts, requestId), over, final);
       };
-    this.starts = new Batcher(insist((texts, requestId) => protocol.start(texts, requestId)), over);
-    this.reports = new Batcher(insist((texts, requestId) => protocol.report(texts, requestId)), over);
+    const isBlamed: Judge = (error) => isRefused(error) || isTurnedAway(error);
+    // There is nothing in a start that a filter could dislike: a page in its place is an outage.
+    this.starts = new Batcher(insist((texts, requestId) => protocol.start(texts, requestId), isRefused));
+    this.reports = new Batcher(insist((texts, requestId) => protocol.report(texts, requestId), isBlamed), over);
     this.news = new Batcher((texts) => protocol.report(texts, makeRequestId()));
-    this.settlements = new Batcher(insist((texts, requestId) => protocol.settle(texts, requestId)), over);
+    this.settlements = new Batcher(insist((texts, requestId) => protocol.settle(texts, requestId), isBlamed), over);
     this.protocol = protocol;
     this.over = over;
   }
@@ -36,8 +41,8 @@ export class Reporting {
   }
 
   /** Remember a checkpoint or a step, however long the server is away. False when the lease is not held any more. */
-  async report(report: Report): Promise<boolean> {
-    return this.reports.add(JSON.stringify(report));
+  async report(report: Report, patience: number): Promise<boolean> {
+    return this.reports.add(JSON.stringify(report), patience);
   }
 
   /** Tell how far it is. While the server is away nobody looks, and it is let go. */
@@ -60,11 +65,17 @@ export class Reporting {
    * written, or is refused, gives way to the reason, and `refused` is told of a result. "lost" when the lease is not held
    * any more; nothing was changed then.
    */
-  async settle(lease: Lease, outcome: Outcome, runSeconds?: number, refused?: (error: unknown) => void): Promise<Ending> {
+  async settle(
+    lease: Lease,
+    outcome: Outcome,
+    patience: number,
+    runSeconds?: number,
+    refused?: (error: unknown) => void,
+  ): Promise<Ending> {
     const seconds = runSeconds === undefined ? {} : { run_seconds: runSeconds };
     const textOf = (ending: Outcome): string => JSON.stringify({ ...lease, ...ending, ...seconds } satisfies Settlement);
     const tell = async (ending: Outcome, text: string): Promise<Ending> =>
-      (await this.settlements.add(text)) ? ending.outcome : "lost";
+      (await this.settlements.add(text, patience)) ? ending.outcome : "lost";
     const tellInstead = (error: unknown, why: string): Promise<Ending> => {
       const instead = afterRefusal(outcome, why);
       if (instead === undefined) throw error;

@@ -93,7 +93,7 @@ export class Slots {
   private async giveBack(held: Held, delay: number): Promise<Ending> {
     held.finished = true;
     const outcome = { outcome: "release", delay, counted: false, taken: false } as const;
-    return this.place.reporting.settle(held.lease, outcome);
+    return this.place.reporting.settle(held.lease, outcome, held.job.lease_seconds);
   }
 
   private settle(held: Held, settled: Promise<Ending>): void {
