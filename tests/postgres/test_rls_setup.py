@@ -13,6 +13,7 @@ from tests.postgres.secured import API, MIGRATOR, WORKER, Secured, acting, secur
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.binaries import find_binaries
 from tests.servers.postgres import FAST, PostgresServer
+from tests.servers.processes import PATIENCE
 from tests.servers.shared import fresh_url, other_version
 from windlass.errors import ConfigurationError, StoreError
 from windlass.model import JobFilter, Settlement, State
@@ -87,6 +88,27 @@ async def test_it_can_be_run_while_workers_run(place: Secured) -> None:
         await asyncio.gather(work(worker), work(other), call(), migrate())
         assert ended == [True] * 200
         assert await worker.check() == []
+
+
+async def test_it_gives_way_to_a_transaction_that_needs_what_it_has_locked(place: Secured) -> None:
+    """Sooner than the server would end one of the two: a worker may be the one, and three times in a row."""
+    async with opened(place.url, migrated=False) as [admin], raw(place.url) as client:
+        transaction = client.transaction()
+        await transaction.start()
+        await client.fetch(f"SELECT FROM {place.schema}.tally")
+        # Whoever looks for the circle first is ended.
+        await client.execute("SET LOCAL deadlock_timeout = '800ms'")
+        migration = asyncio.create_task(admin.migrate(rls=True))
+        async with asyncio.timeout(PATIENCE):
+            while not await client.fetchval(
+                "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = $1::regclass AND NOT granted)",
+                f"{place.schema}.tally",
+            ):
+                await asyncio.sleep(0)
+        await client.fetch(f"SELECT FROM {place.schema}.jobs")
+        assert not migration.done()
+        await transaction.commit()
+        assert await migration == ["rls"]
 
 
 async def test_a_role_that_may_not_is_told_what_an_administrator_runs(place: Secured) -> None:

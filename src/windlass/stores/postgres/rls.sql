@@ -25,6 +25,34 @@ BEGIN
 END
 $$;
 
+-- All tables, before any of them is changed. Workers go on meanwhile, and take them in orders of their own: whoever waits
+-- here for long gives all of them up and comes again, sooner than the server looks for a deadlock and ends somebody's
+-- transaction (after a second, unless deadlock_timeout says otherwise).
+DO $$
+DECLARE
+    v_tables text := (
+        SELECT string_agg(oid::regclass::text, ', ' ORDER BY relname) FROM pg_class
+        WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v')
+    );
+    v_patience text := current_setting('lock_timeout');
+    v_until timestamptz := clock_timestamp() + interval '60 seconds';
+BEGIN
+    LOOP
+        BEGIN
+            PERFORM set_config('lock_timeout', '100ms', true);
+            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', v_tables);
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            IF clock_timestamp() > v_until THEN
+                RAISE;
+            END IF;
+        END;
+        PERFORM pg_sleep(0.1); -- for those who had to wait
+    END LOOP;
+    PERFORM set_config('lock_timeout', v_patience, true);
+END
+$$;
+
 -- The owner owns all of it. Only what is not its own already: changing that waits for everybody who uses the table.
 DO $$
 DECLARE
