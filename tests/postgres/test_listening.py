@@ -99,6 +99,7 @@ async def test_a_half_open_listener_is_found_out_and_replaced(
         before = proxy.accepted
         await put(other)
         await until(lambda: _more(proxy, before))  # it has given up the old connection
+        monkeypatch.setattr(listening, "PATIENCE_SECONDS", SOON)  # a new one may take longer than that
         proxy.restore()
         assert await wakeups.wait(SOON)
         await heard_again(other, wakeups)

