@@ -11,7 +11,7 @@ import pytest
 
 from tests.remote.asking import PATIENCE, Claims, jobs_of, reserve, standing, wish
 from windlass import NotOpen, StoreUnavailable, Windlass
-from windlass.errors import InvalidInput
+from windlass.errors import InvalidInput, NotPermitted
 from windlass.model import Lease, Settlement, State
 from windlass.outcome import Completed
 from windlass.remote import reserving
@@ -149,19 +149,38 @@ async def test_what_is_remembered_has_an_end(memory: Windlass, monkeypatch: pyte
     assert list(memory.remote._desk.reserving._asked) == [2, 3, 4]
 
 
-async def test_large_jobs_are_not_remembered_for_ever(
+async def test_of_many_large_jobs_only_leases_are_remembered(
     memory: Windlass, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A busy server would have the payloads of a whole minute in memory; who waits keeps its name."""
+    """A busy server would have the payloads of a whole minute in memory. Who repeats its request after that
+    gets other jobs, and those it never saw are free again at once.
+    """
     waiting = reserve(memory, wish("news"), name="waits")
     await standing(memory, 1)
-    monkeypatch.setattr(reserving, "MAX_KEPT_BYTES", 2 * (1000 + reserving.JOB_BYTES) + 500)
-    await memory.enqueue_many("mail", [{"text": "x" * 1000}] * 5)
+    monkeypatch.setattr(reserving, "MAX_KEPT_BYTES", 2 * (10_000 + reserving.JOB_BYTES) + 500)
+    made = await memory.enqueue_many("mail", [{"text": "x" * 10_000}] * 5)
     for index in range(5):
         await memory.remote.reserve(wish("mail"), 0, index)
     desk = memory.remote._desk
-    assert list(desk.reserving._asked) == ["waits", 2, 3, 4]
+    assert list(desk.reserving._asked) == ["waits", 0, 1, 2, 3, 4]
+    assert desk.reserving._kept_bytes < reserving.MAX_KEPT_BYTES
+    assert [memory.remote.has_granted(index) for index in range(5)] == [False] * 4 + [True]
+    grant, repeated = await memory.remote.reserve(wish("mail"), 0, 4)
+    assert repeated
+    assert [job.lease.job_id for job in grant.jobs] == [made[4].id]
+    grant, repeated = await memory.remote.reserve(wish("mail"), PATIENCE, 0)
+    assert not repeated
+    assert [(job.lease.job_id, job.attempt) for job in grant.jobs] == [(made[0].id, 1)]
+    assert len(grant.jobs[0].payload) > 10_000
     waiting.cancel()
+
+
+async def test_leases_alone_have_an_end_as_well(memory: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reserving, "MAX_KEPT_BYTES", 2 * reserving.JOB_BYTES)
+    await memory.enqueue_many("mail", [{"text": "x" * 10_000}] * 5)
+    for index in range(5):
+        await memory.remote.reserve(wish("mail"), 0, index)
+    assert list(memory.remote._desk.reserving._asked) == [3, 4]
 
 
 async def test_a_renewal_that_nobody_waits_for_keeps_no_job(
@@ -185,8 +204,48 @@ async def test_a_renewal_that_nobody_waits_for_keeps_no_job(
         await asyncio.sleep(0.001)
 
 
-async def test_what_may_not_be_told_waits_for_a_repeat_that_may_have_it(memory: Windlass) -> None:
-    """The check was refused, or failed; the grant is not given back under the feet of who comes again."""
+async def test_who_may_not_have_jobs_does_not_keep_others_waiting(memory: Windlass) -> None:
+    """A whole fleet whose key was revoked stands in line: each would hold the job up for seconds."""
+
+    async def refuse() -> None:
+        raise NotPermitted("the key was revoked")
+
+    stale = []
+    for index in range(3):
+        stale.append(asyncio.create_task(memory.remote.reserve(wish("mail"), PATIENCE, index, refuse)))
+        await standing(memory, index + 1)
+    good = reserve(memory, wish("mail", worker="good"), name="good")
+    await standing(memory, 4)
+    made = await memory.enqueue("mail")
+    async with asyncio.timeout(reserving.UNSEEN_SECONDS / 2):
+        assert [job.lease.job_id for job in await jobs_of(good)] == [made.id]
+    answers = await asyncio.gather(*stale, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [NotPermitted] * 3
+
+
+async def test_who_had_gone_in_the_moment_of_the_grant_keeps_no_job(
+    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a name the job is free at once; with one it waits for the repeat, for a moment."""
+    made = await memory.enqueue("mail")
+    grant, _ = await memory.remote.reserve(wish("mail"), 0)
+    memory.remote.not_told(None, grant)
+    grant, _ = await memory.remote.reserve(wish("mail"), PATIENCE, "a")
+    assert [(job.lease.job_id, job.attempt) for job in grant.jobs] == [(made.id, 1)]
+    memory.remote.not_told("a", grant)
+    again, repeated = await memory.remote.reserve(wish("mail"), 0, "a")
+    assert repeated
+    assert again.jobs == grant.jobs
+    memory.remote.not_told("a", again)
+    monkeypatch.setattr(reserving, "UNSEEN_SECONDS", 0.01)
+    again, _ = await memory.remote.reserve(wish("mail"), 0, "a")
+    memory.remote.not_told("a", again)
+    grant, _ = await memory.remote.reserve(wish("mail"), PATIENCE, "b")
+    assert [(job.lease.job_id, job.attempt) for job in grant.jobs] == [(made.id, 1)]
+
+
+async def test_what_could_not_be_checked_waits_for_a_repeat(memory: Windlass) -> None:
+    """The grant is not given back under the feet of who comes again."""
     made = await memory.enqueue("mail")
 
     async def refuse() -> None:

@@ -13,6 +13,8 @@ import pytest
 from tests.server.conftest import Asking
 from tests.server.working import lease, post, serving, settle, take, waiting
 from windlass.model import State
+from windlass.remote.reserving import Reserving
+from windlass.server.connection import Connection
 from windlass.server.work import reserving
 
 
@@ -318,6 +320,27 @@ async def test_who_hangs_up_while_it_waits_is_given_nothing() -> None:
         assert [job["id"] for job in await take(client, "mail", worker="here")] == [str(made.id)]
         found = await app.get(made.id)
         assert (found.worker, found.attempt) == ("here", 1)
+
+
+async def test_who_is_gone_in_the_moment_of_the_grant_keeps_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs were on their way to the answer already. Others get them before the lease ends."""
+    async with serving() as (server, app, client):
+        original = Reserving.reserve
+
+        async def reserve(*arguments: Any) -> Any:
+            answer = await original(*arguments)
+            monkeypatch.undo()
+            for connection in list(server.server_state.connections):
+                assert isinstance(connection, Connection)
+                connection.cut()
+            return answer
+
+        monkeypatch.setattr(Reserving, "reserve", reserve)
+        made = await app.enqueue("mail", {})
+        with pytest.raises(httpx2.TransportError):
+            await take(client, "mail", worker="gone")
+        (job,) = await take(client, "mail", wait=20, worker="next")
+        assert (job["id"], job["attempt"]) == (str(made.id), 1)
 
 
 async def test_who_hangs_up_while_it_waits_for_states_is_not_waited_for() -> None:

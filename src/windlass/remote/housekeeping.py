@@ -7,6 +7,7 @@ down what tasks declare about their topics.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -14,9 +15,13 @@ from windlass.model import Lane
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
+    from windlass.worker.waiting import Recovery
 
 IDLE_SECONDS: Final = 300.0
 """Whom nobody has asked for work for so long has no workers elsewhere to do it for."""
+
+DECLARE_SECONDS: Final = 10.0
+"""How long the first worker may be kept until the limits of its topics are written."""
 
 _log = logging.getLogger("windlass.remote")
 
@@ -28,6 +33,7 @@ class Housekeeping:
         self._app = app
         self._task: asyncio.Task[None] | None = None
         self._asked_at = 0.0  # by the loop's clock
+        self._declared = asyncio.Event()
 
     def asked(self) -> None:
         """A worker elsewhere was here."""
@@ -35,6 +41,15 @@ class Housekeeping:
         self._asked_at = loop.time()
         if self._task is None:
             self._task = loop.create_task(self._run(), name="windlass-housekeeping")
+
+    async def declared(self) -> None:
+        """When the limits that tasks declare are written, which the first claim is to obey. A store that does
+        not answer is not waited for: a claim says what is the matter with it.
+        """
+        if not self._declared.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DECLARE_SECONDS):
+                    await self._declared.wait()
 
     async def close(self) -> None:
         """End it."""
@@ -44,8 +59,6 @@ class Housekeeping:
             await asyncio.wait((task,))
 
     async def _run(self) -> None:
-        from windlass.limiting import declared_limits
-        from windlass.worker.declaring import declare_limits
         from windlass.worker.janitor import Janitor
         from windlass.worker.pruner import Pruner
         from windlass.worker.scheduler import Scheduler
@@ -53,9 +66,8 @@ class Housekeeping:
 
         app, recovery = self._app, Recovery()
         store, settings, clock = app.store, app.settings, app.clock
-        limits = declared_limits(app.registry, [Lane(task.topic) for task in app.registry])
         parts = (
-            declare_limits(store, limits, recovery, asyncio.Event()),
+            self._declare(recovery),
             Janitor(store, settings.poll_interval, clock, recovery).run(),
             Pruner(store, clock, recovery).run(),
             Scheduler(store, app.registry, settings, clock, recovery, app.telemetry).run(),
@@ -67,6 +79,15 @@ class Housekeeping:
             await end(tasks)
             if self._task is asyncio.current_task():
                 self._task = None
+
+    async def _declare(self, recovery: Recovery) -> None:
+        from windlass.limiting import declared_limits
+        from windlass.worker.declaring import declare_limits
+
+        registry = self._app.registry
+        limits = declared_limits(registry, [Lane(task.topic) for task in registry])
+        await declare_limits(self._app.store, limits, recovery, asyncio.Event())
+        self._declared.set()
 
     async def _until_idle(self, tasks: list[asyncio.Task[None]]) -> None:
         loop = asyncio.get_running_loop()

@@ -14,8 +14,10 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from windlass.clock import Clock
-from windlass.errors import InvalidInput
+from windlass.errors import InvalidInput, StoreUnavailable
 from windlass.model import Claimed, ClaimRequest
 from windlass.pulling.returning import Returning
 from windlass.remote.room import NOTHING, Grant, Room, Waiter
@@ -29,7 +31,9 @@ MAX_KEPT: Final = 10_000
 JOB_BYTES: Final = 700
 """What a job weighs beside its payload and checkpoint."""
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
-"""Most grants that are remembered, and most bytes of their jobs together; the oldest give way."""
+"""Most grants that are remembered, and most bytes of their jobs together. With more, the oldest are reduced
+to their leases, and then give way.
+"""
 
 Check = Callable[[], Awaitable[None]]
 
@@ -43,7 +47,9 @@ class _Asked:
     until: float = math.inf  # by the loop's clock: how long its jobs are remembered, once it has some
     size: int = 0  # of these
     holders: int = 0
-    seen: bool = False  # somebody was there to be told
+    told: int = 0  # to so many who were there
+    refused: bool = False  # to somebody who may not have them
+    reduced: bool = False  # to leases: there was no room for payloads
 
 
 class Reserving:
@@ -56,6 +62,7 @@ class Reserving:
         self._returning = returning
         self._asked: dict[Hashable, _Asked] = {}
         self._kept: dict[_Asked, None] = {}  # those of them with an answer, the oldest first
+        self._whole: dict[_Asked, None] = {}  # those of them that were not reduced
         self._kept_bytes = 0
         self._unseen: dict[_Asked, asyncio.TimerHandle] = {}
 
@@ -83,6 +90,9 @@ class Reserving:
             raise InvalidInput(
                 "this request id was given with another request before; make a new id for each"
             )
+        if asked.reduced and not asked.holders:
+            self._take_back(asked)  # nobody can be told what they are: they are claimed anew
+            return await self.reserve(request, seconds, name, check)
         if asked.waiter.answer.done():
             return await self._renewed(asked), True
         if not seconds:
@@ -92,13 +102,22 @@ class Reserving:
     def has_granted(self, name: Hashable | None) -> bool:
         """Whether the request of this name has its answer, and is remembered."""
         asked = self._asked.get(name)
-        return asked is not None and asked.waiter.answer.done()
+        return asked is not None and asked.waiter.answer.done() and not asked.reduced
+
+    def not_told(self, name: Hashable | None, grant: Grant) -> None:
+        """Who was to be told of this grant had gone. Who has a name may come back; the jobs wait so long."""
+        asked = self._asked.get(name)
+        if asked is None:
+            self._returning.give_back(grant.pulled())
+            return
+        asked.told -= 1
+        if not asked.holders:
+            self._let_go(asked)
 
     def close(self) -> None:
         """Nobody can repeat anything here any more."""
-        for asked, timer in list(self._unseen.items()):
-            timer.cancel()
-            self._give_back(asked)
+        for asked in list(self._unseen):
+            self._take_back(asked)
 
     async def _hold(self, asked: _Asked, check: Check | None) -> Grant:
         asked.holders += 1
@@ -106,7 +125,12 @@ class Reserving:
             grant = await asyncio.shield(asked.waiter.answer)
             if grant.jobs and check is not None:
                 await check()
-            asked.seen = True
+            asked.told += 1
+        except StoreUnavailable:
+            raise  # who could not be looked up may come again, and have them
+        except Exception:
+            asked.refused = True
+            raise
         finally:
             asked.holders -= 1
             if not asked.holders:
@@ -123,34 +147,42 @@ class Reserving:
             return
         if asked.name is not None and asked not in self._kept:
             self._keep(asked, jobs)
-        if not asked.seen and asked.name is None:
-            self._give_back(asked)
-        elif not asked.seen:
-            timer = asyncio.get_running_loop().call_later(UNSEEN_SECONDS, self._give_back, asked)
+        if asked.told > 0:
+            return
+        if asked.name is None or asked.refused:
+            self._take_back(asked)
+        else:
+            timer = asyncio.get_running_loop().call_later(UNSEEN_SECONDS, self._take_back, asked)
             self._unseen[asked] = timer
 
     def _keep(self, asked: _Asked, jobs: tuple[Claimed, ...]) -> None:
         asked.until = asyncio.get_running_loop().time() + KEPT_SECONDS
         asked.size = sum(JOB_BYTES + len(job.payload) + len(job.checkpoint or b"") for job in jobs)
-        self._kept[asked] = None
+        self._kept[asked] = self._whole[asked] = None
         self._kept_bytes += asked.size
+        self._forget_old()
 
-    def _give_back(self, asked: _Asked) -> None:
-        self._unseen.pop(asked, None)
-        if not asked.seen:
-            self._forget(asked)
-            self._returning.give_back(asked.waiter.answer.result().pulled())
+    def _take_back(self, asked: _Asked) -> None:
+        """Its jobs are for others: nobody was told of them."""
+        self._stop_waiting(asked)
+        self._forget(asked)
+        self._returning.give_back(asked.waiter.answer.result().pulled())
+
+    def _stop_waiting(self, asked: _Asked) -> None:
+        """Wait for nobody any longer."""
+        timer = self._unseen.pop(asked, None)
+        if timer is not None:
+            timer.cancel()
 
     async def _renewed(self, asked: _Asked) -> Grant:
         """The same jobs again, for as long as they were granted for: those that are still held."""
         answer = asked.waiter.answer
         grant = NOTHING if answer.exception() is not None else answer.result()
         asked.holders += 1
-        if (timer := self._unseen.pop(asked, None)) is not None:
-            timer.cancel()
+        self._stop_waiting(asked)
         try:
             renewed = await self._extended(grant)
-            asked.seen = True
+            asked.told += 1
         finally:
             asked.holders -= 1
             if not asked.holders:
@@ -174,12 +206,27 @@ class Reserving:
             del self._asked[asked.name]
         if asked in self._kept:
             del self._kept[asked]
+            self._whole.pop(asked, None)
             self._kept_bytes -= asked.size
 
+    def _reduce(self, asked: _Asked) -> None:
+        """Forget all but its leases, which is what giving back takes."""
+        del self._whole[asked]
+        grant = asked.waiter.answer.result()
+        jobs = [msgspec.structs.replace(job, payload=b"", checkpoint=None) for job in grant.jobs]
+        asked.waiter.answer = asyncio.get_running_loop().create_future()
+        asked.waiter.answer.set_result(msgspec.structs.replace(grant, jobs=tuple(jobs)))
+        asked.reduced = True
+        self._kept_bytes -= asked.size
+        asked.size = JOB_BYTES * len(jobs)
+        self._kept_bytes += asked.size
+
     def _forget_old(self) -> None:
+        while self._whole and self._kept_bytes > MAX_KEPT_BYTES:
+            self._reduce(next(iter(self._whole)))
         now = asyncio.get_running_loop().time()
         while self._kept:
             oldest = next(iter(self._kept))
-            if oldest.until > now and len(self._kept) < MAX_KEPT and self._kept_bytes <= MAX_KEPT_BYTES:
+            if oldest.until > now and len(self._kept) <= MAX_KEPT and self._kept_bytes <= MAX_KEPT_BYTES:
                 break
             self._forget(oldest)

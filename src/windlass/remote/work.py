@@ -57,11 +57,16 @@ class RemoteWork:
         system_only("work for others")
         desk = self._desk
         desk.housekeeping.asked()
+        await desk.housekeeping.declared()
         return await desk.reserving.reserve(request, seconds, name, check)
 
     def has_granted(self, name: Hashable | None) -> bool:
         """Whether the request of this name was granted jobs, lately."""
         return self._desk.reserving.has_granted(name)
+
+    def not_told(self, name: Hashable | None, grant: Grant) -> None:
+        """Who was to be told of these jobs had gone: they are others', unless it repeats its request soon."""
+        self._desk.reserving.not_told(name, grant)
 
     async def start(self, leases: Sequence[Lease]) -> list[bool]:
         """These handlers have begun; False where the lease is not held any more, as below."""

@@ -12,6 +12,7 @@ import msgspec
 from windlass.access.caller import Caller, CallerKind, Scope
 from windlass.app import Windlass
 from windlass.security import SecurityContext
+from windlass.server.connection import EXTENSION, Connection
 from windlass.server.gate import session_cookie
 from windlass.server.repeats import read_id
 
@@ -76,6 +77,18 @@ class Request(Generic[Q, B]):
         """Where the request came from, for the audit log."""
         client = self.scope.get("client")
         return None if client is None else str(client[0])
+
+    @property
+    def connection(self) -> Connection | None:
+        """What it came over, where the server is ours."""
+        found = (self.scope.get("extensions") or {}).get(EXTENSION)
+        return found if isinstance(found, Connection) else None
+
+    @property
+    def gone(self) -> bool:
+        """Whether the connection is known to be over."""
+        connection = self.connection
+        return connection is not None and connection.lost
 
     @property
     def credential(self) -> tuple[str, bytes]:

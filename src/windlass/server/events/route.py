@@ -11,7 +11,6 @@ from windlass.access.caller import Caller
 from windlass.errors import Backpressure, InvalidInput, NotAuthenticated, NotPermitted
 from windlass.names import check_wire_topic
 from windlass.security import SecurityContext
-from windlass.server.connection import EXTENSION, Connection
 from windlass.server.events.listener import Credential
 from windlass.server.events.stream import HEADERS, Stream
 from windlass.server.events.view import View, Wish
@@ -70,8 +69,7 @@ async def listen(request: Request[EventsQuery, None]) -> Answer:
     except Backpressure as error:
         raise Problem(TOO_MANY_STREAMS, str(error)) from None
     api.deadlines.lift()
-    connection = (request.scope.get("extensions") or {}).get(EXTENSION)
-    stream = Stream(listener, request.send, connection if isinstance(connection, Connection) else None)
+    stream = Stream(listener, request.send, request.connection)
     last = request.header(b"last-event-id") or query.last_event_id
     await stream.run(api.broadcast, request.receive, last)
     return Answer()

@@ -118,6 +118,9 @@ async def reserve(request: Request[ReserveQuery, ReserveBody]) -> Answer:
         grant, repeated = await unless_hung_up(request, work)
     else:
         grant, repeated = await unless_gone(request, work, (NOTHING, False))
+    if grant.jobs and request.gone:  # in the very moment of the grant; nothing is waited for from here on
+        remote.not_told(request.name, grant)
+        grant = NOTHING
     return Answer(_shape(grant, clock.monotonic(), repeated=repeated))
 
 
