@@ -96,6 +96,27 @@ async def test_many_who_wait_for_the_same_cost_a_few_claims(
     assert memory.remote.waiting == 0
 
 
+@pytest.mark.parametrize("room", [{"topic_limits": {"news": 0}}, {"free": 0}], ids=["limits", "free"])
+async def test_many_who_are_full_cost_a_few_claims_as_well(
+    memory: Windlass, monkeypatch: pytest.MonkeyPatch, room: dict[str, Any]
+) -> None:
+    """What one of them may not have, the others with no more room need not be looked for; who has more is."""
+    await memory.limits.set("news", TopicLimits(concurrency=5))
+    await memory.enqueue("news")
+    tasks = [reserve(memory, wish("mail", "news", worker=f"worker {n}", **room)) for n in range(100)]
+    await standing(memory, 100)
+    claims = Claims(memory, monkeypatch)
+    await memory.enqueue("mail")
+    assert len(await jobs_of(tasks[0])) == 1
+    await standing(memory, 99)
+    assert len(claims.requests) < 10
+    other = reserve(memory, wish("mail", "news", worker="with room"))
+    assert [job.topic for job in await jobs_of(other)] == ["news"]
+    for task in tasks[1:]:
+        task.cancel()
+    await asyncio.gather(*tasks[1:], return_exceptions=True)
+
+
 async def test_a_busy_topic_does_not_cost_those_who_wait_for_others(
     memory: Windlass, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,27 @@ class _Round:
     empty: set[Line] = field(default_factory=set)  # nothing is left in them
     moments: dict[Line, float] = field(default_factory=dict)  # in how many seconds something is due
     kept_back: set[Waiter] = field(default_factory=set)  # for whom there would be more with more free slots
+    in_vain: dict[Line, list[Waiter]] = field(default_factory=dict)  # who were looked for and got nothing
+
+    def is_vain(self, waiter: Waiter) -> bool:
+        """Whether another of its line, who may have all that it may, was looked for and got nothing."""
+        for other in self.in_vain.get(waiter.line, ()):
+            if _may_have_more(other.request, waiter.request):
+                if other in self.kept_back:
+                    self.kept_back.add(waiter)
+                return True
+        return False
+
+
+def _may_have_more(one: ClaimRequest, other: ClaimRequest) -> bool:
+    """Whether the limits of one, for the same lanes, leave it all that those of the other do."""
+    return _free(one) >= _free(other) and all(
+        other.topic_limits.get(topic, math.inf) <= most for topic, most in one.topic_limits.items()
+    )
+
+
+def _free(request: ClaimRequest) -> int:
+    return request.limit if request.free is None else request.free
 
 
 class Room:
@@ -244,7 +265,7 @@ class Room:
         batch: dict[str, Waiter] = {}
         while left and len(batch) < self._stride and left[0].request.worker not in batch:
             waiter = left.popleft()
-            if waiter.line not in look.empty and not waiter.answer.done():
+            if waiter.line not in look.empty and not waiter.answer.done() and not look.is_vain(waiter):
                 batch[waiter.request.worker] = waiter
         return list(batch.values())
 
@@ -259,8 +280,10 @@ class Room:
                 self._returning.give_back(grant.pulled())
             else:
                 self._answer(waiter, grant)
-        elif claim.kept_back:
-            look.kept_back.add(waiter)
+        else:
+            look.in_vain.setdefault(line, []).append(waiter)
+            if claim.kept_back:
+                look.kept_back.add(waiter)
         if claim.next_due_in is not None:
             moment = claim.next_due_in or (0.0 if claim.jobs else SHORTEST_REST)
             look.moments[line] = min(moment, look.moments.get(line, math.inf))
