@@ -7,6 +7,7 @@ thousand times. Hints make it quick; the poll underneath makes it sure.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import defaultdict
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from windlass import managing, payload
-from windlass.errors import JobCancelled, JobFailed, NotOpen, ResultTimeout, StoreUnavailable
+from windlass.errors import JobCancelled, JobFailed, JobNotFound, NotOpen, ResultTimeout, StoreUnavailable
 from windlass.model import JobRecord, State
 from windlass.security import row_filter
 from windlass.stores.protocol import MAX_BATCH, Store, Wakeups
@@ -42,9 +43,18 @@ class ResultWaiter:
         """True when the job is final, False after ``timeout`` seconds; ``JobNotFound`` when this tenant
         (None = any) has no such job.
         """
+        return await self._wait([(tenant, job_id)], timeout)
+
+    async def wait_for_any(self, job_ids: Sequence[UUID], timeout: float, tenant: str | None) -> None:
+        """Until one of them is final, or is not there any more, or the time is over."""
+        with contextlib.suppress(JobNotFound):
+            await self._wait([(tenant, job_id) for job_id in dict.fromkeys(job_ids)], timeout)
+
+    async def _wait(self, wanted: Sequence[tuple[str | None, UUID]], timeout: float | None) -> bool:
+        """One future for all of them: others may ask about a thousand jobs again and again."""
         future = asyncio.get_running_loop().create_future()
-        wanted = (tenant, job_id)
-        self._waiting.setdefault(wanted, set()).add(future)
+        for one in wanted:
+            self._waiting.setdefault(one, set()).add(future)
         if self._task is None:
             self._task = asyncio.create_task(self._watch(), name="windlass-results")
         elif self._hints is not None:
@@ -57,21 +67,12 @@ class ResultWaiter:
             return True
         finally:
             future.cancel()
-            waiting = self._waiting.get(wanted)
-            if waiting is not None:
-                waiting.discard(future)
-                if not waiting:
-                    del self._waiting[wanted]
-
-    async def wait_for_any(self, job_ids: Sequence[UUID], timeout: float, tenant: str | None) -> None:
-        """Until one of them is final, or is not there any more, or the time is over."""
-        waits = [asyncio.create_task(self.wait(job_id, timeout, tenant)) for job_id in job_ids]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+            for one in wanted:
+                waiting = self._waiting.get(one)
+                if waiting is not None:
+                    waiting.discard(future)
+                    if not waiting:
+                        del self._waiting[one]
 
     async def close(self) -> None:
         """Let go. Callers still waiting are told that the app was closed."""

@@ -288,6 +288,12 @@ async def test_headers_of_a_job_are_for_superusers(
     assert [job["headers"] for job in jobs] == [{"locale": "de"}, {}, {"locale": "de"}]
 
 
+@pytest.mark.parametrize("topic", ["mail\n", "ma il", "", "x" * 201])
+async def test_a_topic_that_cannot_be_is_refused(worker: httpx2.AsyncClient, topic: str) -> None:
+    answer = await worker.post("/api/jobs/work/reserve", json={"topics": [topic]})
+    assert answer.status_code == 422, answer.text
+
+
 # -- many states ------------------------------------------------------------------------------------------
 
 
@@ -303,6 +309,20 @@ async def test_states_of_many_jobs_are_told_when_one_is_final(ask: Asking, shop:
         await asyncio.sleep(0)
     await ask.app.cancel(mine[1].id)
     assert (await waiting).json() == {"states": ["pending", "cancelled"]}
+
+
+async def test_waiting_for_many_states_costs_no_task_for_each_of_them(ask: Asking) -> None:
+    """Also when the same job is named a thousand times: whoever may read could stop the server with that."""
+    job = await ask.app.enqueue("sums")
+    results = ask.app._connections.current().results
+    before = len(asyncio.all_tasks())
+    waits = [asyncio.create_task(ask.app.remote.states([job.id] * 1000, 30)) for _ in range(5)]
+    while len(results._waiting.get((None, job.id), ())) < 5:
+        await asyncio.sleep(0)
+    assert len(asyncio.all_tasks()) - before < 10
+    await ask.app.cancel(job.id)
+    assert await asyncio.gather(*waits) == [[State.CANCELLED] * 1000] * 5
+    assert not results._waiting
 
 
 # -- over a socket ----------------------------------------------------------------------------------------
