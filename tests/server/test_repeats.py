@@ -110,16 +110,42 @@ async def test_what_is_at_work_is_never_forgotten(monkeypatch: pytest.MonkeyPatc
     async def other() -> Answer:
         return Answer(b"x" * 100)
 
-    first = asyncio.create_task(known.once("a", b"", slow))
+    first = asyncio.create_task(known.once("me", "a", b"", slow))
     await asyncio.sleep(0)
     for number in range(3):
-        await known.once(number, b"", other)
-    again = asyncio.create_task(known.once("a", b"", slow))
+        await known.once("me", number, b"", other)
+    again = asyncio.create_task(known.once("me", "a", b"", slow))
     await asyncio.sleep(0)
     through.set()
     assert [(await task).body for task in (first, again)] == [b"1", b"1"]
-    await known.once("b", b"", other)
+    await known.once("me", "b", b"", other)
     assert list(known._known) == ["b"], "what is done gives way"
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MAX_KEPT", 20), ("MAX_KEPT_BYTES", 2000)])
+async def test_one_who_sends_a_lot_makes_nobody_elses_forgotten(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
+    """A tenant that imports a million jobs; another one's repeat would make a second job."""
+    monkeypatch.setattr(repeats, limit, most)
+    known, done = Repeats(encode), 0
+
+    async def work() -> Answer:
+        nonlocal done
+        done += 1
+        return Answer(b"x" * 100)
+
+    await known.once("other", "the other's", b"", work)
+    for number in range(100):
+        await known.once("bulk", number, b"", work)
+    await known.once("other", "the other's", b"", work)
+    await known.once("bulk", 99, b"", work)
+    assert done == 101
+    assert len(known._known) <= 22
+    for number in range(100):  # of many who send little, the oldest give way
+        await known.once(f"small {number}", f"small's {number}", b"", work)
+    assert "the other's" not in known._known
+    assert len(known._shares) == len(known._done) <= 22
 
 
 async def test_a_request_that_failed_is_not_kept() -> None:
@@ -133,8 +159,8 @@ async def test_a_request_that_failed_is_not_kept() -> None:
         return Answer(done)
 
     with pytest.raises(ValueError, match="the first time"):
-        await known.once("a", b"", work)
-    assert (await known.once("a", b"", work)).body == b"2"
+        await known.once("me", "a", b"", work)
+    assert (await known.once("me", "a", b"", work)).body == b"2"
 
 
 async def test_a_repeated_copy_makes_one_job(ask: Asking) -> None:

@@ -12,7 +12,7 @@ import hashlib
 import math
 import re
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from windlass.server.problems import refused
@@ -26,7 +26,9 @@ REQUEST_ID: Final = {
 KEPT_SECONDS: Final = 60.0
 MAX_KEPT: Final = 10_000
 MAX_KEPT_BYTES: Final = 16 * 1024 * 1024
-"""Most answers that are kept, and most bytes of them together; the oldest give way."""
+"""Most answers that are kept, and most bytes of them together; the oldest of whoever has most give way: one
+who sends a lot must not make the server forget what others have sent.
+"""
 
 _id = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 
@@ -46,10 +48,19 @@ def read_id(headers: Mapping[bytes, bytes]) -> str | None:
 class _Done:
     """A request under its id, at work or done."""
 
+    sender: Hashable
     digest: bytes
     work: asyncio.Task[Answer]
     until: float = math.inf  # by the loop's clock: how long it is kept, once it is done
     size: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Share:
+    """What is kept for one sender, oldest first."""
+
+    names: dict[Hashable, None] = field(default_factory=dict)
+    bytes: int = 0
 
 
 class Repeats:
@@ -59,10 +70,13 @@ class Repeats:
         self._encode = encode
         self._known: dict[Hashable, _Done] = {}  # at work, which is never forgotten, or done
         self._done: dict[Hashable, _Done] = {}  # of these, oldest first
+        self._shares: dict[Hashable, _Share] = {}  # by sender
         self._bytes = 0
 
-    async def once(self, name: Hashable, body: bytes, work: Callable[[], Awaitable[Answer]]) -> Answer:
-        """What ``work`` answers, or has answered to the same request before.
+    async def once(
+        self, sender: Hashable, name: Hashable, body: bytes, work: Callable[[], Awaitable[Answer]]
+    ) -> Answer:
+        """What ``work`` answers, or has answered to the same request of this sender before.
 
         It goes on when its client does not wait any longer; the repeat is told what came of it.
         """
@@ -71,7 +85,7 @@ class Repeats:
         done = self._known.get(name)
         if done is None:
             task = asyncio.create_task(self._work(work))
-            done = self._known[name] = _Done(digest, task)
+            done = self._known[name] = _Done(sender, digest, task)
             task.add_done_callback(lambda _: self._ended(name, done))
         elif done.digest != digest:
             raise refused("Windlass-Request-Id came with another body before; make a new id for each request")
@@ -89,14 +103,34 @@ class Repeats:
             return
         done.until = asyncio.get_running_loop().time() + KEPT_SECONDS
         done.size = len(done.work.result().body)
-        self._bytes += done.size
         self._done[name] = done
+        self._bytes += done.size
+        share = self._shares.setdefault(done.sender, _Share())
+        share.names[name] = None
+        share.bytes += done.size
 
     def _forget_old(self) -> None:
         now = asyncio.get_running_loop().time()
         while self._done:
             name, oldest = next(iter(self._done.items()))
-            if oldest.until > now and len(self._done) < MAX_KEPT and self._bytes <= MAX_KEPT_BYTES:
+            if oldest.until <= now:
+                self._forget(name)
+            elif len(self._done) >= MAX_KEPT:
+                self._forget_one_of(max(self._shares.values(), key=lambda share: len(share.names)))
+            elif self._bytes > MAX_KEPT_BYTES:
+                self._forget_one_of(max(self._shares.values(), key=lambda share: share.bytes))
+            else:
                 break
-            del self._done[name], self._known[name]
-            self._bytes -= oldest.size
+
+    def _forget_one_of(self, share: _Share) -> None:
+        self._forget(next(iter(share.names)))
+
+    def _forget(self, name: Hashable) -> None:
+        done = self._done.pop(name)
+        del self._known[name]
+        self._bytes -= done.size
+        share = self._shares[done.sender]
+        share.bytes -= done.size
+        del share.names[name]
+        if not share.names:
+            del self._shares[done.sender]

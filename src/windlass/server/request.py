@@ -104,10 +104,10 @@ class Request(Generic[Q, B]):
         given = read_id(self.headers)
         if given is None:
             return None
-        return (*self._sender, self.scope["method"], self.scope["path"], given)
+        return (*self.sender, self.scope["method"], self.scope["path"], given)
 
     @property
-    def _sender(self) -> tuple[str, bytes]:
+    def sender(self) -> tuple[str, bytes]:
         """As ``credential``, but for tokens: one that was renewed is the same caller if it says the same."""
         caller = self.caller
         if caller.kind is not CallerKind.TOKEN or not caller.id:

@@ -101,7 +101,9 @@ class Operation:
             )
             with acting_as(context):
                 if route.repeatable and HEADER in headers:
-                    answer = await api.repeats.once(request.name, raw, lambda: route.handler(request))
+                    answer = await api.repeats.once(
+                        request.sender, request.name, raw, lambda: route.handler(request)
+                    )
                 else:
                     answer = await route.handler(request)
             if route.stream:
