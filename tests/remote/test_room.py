@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -89,7 +91,7 @@ async def test_many_who_wait_for_the_same_cost_a_few_claims(
     await memory.enqueue("mail")
     assert len(await jobs_of(tasks[0])) == 1
     await standing(memory, 499)
-    assert len(claims.requests) < 10  # it also looks every poll_interval
+    assert len(claims.requests) < 10  # a hint that comes late makes for another look
     for task in tasks[1:]:
         task.cancel()
     await asyncio.gather(*tasks[1:], return_exceptions=True)
@@ -172,6 +174,33 @@ async def test_lines_of_those_who_have_gone_are_forgotten(
     lines = memory.remote._desk.room._lines
     while lines:
         await asyncio.sleep(0.001)
+
+
+async def test_who_comes_while_a_line_stops_listening_hears_of_jobs(
+    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "LINGER_SECONDS", 0.001)
+    closing, closed, original = asyncio.Event(), asyncio.Event(), memory.store.wakeups
+
+    @asynccontextmanager
+    async def wakeups(**given: Any) -> AsyncIterator[Any]:
+        async with original(**given) as hints:
+            yield hints
+        closing.set()
+        await closed.wait()
+
+    monkeypatch.setattr(memory.store, "wakeups", wakeups)
+    await memory.remote.reserve(wish("mail"), 0.001)
+    await asyncio.wait_for(closing.wait(), PATIENCE)
+    monkeypatch.setattr(room, "LINGER_SECONDS", PATIENCE)
+    waiting = reserve(memory, wish("mail"))
+    lines = memory.remote._desk.room._lines
+    while not memory.remote.waiting or any(line.due for line in lines.values()):
+        await asyncio.sleep(0.001)
+    closed.set()
+    await standing(memory, 1)
+    made = await memory.enqueue("mail")
+    assert [job.lease.job_id for job in await jobs_of(waiting)] == [made.id]
 
 
 async def test_a_store_that_is_away_is_told_to_who_does_not_wait_and_tried_again_for_the_others(

@@ -311,6 +311,7 @@ class Room:
                     if hinted:
                         self._hint(line)
                     hinted = await hints.wait(LINGER_SECONDS)
+            self._hint(line)  # for who came while this was being closed
         except StoreError as error:
             _log.debug("no hints come for %d who wait, who are served by polling: %s", line.waiting, error)
         finally:
