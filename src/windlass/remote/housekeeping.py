@@ -44,7 +44,7 @@ class Housekeeping:
 
     async def declared(self) -> None:
         """When the limits that tasks declare are written, which the first claim is to obey. A store that does
-        not answer is not waited for: a claim says what is the matter with it.
+        not answer is waited for as long as a claim would; that says what is the matter with it.
         """
         if not self._declared.is_set():
             with contextlib.suppress(TimeoutError):

@@ -98,17 +98,17 @@ class _Round:
     in_vain: dict[Line, list[Waiter]] = field(default_factory=dict)  # who were looked for and got nothing
 
     def is_vain(self, waiter: Waiter) -> bool:
-        """Whether another of its line, who may have all that it may, was looked for and got nothing."""
+        """Whether another of its line, with as much room or more, was looked for and got nothing."""
         for other in self.in_vain.get(waiter.line, ()):
-            if _may_have_more(other.request, waiter.request):
+            if _has_as_much_room(other.request, waiter.request):
                 if other in self.kept_back:
                     self.kept_back.add(waiter)
                 return True
         return False
 
 
-def _may_have_more(one: ClaimRequest, other: ClaimRequest) -> bool:
-    """Whether the limits of one, for the same lanes, leave it all that those of the other do."""
+def _has_as_much_room(one: ClaimRequest, other: ClaimRequest) -> bool:
+    """Whether one may have all that the other may, of the same lanes."""
     return _free(one) >= _free(other) and all(
         other.topic_limits.get(topic, math.inf) <= most for topic, most in one.topic_limits.items()
     )
