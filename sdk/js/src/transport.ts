@@ -6,7 +6,7 @@
  */
 import { parse, problemOf } from "./answers.js";
 import { ConnectionError, ProblemError } from "./errors.js";
-import { deadline, orAborted, pauseAfter, sleep } from "./waiting.js";
+import { deadline, orAborted, pauseAfter, sleep, stopwatch } from "./waiting.js";
 
 const FIRST_PAUSE = 0.25;
 const LONGEST_PAUSE = 10;
@@ -80,7 +80,8 @@ export class Transport {
   async ask<Answer>(method: string, path: string, wish: Wish = {}): Promise<Answer> {
     const requestId = method === "GET" ? undefined : (wish.requestId ?? makeRequestId());
     const retries = wish.retries ?? this.retries;
-    const until = requestId === undefined ? Infinity : performance.now() + REMEMBERED * 1000;
+    const longest = requestId === undefined ? Infinity : REMEMBERED;
+    const passed = stopwatch();
     let left = Infinity; // seconds; the first try cannot be one too many
     for (let failures = 0; ; ) {
       try {
@@ -90,7 +91,7 @@ export class Transport {
         failures += 1;
         if (failures > retries || !mayPass(error)) throw error;
         const pause = pauseBefore(error, failures);
-        left = (until - performance.now()) / 1000 - pause;
+        left = longest - passed() - pause;
         if (left <= 0) throw error; // later than that the server would do it again
         await sleep(pause, wish.signal);
       }

@@ -2,19 +2,10 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Worker } from "windlass";
-import { granted, grants, pretended, silence } from "./pretend.js";
+import { stopClock } from "./clock.js";
+import { granted, grants, idle, page, pretended, refusal, settling, silence } from "./pretend.js";
 import { eventually } from "./server.js";
 import { promised } from "./working.js";
-
-/** A settle that remembers what it was told of whom. */
-function settling() {
-  const settled = new Map();
-  const settle = ({ settlements }) => {
-    for (const { id, ...rest } of settlements) settled.set(id, rest);
-    return { accepted: settlements.map(() => true) };
-  };
-  return { settled, settle };
-}
 
 test("of suspects with one attempt left only one runs at a time", async (context) => {
   const suspect = { alone: true, attempt: 3, max_attempts: 3 };

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { ResultTimeout, Worker } from "windlass";
 import { stopClock } from "./clock.js";
-import { granted, grants, pretended, silence } from "./pretend.js";
+import { granted, grants, idle, page, pretended, settling, silence } from "./pretend.js";
 import { promised } from "./working.js";
 
 const ended = (promise) => promise.then((value) => ({ value }), (error) => ({ error }));
@@ -108,4 +108,15 @@ test("who goes on asking a worker to stop does not make its last while longer", 
   }
   assert.ok(over, "ten seconds after the first call");
   await ran;
+});
+
+test("a machine that slept for a minute repeats nothing that the server has forgotten", async (context) => {
+  const clock = stopClock(context);
+  let date = 0;
+  context.mock.method(Date, "now", () => date);
+  const { client, seen } = pretended({ enqueue: () => ((date += 60_000), page(503)) });
+  const made = ended(client.enqueue("any", {}));
+  await clock.pass(20);
+  assert.equal((await made).error.status, 503);
+  assert.equal(seen.length, 1);
 });

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { Worker } from "windlass";
 import { stopClock } from "./clock.js";
-import { granted, grants, idle, page, pretended } from "./pretend.js";
+import { granted, grants, idle, page, pretended, settling } from "./pretend.js";
 import { Proxy } from "./proxy.js";
 import { client, eventually, token } from "./server.js";
 import { promised, start } from "./working.js";
