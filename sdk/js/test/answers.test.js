@@ -92,6 +92,52 @@ test("a stream that came before comes again after a page in its place; the serve
   await assert.rejects(another.events().next(), { name: "NotFound" }, "what never came may be the wrong address");
 });
 
+test("a quiet stream that is cut now and then is taken up again at once", async (context) => {
+  const clock = stopClock(context);
+  const text = new TextEncoder();
+  let stream;
+  const { client, seen } = pretended({ events: () => new Response(new ReadableStream({ start: (controller) => void (stream = controller) })) });
+  const next = client.events().next();
+  for (let cut = 1; cut <= 8; cut += 1) {
+    await clock.pass(2);
+    assert.equal(seen.length, cut);
+    stream.enqueue(text.encode(": ping\n\n"));
+    await clock.pass(0.25);
+    stream.close();
+  }
+  await clock.pass(1);
+  stream.enqueue(text.encode('event: end\nid: last\ndata: {"detail":"all"}\n\n'));
+  assert.equal((await next).value.id, "last");
+  const { client: other, seen: asked } = pretended({ events: () => new Response(": welcome\n\n") });
+  const controller = new AbortController();
+  const never = other.events({ signal: controller.signal }).next();
+  await clock.pass(60);
+  assert.ok(asked.length <= 15, `${asked.length} times: one that is cut at once is none that works`);
+  controller.abort(new Error("enough"));
+  await assert.rejects(never, { message: "enough" });
+});
+
+test("after an abort no more events are told, although they have come", async () => {
+  const event = (id) => `event: topic\nid: ${id}\ndata: {"topic":"${id}"}\n\n`;
+  const { client } = pretended({ events: () => new Response(event("one") + event("two")) });
+  const controller = new AbortController();
+  const events = client.events({ signal: controller.signal });
+  assert.equal((await events.next()).value.id, "one");
+  controller.abort(new Error("enough"));
+  await assert.rejects(events.next(), { message: "enough" });
+});
+
+test("a stream that came before is taken up again although a token could not be had meanwhile", async () => {
+  const event = (id) => new Response(`event: topic\nid: ${id}\ndata: {"topic":"${id}"}\n\n`);
+  const said = [event("one"), event("two"), new Response("event: topic\nid: bad\ndata: <html>\n\n")];
+  const tokens = [() => "first", () => JSON.parse("<html>"), () => "third", () => "fourth"];
+  const { client } = pretended({ events: () => said.shift() }, { token: () => tokens.shift()() });
+  const events = client.events();
+  assert.equal((await events.next()).value.id, "one");
+  assert.equal((await events.next()).value.id, "two");
+  await assert.rejects(events.next(), { name: "WindlassError", message: /no JSON/ }, "what the server itself says would be the same again");
+});
+
 test("a signal is let go of when nothing waits for it any more", async () => {
   const { signal } = new AbortController();
   const listeners = new Set();
