@@ -166,11 +166,11 @@ export function mayPass(error: unknown): boolean {
   return error instanceof ConnectionError || (error instanceof ProblemError && REPEATED.has(error.status));
 }
 
-/** How long to wait before the next try. */
-export function pauseBefore(error: unknown, failures: number, longest = LONGEST_PAUSE): number {
-  const pause = pauseAfter(failures, FIRST_PAUSE, longest);
+/** How long to wait before the next try: as long as the server says, unless nobody can wait for longer than `longest`. */
+export function pauseBefore(error: unknown, failures: number, longest?: number): number {
+  const pause = pauseAfter(failures, FIRST_PAUSE, longest ?? LONGEST_PAUSE);
   const told = error instanceof ProblemError ? (error.retryAfter ?? 0) : 0;
-  return Math.max(pause, Math.min(told, LONGEST_RETRY_AFTER));
+  return Math.max(pause, Math.min(told, longest ?? LONGEST_RETRY_AFTER));
 }
 
 /** What fetch threw: somebody's wish to stop as it was said, anything else as a connection that failed. */

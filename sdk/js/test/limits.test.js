@@ -110,6 +110,45 @@ test("who goes on asking a worker to stop does not make its last while longer", 
   await ran;
 });
 
+test("a server that asks for a minute gets a worker's words again within a second, and its questions within five", async (context) => {
+  const clock = stopClock(context);
+  const job = granted();
+  const { settled, settle } = settling();
+  const later = () => page(503, { "Retry-After": "60" });
+  const settles = [later, later, settle];
+  const polls = [later, () => ({ jobs: [job] })];
+  const { client } = pretended({
+    reserve: (...asked) => (polls.shift() ?? idle)(...asked),
+    settle: (...asked) => settles.shift()(...asked),
+  });
+  const worker = new Worker(client, { handlers: { "made-up": () => 1 }, warn: () => undefined });
+  const ran = worker.run();
+  await clock.pass(5);
+  assert.deepEqual(polls, []);
+  await clock.pass(2);
+  assert.equal(settled.get(job.id)?.outcome, "complete");
+  void worker.stop();
+  await clock.pass(1);
+  await ran;
+});
+
+test("an outcome that did not reach the server says what went wrong, and not that the worker ended", async (context) => {
+  const clock = stopClock(context);
+  const { give, reserve } = grants();
+  const answers = [() => page(503), (_, init) => silence(init)]; // the first is refused, the second never answered
+  const settles = [...answers];
+  const { client } = pretended({ reserve, settle: (...asked) => (settles.shift() ?? answers[1])(...asked) });
+  const warnings = [];
+  const worker = new Worker(client, { handlers: { "made-up": () => 1 }, warn: (message) => warnings.push(message) });
+  const ran = worker.run();
+  give(granted());
+  await clock.pass(2);
+  void worker.stop({ grace: 0 });
+  await clock.pass(14);
+  await ran;
+  assert.match(warnings.join(), /did not reach the server: Unavailable: .* answered 503/);
+});
+
 test("a machine that slept for a minute repeats nothing that the server has forgotten", async (context) => {
   const clock = stopClock(context);
   let date = 0;

@@ -1,5 +1,6 @@
 /** Takes jobs of a server and runs their handlers, until it is told to stop. */
 import type { Client } from "../client.js";
+import { ConnectionError } from "../errors.js";
 import { checkNumbers } from "../sendable.js";
 import type { AnyTasks, TaskMap } from "../tasks.js";
 import { makeRequestId } from "../transport.js";
@@ -119,7 +120,8 @@ export class Worker<Tasks extends TaskMap<Tasks> = AnyTasks> {
     this.hurried = true; // it is told once: who goes on asking must not make the last while longer
     clearTimeout(this.timer);
     this.slots.stopHandlers();
-    this.timer = setTimeout(() => this.over.abort(), LAST_SECONDS * 1000);
+    const late = new ConnectionError(`no answer came in the ${LAST_SECONDS} s that a worker has for it at its end`);
+    this.timer = setTimeout(() => this.over.abort(late), LAST_SECONDS * 1000);
   }
 
   private async work(): Promise<void> {
