@@ -60,3 +60,36 @@ test("jobs that are granted to the word to stop are given back, although the pol
   await ended;
   assert.equal(settled.get(job.id)?.outcome, "release");
 });
+
+test("a token that expired while the poll waited is asked for anew; twice in a row is a refusal", async () => {
+  const { settled, settle } = settling();
+  const polls = [() => refusal(401), () => ({ jobs: [granted()] }), () => refusal(401), () => page(502), () => refusal(401), () => refusal(401)];
+  let tokens = 0;
+  const token = () => `token-${(tokens += 1)}`;
+  const { client, seen } = pretended({ settle, reserve: () => polls.shift()() }, { token });
+  const warnings = [];
+  const worker = new Worker(client, { handlers: { "made-up": () => 1 }, warn: (message) => warnings.push(message) });
+  await assert.rejects(worker.run(), { name: "NotAuthenticated" });
+  assert.equal(settled.size, 1);
+  assert.deepEqual(polls, []);
+  const asked = seen.filter(({ word }) => word === "reserve").map(({ headers }) => headers.get("Authorization"));
+  assert.equal(new Set(asked).size, 6, "each time with a token of its own");
+  assert.equal(warnings.length, 1, "of the page alone");
+});
+
+test("a worker that is to stop asks for a while what it was granted last", async (context) => {
+  const clock = stopClock(context);
+  const job = granted();
+  const { settled, settle } = settling();
+  const answers = [page(502), page(502), page(502), { jobs: [job] }];
+  const { client, seen } = pretended({ settle, reserve: (body, init, search) => (search === "?wait=0" ? answers.shift() : silence(init)) });
+  const worker = new Worker(client, { handlers: { "made-up": () => assert.fail("it is to stop") } });
+  const ended = worker.run();
+  await clock.pass(1);
+  void worker.stop();
+  await clock.pass(5);
+  await ended;
+  assert.equal(settled.get(job.id)?.outcome, "release");
+  const ids = seen.filter(({ word }) => word === "reserve").map(({ headers }) => headers.get("Windlass-Request-Id"));
+  assert.deepEqual([ids.length, new Set(ids).size], [5, 1]);
+});

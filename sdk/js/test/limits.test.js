@@ -149,6 +149,39 @@ test("an outcome that did not reach the server says what went wrong, and not tha
   assert.match(warnings.join(), /did not reach the server: Unavailable: .* answered 503/);
 });
 
+test("an idle worker stops in a few seconds, although its server hangs", async (context) => {
+  const clock = stopClock(context);
+  const { client } = pretended({ reserve: (_, init) => silence(init) });
+  const worker = new Worker(client, { handlers: { "made-up": () => 1 } });
+  let over = false;
+  const ran = worker.run().then(() => (over = true));
+  await clock.pass(1);
+  void worker.stop();
+  await clock.pass(7);
+  assert.ok(over);
+  await ran;
+});
+
+test("nobody waits at the server for longer than proxies do", async (context) => {
+  stopClock(context);
+  const asked = [];
+  const [polled, looked] = [promised(), promised()];
+  const note = (keep) => (_, init, search) => {
+    asked.push(Number(new URLSearchParams(search).get("wait")));
+    keep();
+    return idle(_, init, search);
+  };
+  const { client } = pretended({ reserve: note(polled.keep), result: note(looked.keep) });
+  const controller = new AbortController();
+  const waiting = ended(client.result("some-job", { signal: controller.signal }));
+  const worker = new Worker(client, { handlers: { "made-up": () => 1 } });
+  const ran = worker.run();
+  await Promise.all([polled.promise, looked.promise]);
+  assert.deepEqual(asked.map((seconds) => seconds < 30), [true, true], "some of them thirty seconds");
+  controller.abort();
+  await Promise.all([waiting, worker.stop(), ran]);
+});
+
 test("a machine that slept for a minute repeats nothing that the server has forgotten", async (context) => {
   const clock = stopClock(context);
   let date = 0;

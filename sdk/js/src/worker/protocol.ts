@@ -45,14 +45,19 @@ export class Protocol {
 
   /**
    * Jobs that were due, or became due while the server waited. A repetition with the same id gets the same jobs.
-   * `asking` hangs up.
+   * `asking` hangs up. `timeout`: seconds for an answer, where the client's are too many.
    */
-  async reserve(wish: Reserve, wait: number, requestId: string, asking = new AbortController()): Promise<readonly ReservedJob[]> {
+  async reserve(
+    wish: Reserve,
+    wait: number,
+    requestId: string,
+    { asking = new AbortController(), timeout = Infinity }: { asking?: AbortController; timeout?: number } = {},
+  ): Promise<readonly ReservedJob[]> {
     const { over } = this;
     if (over.aborted) asking.abort(over.reason);
     const forget = onAbort(over, () => asking.abort(over.reason));
     try {
-      const how = { query: { wait }, waits: wait, requestId, signal: asking.signal };
+      const how = { query: { wait }, waits: wait, requestId, signal: asking.signal, timeout };
       return listIn(await this.post<Schemas["Reservation"]>("reserve", wish, how), "jobs");
     } finally {
       forget();
