@@ -77,6 +77,63 @@ test("a token that expired while the poll waited is asked for anew; twice in a r
   assert.equal(warnings.length, 1, "of the page alone");
 });
 
+test("jobs whose answer lay there while the event loop was blocked are extended before they begin", async (context) => {
+  const clock = stopClock(context);
+  const [taken, kept, later, fresh] = [granted(), granted(), granted(), granted()];
+  const { give, reserve } = grants();
+  const { settled, settle } = settling();
+  const asked = [];
+  const extend = ({ leases }) => {
+    asked.push(...leases.map(({ id }) => id));
+    return { held: leases.map(({ id }) => id !== taken.id), cancel_requested: leases.map(() => false) };
+  };
+  const warnings = [];
+  const { client } = pretended({ reserve, settle, extend });
+  const worker = new Worker(client, { handlers: { "made-up": (_, { job }) => job.id }, warn: (message) => warnings.push(message) });
+  const ended = worker.run();
+  await clock.pass(1);
+  clock.block(40); // longer than a lease
+  give(taken);
+  await clock.pass(0);
+  give(kept);
+  await clock.pass(0);
+  assert.deepEqual([...settled.keys()], [kept.id], "the other is somebody else's by now");
+  assert.match(warnings.join(), /of 1 jobs that came 1 were lost: the event loop was blocked/);
+  await clock.pass(1);
+  clock.block(40);
+  await clock.pass(0.25); // a timer is the first to notice, and the answer is read after that
+  give(later);
+  await clock.pass(0);
+  assert.ok(settled.has(later.id));
+  await clock.pass(1);
+  give(fresh);
+  await clock.pass(0);
+  assert.ok(settled.has(fresh.id));
+  assert.deepEqual(asked, [taken.id, kept.id, later.id], "one that came just now is not asked about");
+  void worker.stop();
+  await clock.pass(1);
+  await ended;
+});
+
+test("a job does not begin after its lease, when one that began just before blocked the event loop", async (context) => {
+  const clock = stopClock(context);
+  const [first, second] = [granted(), granted()];
+  const polls = [() => ({ jobs: [first, second] })];
+  const { client } = pretended({ reserve: (...asked) => (polls.shift() ?? idle)(...asked) });
+  const ran = [];
+  const handler = (_, { job }) => {
+    ran.push(job.id);
+    clock.block(40);
+  };
+  const worker = new Worker(client, { handlers: { "made-up": handler }, warn: () => undefined });
+  const ended = worker.run();
+  await clock.pass(1);
+  assert.deepEqual(ran, [first.id]);
+  void worker.stop();
+  await clock.pass(1);
+  await ended;
+});
+
 test("a worker that is to stop asks for a while what it was granted last", async (context) => {
   const clock = stopClock(context);
   const job = granted();

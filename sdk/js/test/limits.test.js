@@ -182,6 +182,23 @@ test("nobody waits at the server for longer than proxies do", async (context) =>
   await Promise.all([waiting, worker.stop(), ran]);
 });
 
+test("leases that cannot be extended are tried again once in a while, and not all the time", async (context) => {
+  const clock = stopClock(context);
+  const { give, reserve } = grants();
+  const { client, seen } = pretended({ reserve, extend: () => page(502) });
+  const finish = promised();
+  const worker = new Worker(client, { handlers: { "made-up": () => finish.promise }, warn: () => undefined });
+  const ran = worker.run();
+  give(granted());
+  await clock.pass(28);
+  const { length } = seen.filter(({ word }) => word === "extend");
+  assert.ok(length >= 12 && length <= 42, `${length} times in 18 s`);
+  finish.keep();
+  void worker.stop();
+  await clock.pass(2);
+  await ran;
+});
+
 test("a machine that slept for a minute repeats nothing that the server has forgotten", async (context) => {
   const clock = stopClock(context);
   let date = 0;

@@ -131,7 +131,7 @@ export class Worker<Tasks extends TaskMap<Tasks> = AnyTasks> {
     const condition = () => ({ ...this.slots.condition, loop_lag_seconds: keeper.takeLag() });
     const beside = [keeper.run(), registrar.run(condition, this.over.signal)];
     try {
-      await this.takeJobs();
+      await this.takeJobs(keeper);
     } finally {
       if (!this.closing.signal.aborted) void this.stop(); // the server refused: end as if told to
       while (this.slots.held.size > 0) await this.slots.change();
@@ -143,7 +143,7 @@ export class Worker<Tasks extends TaskMap<Tasks> = AnyTasks> {
     }
   }
 
-  private async takeJobs(): Promise<void> {
+  private async takeJobs(keeper: Keeper): Promise<void> {
     const { signal } = this.closing;
     const { lease } = this.options;
     const reserving = new Reserving(this.protocol, signal, this.warn);
@@ -154,7 +154,7 @@ export class Worker<Tasks extends TaskMap<Tasks> = AnyTasks> {
         continue;
       }
       const wish = { lanes: this.handlers.lanes, limit: free, free, worker: this.name, ...(lease !== undefined && { lease }) };
-      for (const job of await reserving.next(wish)) this.slots.take(job);
+      for (const held of await keeper.received(await reserving.next(wish))) this.slots.take(held);
     }
   }
 }
