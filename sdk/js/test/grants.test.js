@@ -150,3 +150,30 @@ test("a worker that is to stop asks for a while what it was granted last", async
   const ids = seen.filter(({ word }) => word === "reserve").map(({ headers }) => headers.get("Windlass-Request-Id"));
   assert.deepEqual([ids.length, new Set(ids).size], [5, 1]);
 });
+
+test("a word to stop is the first one for a worker that ends because the server refused", async () => {
+  const { settled, settle } = settling();
+  const polls = [() => ({ jobs: [granted()] }), () => refusal(403)];
+  const { client } = pretended({ settle, reserve: (...asked) => (polls.shift() ?? idle)(...asked) });
+  const [refused, finish] = [promised(), promised()];
+  const worker = new Worker(client, {
+    handlers: {
+      "made-up": async (_, context) => {
+        await eventually(() => context.shuttingDown); // by itself
+        refused.keep(context.signal);
+        await finish.promise;
+        return "finished";
+      },
+    },
+    concurrency: 2,
+  });
+  const ended = worker.run();
+  ended.catch(() => undefined);
+  const signal = await refused.promise;
+  const stopped = worker.stop({ grace: 20 });
+  assert.equal(signal.aborted, false, "it may finish");
+  finish.keep();
+  await stopped;
+  await assert.rejects(ended, { name: "NotPermitted" });
+  assert.deepEqual([...settled.values()].map(({ result }) => result), ["finished"]);
+});
