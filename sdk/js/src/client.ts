@@ -24,8 +24,8 @@ import { Topics } from "./topics.js";
 import { Transport, type CallOptions, type TransportOptions } from "./transport.js";
 import { deadline, sleep } from "./waiting.js";
 
-/** The longest that the server lets one request wait. */
-const LONGEST_WAIT = 60;
+/** Seconds that one request waits at the server: less than proxies wait for an answer, some of them thirty seconds. */
+const LONGEST_WAIT = 20;
 /** Seconds that its answer may be late when the time for a result is over: it tells how the job stands. */
 const LATE = 1;
 const LARGEST_PAGE = 200;

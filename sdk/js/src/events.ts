@@ -3,15 +3,17 @@
  *
  * Over fetch and not over EventSource, which cannot send a token.
  */
-import { ConnectionError, ProblemError } from "./errors.js";
+import { ConnectionError, ProblemError, WindlassError } from "./errors.js";
 import { serverEvents } from "./server_events.js";
 import type { TimelineEntry } from "./shapes.js";
 import { mayPass, pauseBefore, type CallOptions, type Transport } from "./transport.js";
-import { deadline, sleep } from "./waiting.js";
+import { deadline, sleep, stopwatch } from "./waiting.js";
 
 /** The server says something every 15 s; after so many seconds without a word the connection is dead. */
 const SILENCE = 45;
 const LONGEST_PAUSE = 30;
+/** Seconds after which a stream that still says something works, however quiet it is. One that is cut at once does not. */
+const STEADY = 1;
 
 /** A topic's counts after they changed. */
 export interface TopicEvent {
@@ -68,15 +70,21 @@ export async function* events(transport: Transport, options: EventOptions): Asyn
   for (;;) {
     const silent = (): ConnectionError => new ConnectionError(`the stream of events was silent for ${SILENCE} s`);
     const limit = deadline(SILENCE, silent, options.signal);
+    const passed = stopwatch();
+    const heard = (): void => {
+      if (passed() >= STEADY) failures = 0;
+      limit.again();
+    };
     try {
       const headers = { Accept: "text/event-stream", ...(last !== undefined && { "Last-Event-ID": last }) };
       const { body } = await transport.open("/api/jobs/events", query, headers, limit.signal);
       opened = true;
       if (body !== null) {
-        for await (const { id, event, data } of serverEvents(body, limit.again, (at) => (last = at))) {
+        for await (const { id, event, data } of serverEvents(body, heard, (at) => (last = at))) {
+          options.signal?.throwIfAborted(); // several may have come together
           failures = 0;
           limit.rest(); // however long it is worked on: nobody listens meanwhile, and that is no silence
-          yield { id, event, data: JSON.parse(data) } as QueueEvent;
+          yield { id, event, data: read(data) } as QueueEvent;
           if (event === "end") return;
           limit.again();
         }
@@ -98,9 +106,19 @@ export async function* events(transport: Transport, options: EventOptions): Asyn
   }
 }
 
-/** Whether a stream that came before may come again: only the server's own word says that it will not. */
+function read(data: string): unknown {
+  try {
+    return JSON.parse(data);
+  } catch (error) {
+    throw new WindlassError("an event is no JSON", "not_ours", { cause: error });
+  }
+}
+
+/**
+ * Whether a stream that came before may come again: only the server's own word, or what it says, is against it. All else
+ * is a page of a proxy's, a connection that broke while it was read, or a token that cannot be had just now.
+ */
 function mayComeBack(error: unknown): boolean {
-  const isBrokenBody = error instanceof TypeError; // what reading throws when the connection breaks
-  const isPage = error instanceof ProblemError && error.problem === undefined; // of a proxy's
-  return mayPass(error) || isBrokenBody || isPage;
+  const isPage = error instanceof ProblemError && error.problem === undefined;
+  return mayPass(error) || isPage || !(error instanceof WindlassError);
 }

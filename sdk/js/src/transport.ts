@@ -6,7 +6,7 @@
  */
 import { parse, problemOf } from "./answers.js";
 import { ConnectionError, ProblemError } from "./errors.js";
-import { deadline, orAborted, pauseAfter, sleep } from "./waiting.js";
+import { deadline, orAborted, pauseAfter, sleep, stopwatch } from "./waiting.js";
 
 const FIRST_PAUSE = 0.25;
 const LONGEST_PAUSE = 10;
@@ -80,7 +80,8 @@ export class Transport {
   async ask<Answer>(method: string, path: string, wish: Wish = {}): Promise<Answer> {
     const requestId = method === "GET" ? undefined : (wish.requestId ?? makeRequestId());
     const retries = wish.retries ?? this.retries;
-    const until = requestId === undefined ? Infinity : performance.now() + REMEMBERED * 1000;
+    const longest = requestId === undefined ? Infinity : REMEMBERED;
+    const passed = stopwatch();
     let left = Infinity; // seconds; the first try cannot be one too many
     for (let failures = 0; ; ) {
       try {
@@ -90,7 +91,7 @@ export class Transport {
         failures += 1;
         if (failures > retries || !mayPass(error)) throw error;
         const pause = pauseBefore(error, failures);
-        left = (until - performance.now()) / 1000 - pause;
+        left = longest - passed() - pause;
         if (left <= 0) throw error; // later than that the server would do it again
         await sleep(pause, wish.signal);
       }
@@ -165,11 +166,11 @@ export function mayPass(error: unknown): boolean {
   return error instanceof ConnectionError || (error instanceof ProblemError && REPEATED.has(error.status));
 }
 
-/** How long to wait before the next try. */
-export function pauseBefore(error: unknown, failures: number, longest = LONGEST_PAUSE): number {
-  const pause = pauseAfter(failures, FIRST_PAUSE, longest);
+/** How long to wait before the next try: as long as the server says, unless nobody can wait for longer than `longest`. */
+export function pauseBefore(error: unknown, failures: number, longest?: number): number {
+  const pause = pauseAfter(failures, FIRST_PAUSE, longest ?? LONGEST_PAUSE);
   const told = error instanceof ProblemError ? (error.retryAfter ?? 0) : 0;
-  return Math.max(pause, Math.min(told, LONGEST_RETRY_AFTER));
+  return Math.max(pause, Math.min(told, longest ?? LONGEST_RETRY_AFTER));
 }
 
 /** What fetch threw: somebody's wish to stop as it was said, anything else as a connection that failed. */

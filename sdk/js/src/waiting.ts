@@ -8,20 +8,38 @@ export function milliseconds(seconds: number): number {
   return Math.min(seconds * 1000, LONGEST_TIMER);
 }
 
+interface Waiting {
+  readonly calls: Set<() => void>;
+  readonly listener: () => void;
+}
+
 /** Who waits for which signal. One listener each: Node warns of a leak when there are more than ten. */
-const waiting = new WeakMap<AbortSignal, Set<() => void>>();
+const waiting = new WeakMap<AbortSignal, Waiting>();
 
 /** Calls `call` when the signal aborts, unless what is returned was called before. Not for one that has aborted. */
 export function onAbort(signal: AbortSignal, call: () => void): () => void {
-  let calls = waiting.get(signal);
-  if (calls === undefined) {
-    const made = (calls = new Set<() => void>());
-    waiting.set(signal, made);
-    signal.addEventListener("abort", () => made.forEach((one) => one()), { once: true });
-  }
-  const all = calls;
-  all.add(call);
-  return () => void all.delete(call);
+  const mine = waiting.get(signal) ?? listen(signal);
+  mine.calls.add(call);
+  return () => {
+    mine.calls.delete(call);
+    if (mine.calls.size > 0 || waiting.get(signal) !== mine) return;
+    waiting.delete(signal);
+    signal.removeEventListener("abort", mine.listener); // one with a listener is kept in memory until it aborts
+  };
+}
+
+function listen(signal: AbortSignal): Waiting {
+  const calls = new Set<() => void>();
+  const made = { calls, listener: (): void => calls.forEach((one) => one()) };
+  waiting.set(signal, made);
+  signal.addEventListener("abort", made.listener, { once: true });
+  return made;
+}
+
+/** Tells how many seconds have passed. The clock of `performance` may stand still while a machine sleeps. */
+export function stopwatch(): () => number {
+  const [began, date] = [performance.now(), Date.now()];
+  return () => Math.max(performance.now() - began, Date.now() - date) / 1000;
 }
 
 /** Resolves after so many seconds; rejects with the signal's reason as soon as it aborts. */

@@ -3,11 +3,11 @@ import assert from "node:assert/strict";
 import http from "node:http";
 import test from "node:test";
 import { Client, InvalidInput, ProblemError } from "windlass";
-import { page, pretended } from "./pretend.js";
+import { stopClock } from "./clock.js";
+import { page, pretended, refusal } from "./pretend.js";
+import { promised } from "./working.js";
 
 test("only the server's own word says that input is bad", async () => {
-  const headers = { "Content-Type": "application/problem+json" };
-  const problem = (status) => Response.json({ code: "invalid_input", detail: "no" }, { status, headers });
   const json = (status) => Response.json({ code: "WAF-17", detail: "blocked" }, { status });
   const told = async (answer) => pretended({ stats: () => answer }, { retries: 0 }).client.stats().catch((error) => error);
   for (const answer of [page(400), page(422), json(400)]) {
@@ -15,7 +15,7 @@ test("only the server's own word says that input is bad", async () => {
     assert.ok(error instanceof ProblemError && !(error instanceof InvalidInput), error.name);
     assert.deepEqual([error.code, error.problem], ["not_ours", undefined]);
   }
-  for (const answer of [problem(400), problem(422), page(413)]) assert.ok((await told(answer)) instanceof InvalidInput);
+  for (const answer of [refusal(400), refusal(422), page(413)]) assert.ok((await told(answer)) instanceof InvalidInput);
 });
 
 test("redirects are not followed, and it is said where they lead", async (context) => {
@@ -78,10 +78,8 @@ test("a stream that breaks before its first event goes on where it stood", async
 });
 
 test("a stream that came before comes again after a page in its place; the server's own refusal ends it", async () => {
-  const headers = { "Content-Type": "application/problem+json" };
-  const refusal = () => Response.json({ code: "not_permitted", detail: "no" }, { status: 403, headers });
   const event = (id) => new Response(`event: topic\nid: ${id}\ndata: {"topic":"${id}"}\n\n`);
-  const said = [event("one"), page(404), page(403), event("two"), refusal()];
+  const said = [event("one"), page(404), page(403), event("two"), refusal(403)];
   const { client, seen } = pretended({ events: () => said.shift() });
   const came = [];
   const all = async () => {
@@ -92,4 +90,68 @@ test("a stream that came before comes again after a page in its place; the serve
   assert.equal(seen.length, 5);
   const { client: another } = pretended({ events: () => page(404) });
   await assert.rejects(another.events().next(), { name: "NotFound" }, "what never came may be the wrong address");
+});
+
+test("a quiet stream that is cut now and then is taken up again at once", async (context) => {
+  const clock = stopClock(context);
+  const text = new TextEncoder();
+  let stream;
+  const { client, seen } = pretended({ events: () => new Response(new ReadableStream({ start: (controller) => void (stream = controller) })) });
+  const next = client.events().next();
+  for (let cut = 1; cut <= 8; cut += 1) {
+    await clock.pass(2);
+    assert.equal(seen.length, cut);
+    stream.enqueue(text.encode(": ping\n\n"));
+    await clock.pass(0.25);
+    stream.close();
+  }
+  await clock.pass(1);
+  stream.enqueue(text.encode('event: end\nid: last\ndata: {"detail":"all"}\n\n'));
+  assert.equal((await next).value.id, "last");
+  const { client: other, seen: asked } = pretended({ events: () => new Response(": welcome\n\n") });
+  const controller = new AbortController();
+  const never = other.events({ signal: controller.signal }).next();
+  await clock.pass(60);
+  assert.ok(asked.length <= 15, `${asked.length} times: one that is cut at once is none that works`);
+  controller.abort(new Error("enough"));
+  await assert.rejects(never, { message: "enough" });
+});
+
+test("after an abort no more events are told, although they have come", async () => {
+  const event = (id) => `event: topic\nid: ${id}\ndata: {"topic":"${id}"}\n\n`;
+  const { client } = pretended({ events: () => new Response(event("one") + event("two")) });
+  const controller = new AbortController();
+  const events = client.events({ signal: controller.signal });
+  assert.equal((await events.next()).value.id, "one");
+  controller.abort(new Error("enough"));
+  await assert.rejects(events.next(), { message: "enough" });
+});
+
+test("a stream that came before is taken up again although a token could not be had meanwhile", async () => {
+  const event = (id) => new Response(`event: topic\nid: ${id}\ndata: {"topic":"${id}"}\n\n`);
+  const said = [event("one"), event("two"), new Response("event: topic\nid: bad\ndata: <html>\n\n")];
+  const tokens = [() => "first", () => JSON.parse("<html>"), () => "third", () => "fourth"];
+  const { client } = pretended({ events: () => said.shift() }, { token: () => tokens.shift()() });
+  const events = client.events();
+  assert.equal((await events.next()).value.id, "one");
+  assert.equal((await events.next()).value.id, "two");
+  await assert.rejects(events.next(), { name: "WindlassError", message: /no JSON/ }, "what the server itself says would be the same again");
+});
+
+test("a signal is let go of when nothing waits for it any more", async () => {
+  const { signal } = new AbortController();
+  const listeners = new Set();
+  const { addEventListener: add, removeEventListener: remove } = signal;
+  signal.addEventListener = (name, listener, ...rest) => (listeners.add(listener), add.call(signal, name, listener, ...rest));
+  signal.removeEventListener = (name, listener) => (listeners.delete(listener), remove.call(signal, name, listener));
+  const [asked, answer] = [promised(), promised()];
+  const { client } = pretended({ stats: async () => (asked.keep(), answer.promise) });
+  const calls = [client.stats({}, { signal }), client.stats({}, { signal })];
+  await asked.promise;
+  assert.equal(listeners.size, 1, "one for both");
+  answer.keep({});
+  await Promise.all(calls);
+  assert.equal(listeners.size, 0);
+  await client.stats({}, { signal });
+  assert.equal(listeners.size, 0, "and again");
 });

@@ -11,6 +11,10 @@ export function stopClock(context) {
     get seconds() {
       return now / 1000;
     },
+    /** Somebody blocks the event loop for so many seconds: time passes, and no timer hears of it. */
+    block(seconds) {
+      now += seconds * 1000;
+    },
     /** So many seconds pass, and everybody does what they do meanwhile. */
     async pass(seconds) {
       await turns();

@@ -2,19 +2,10 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Worker } from "windlass";
-import { granted, grants, pretended, silence } from "./pretend.js";
+import { stopClock } from "./clock.js";
+import { granted, grants, idle, page, pretended, refusal, settling, silence } from "./pretend.js";
 import { eventually } from "./server.js";
 import { promised } from "./working.js";
-
-/** A settle that remembers what it was told of whom. */
-function settling() {
-  const settled = new Map();
-  const settle = ({ settlements }) => {
-    for (const { id, ...rest } of settlements) settled.set(id, rest);
-    return { accepted: settlements.map(() => true) };
-  };
-  return { settled, settle };
-}
 
 test("of suspects with one attempt left only one runs at a time", async (context) => {
   const suspect = { alone: true, attempt: 3, max_attempts: 3 };
@@ -68,4 +59,121 @@ test("jobs that are granted to the word to stop are given back, although the pol
   await worker.stop();
   await ended;
   assert.equal(settled.get(job.id)?.outcome, "release");
+});
+
+test("a token that expired while the poll waited is asked for anew; twice in a row is a refusal", async () => {
+  const { settled, settle } = settling();
+  const polls = [() => refusal(401), () => ({ jobs: [granted()] }), () => refusal(401), () => page(502), () => refusal(401), () => refusal(401)];
+  let tokens = 0;
+  const token = () => `token-${(tokens += 1)}`;
+  const { client, seen } = pretended({ settle, reserve: () => polls.shift()() }, { token });
+  const warnings = [];
+  const worker = new Worker(client, { handlers: { "made-up": () => 1 }, warn: (message) => warnings.push(message) });
+  await assert.rejects(worker.run(), { name: "NotAuthenticated" });
+  assert.equal(settled.size, 1);
+  assert.deepEqual(polls, []);
+  const asked = seen.filter(({ word }) => word === "reserve").map(({ headers }) => headers.get("Authorization"));
+  assert.equal(new Set(asked).size, 6, "each time with a token of its own");
+  assert.equal(warnings.length, 1, "of the page alone");
+});
+
+test("jobs whose answer lay there while the event loop was blocked are extended before they begin", async (context) => {
+  const clock = stopClock(context);
+  const [taken, kept, later, fresh] = [granted(), granted(), granted(), granted()];
+  const { give, reserve } = grants();
+  const { settled, settle } = settling();
+  const asked = [];
+  const extend = ({ leases }) => {
+    asked.push(...leases.map(({ id }) => id));
+    return { held: leases.map(({ id }) => id !== taken.id), cancel_requested: leases.map(() => false) };
+  };
+  const warnings = [];
+  const { client } = pretended({ reserve, settle, extend });
+  const worker = new Worker(client, { handlers: { "made-up": (_, { job }) => job.id }, warn: (message) => warnings.push(message) });
+  const ended = worker.run();
+  await clock.pass(1);
+  clock.block(40); // longer than a lease
+  give(taken);
+  await clock.pass(0);
+  give(kept);
+  await clock.pass(0);
+  assert.deepEqual([...settled.keys()], [kept.id], "the other is somebody else's by now");
+  assert.match(warnings.join(), /of 1 jobs that came 1 were lost: the event loop was blocked/);
+  await clock.pass(1);
+  clock.block(40);
+  await clock.pass(0.25); // a timer is the first to notice, and the answer is read after that
+  give(later);
+  await clock.pass(0);
+  assert.ok(settled.has(later.id));
+  await clock.pass(1);
+  give(fresh);
+  await clock.pass(0);
+  assert.ok(settled.has(fresh.id));
+  assert.deepEqual(asked, [taken.id, kept.id, later.id], "one that came just now is not asked about");
+  void worker.stop();
+  await clock.pass(1);
+  await ended;
+});
+
+test("a job does not begin after its lease, when one that began just before blocked the event loop", async (context) => {
+  const clock = stopClock(context);
+  const [first, second] = [granted(), granted()];
+  const polls = [() => ({ jobs: [first, second] })];
+  const { client } = pretended({ reserve: (...asked) => (polls.shift() ?? idle)(...asked) });
+  const ran = [];
+  const handler = (_, { job }) => {
+    ran.push(job.id);
+    clock.block(40);
+  };
+  const worker = new Worker(client, { handlers: { "made-up": handler }, warn: () => undefined });
+  const ended = worker.run();
+  await clock.pass(1);
+  assert.deepEqual(ran, [first.id]);
+  void worker.stop();
+  await clock.pass(1);
+  await ended;
+});
+
+test("a worker that is to stop asks for a while what it was granted last", async (context) => {
+  const clock = stopClock(context);
+  const job = granted();
+  const { settled, settle } = settling();
+  const answers = [page(502), page(502), page(502), { jobs: [job] }];
+  const { client, seen } = pretended({ settle, reserve: (body, init, search) => (search === "?wait=0" ? answers.shift() : silence(init)) });
+  const worker = new Worker(client, { handlers: { "made-up": () => assert.fail("it is to stop") } });
+  const ended = worker.run();
+  await clock.pass(1);
+  void worker.stop();
+  await clock.pass(5);
+  await ended;
+  assert.equal(settled.get(job.id)?.outcome, "release");
+  const ids = seen.filter(({ word }) => word === "reserve").map(({ headers }) => headers.get("Windlass-Request-Id"));
+  assert.deepEqual([ids.length, new Set(ids).size], [5, 1]);
+});
+
+test("a word to stop is the first one for a worker that ends because the server refused", async () => {
+  const { settled, settle } = settling();
+  const polls = [() => ({ jobs: [granted()] }), () => refusal(403)];
+  const { client } = pretended({ settle, reserve: (...asked) => (polls.shift() ?? idle)(...asked) });
+  const [refused, finish] = [promised(), promised()];
+  const worker = new Worker(client, {
+    handlers: {
+      "made-up": async (_, context) => {
+        await eventually(() => context.shuttingDown); // by itself
+        refused.keep(context.signal);
+        await finish.promise;
+        return "finished";
+      },
+    },
+    concurrency: 2,
+  });
+  const ended = worker.run();
+  ended.catch(() => undefined);
+  const signal = await refused.promise;
+  const stopped = worker.stop({ grace: 20 });
+  assert.equal(signal.aborted, false, "it may finish");
+  finish.keep();
+  await stopped;
+  await assert.rejects(ended, { name: "NotPermitted" });
+  assert.deepEqual([...settled.values()].map(({ result }) => result), ["finished"]);
 });

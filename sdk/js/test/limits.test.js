@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { ResultTimeout, Worker } from "windlass";
 import { stopClock } from "./clock.js";
-import { granted, grants, pretended, silence } from "./pretend.js";
+import { granted, grants, idle, page, pretended, settling, silence } from "./pretend.js";
 import { promised } from "./working.js";
 
 const ended = (promise) => promise.then((value) => ({ value }), (error) => ({ error }));
@@ -108,4 +108,104 @@ test("who goes on asking a worker to stop does not make its last while longer", 
   }
   assert.ok(over, "ten seconds after the first call");
   await ran;
+});
+
+test("a server that asks for a minute gets a worker's words again within a second, and its questions within five", async (context) => {
+  const clock = stopClock(context);
+  const job = granted();
+  const { settled, settle } = settling();
+  const later = () => page(503, { "Retry-After": "60" });
+  const settles = [later, later, settle];
+  const polls = [later, () => ({ jobs: [job] })];
+  const { client } = pretended({
+    reserve: (...asked) => (polls.shift() ?? idle)(...asked),
+    settle: (...asked) => settles.shift()(...asked),
+  });
+  const worker = new Worker(client, { handlers: { "made-up": () => 1 }, warn: () => undefined });
+  const ran = worker.run();
+  await clock.pass(5);
+  assert.deepEqual(polls, []);
+  await clock.pass(2);
+  assert.equal(settled.get(job.id)?.outcome, "complete");
+  void worker.stop();
+  await clock.pass(1);
+  await ran;
+});
+
+test("an outcome that did not reach the server says what went wrong, and not that the worker ended", async (context) => {
+  const clock = stopClock(context);
+  const { give, reserve } = grants();
+  const answers = [() => page(503), (_, init) => silence(init)]; // the first is refused, the second never answered
+  const settles = [...answers];
+  const { client } = pretended({ reserve, settle: (...asked) => (settles.shift() ?? answers[1])(...asked) });
+  const warnings = [];
+  const worker = new Worker(client, { handlers: { "made-up": () => 1 }, warn: (message) => warnings.push(message) });
+  const ran = worker.run();
+  give(granted());
+  await clock.pass(2);
+  void worker.stop({ grace: 0 });
+  await clock.pass(14);
+  await ran;
+  assert.match(warnings.join(), /did not reach the server: Unavailable: .* answered 503/);
+});
+
+test("an idle worker stops in a few seconds, although its server hangs", async (context) => {
+  const clock = stopClock(context);
+  const { client } = pretended({ reserve: (_, init) => silence(init) });
+  const worker = new Worker(client, { handlers: { "made-up": () => 1 } });
+  let over = false;
+  const ran = worker.run().then(() => (over = true));
+  await clock.pass(1);
+  void worker.stop();
+  await clock.pass(7);
+  assert.ok(over);
+  await ran;
+});
+
+test("nobody waits at the server for longer than proxies do", async (context) => {
+  stopClock(context);
+  const asked = [];
+  const [polled, looked] = [promised(), promised()];
+  const note = (keep) => (_, init, search) => {
+    asked.push(Number(new URLSearchParams(search).get("wait")));
+    keep();
+    return idle(_, init, search);
+  };
+  const { client } = pretended({ reserve: note(polled.keep), result: note(looked.keep) });
+  const controller = new AbortController();
+  const waiting = ended(client.result("some-job", { signal: controller.signal }));
+  const worker = new Worker(client, { handlers: { "made-up": () => 1 } });
+  const ran = worker.run();
+  await Promise.all([polled.promise, looked.promise]);
+  assert.deepEqual(asked.map((seconds) => seconds < 30), [true, true], "some of them thirty seconds");
+  controller.abort();
+  await Promise.all([waiting, worker.stop(), ran]);
+});
+
+test("leases that cannot be extended are tried again once in a while, and not all the time", async (context) => {
+  const clock = stopClock(context);
+  const { give, reserve } = grants();
+  const { client, seen } = pretended({ reserve, extend: () => page(502) });
+  const finish = promised();
+  const worker = new Worker(client, { handlers: { "made-up": () => finish.promise }, warn: () => undefined });
+  const ran = worker.run();
+  give(granted());
+  await clock.pass(28);
+  const { length } = seen.filter(({ word }) => word === "extend");
+  assert.ok(length >= 12 && length <= 42, `${length} times in 18 s`);
+  finish.keep();
+  void worker.stop();
+  await clock.pass(2);
+  await ran;
+});
+
+test("a machine that slept for a minute repeats nothing that the server has forgotten", async (context) => {
+  const clock = stopClock(context);
+  let date = 0;
+  context.mock.method(Date, "now", () => date);
+  const { client, seen } = pretended({ enqueue: () => ((date += 60_000), page(503)) });
+  const made = ended(client.enqueue("any", {}));
+  await clock.pass(20);
+  assert.equal((await made).error.status, 503);
+  assert.equal(seen.length, 1);
 });

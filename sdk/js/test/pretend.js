@@ -49,6 +49,21 @@ export function page(status, headers = {}) {
   return new Response("<html>", { status, headers: { "Content-Type": "text/html", ...headers } });
 }
 
+/** The server's own word that it will not. */
+export function refusal(status, code = "refused") {
+  return Response.json({ code, detail: "no" }, { status, headers: { "Content-Type": "application/problem+json" } });
+}
+
+/** A settle that remembers what it was told of whom. */
+export function settling() {
+  const settled = new Map();
+  const settle = ({ settlements }) => {
+    for (const { id, ...rest } of settlements) settled.set(id, rest);
+    return { accepted: all(settlements) };
+  };
+  return { settled, settle };
+}
+
 /** Jobs for the polls of workers, one for each as they are given. */
 export function grants() {
   const given = [];

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { Worker } from "windlass";
 import { stopClock } from "./clock.js";
-import { granted, grants, idle, page, pretended } from "./pretend.js";
+import { granted, grants, idle, page, pretended, settling } from "./pretend.js";
 import { Proxy } from "./proxy.js";
 import { client, eventually, token } from "./server.js";
 import { promised, start } from "./working.js";
@@ -146,5 +146,37 @@ test("the start of a last attempt waits out a page in the server's place, howeve
   assert.deepEqual(settled.map(({ outcome, result }) => [outcome, result]), [["complete", "ran"]]);
   void worker.stop({ grace: 0 });
   await clock.pass(5);
+  await ended;
+});
+
+test("JSON of somebody else's with a good status is no answer: what it was said to is said again", async (context) => {
+  const { settled, settle } = settling();
+  const { give, reserve } = grants();
+  const odd = [{ status: "maintenance" }, { accepted: [] , held: [] }, [], null, { accepted: true, held: "yes", steps: {} }];
+  const once = (answer) => {
+    const left = [...odd];
+    return (...asked) => (left.length > 0 ? Response.json(left.shift()) : answer(...asked));
+  };
+  const clock = stopClock(context);
+  const held = (name) => (body) => ({ held: body[name].map(() => true) });
+  const { client: own, seen } = pretended({
+    reserve,
+    start: once(held("leases")),
+    report: once(held("reports")),
+    steps: once(() => ({ held: true, steps: [] })),
+    settle: once(settle),
+    time: () => ({ status: "maintenance" }),
+  });
+  const job = granted({ attempt: 3, lease_seconds: 600, lease_left: 600 });
+  let runs = 0;
+  const handler = async (_, { step }) => step("one", () => (runs += 1));
+  const worker = new Worker(own, { handlers: { "made-up": handler }, warn: () => undefined });
+  const ended = worker.run();
+  give(job);
+  await clock.pass(25);
+  assert.deepEqual([settled.get(job.id)?.result, runs], [1, 1]);
+  assert.match(seen.find(({ word }) => word === "beat").body.started_at, /Z$/);
+  void worker.stop();
+  await clock.pass(2);
   await ended;
 });

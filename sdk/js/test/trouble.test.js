@@ -226,7 +226,7 @@ test("a poll that comes to the server after the word to stop waits for nothing",
   // The second poll is on its way for so long that the request which ends it overtakes it.
   const slow = async (address, init) => {
     const wait = /reserve\?wait=(\d+)/.exec(address)?.[1];
-    if (wait === "30" && ++polls === 2) {
+    if (wait === "20" && ++polls === 2) {
       late = init.signal;
       await ended.promise;
     }

@@ -48,6 +48,8 @@ export class Attempt {
     try {
       // Should this attempt kill the process, it must not be granted for ever: the last one is counted before it begins.
       if (held.lastAttempt && !(await place.reporting.start(held.lease))) held.lose();
+      // A handler that began just before may have blocked the event loop since.
+      if (performance.now() >= held.endsAt) held.lose();
       const before = held.whyStopped();
       if (before !== undefined) return afterStop(before);
       if (!held.lastAttempt) this.timers.push(setTimeout(() => void this.recordStart(), START_AFTER * 1000));

@@ -12,8 +12,8 @@ import { MOST_TOGETHER } from "./protocol.js";
 
 /** The largest batch in characters: a quarter of what a server takes, whose limit counts bytes. */
 const LARGEST = 1024 * 1024;
-/** Seconds between two tries of something that is turned away, at most. */
-const LONGEST_PAUSE = 10;
+/** Seconds between two tries of something that is turned away, at most: a worker that is to end has time for one more. */
+const LONGEST_PAUSE = 5;
 
 /** The answers for these texts of JSON, in their order. */
 export type SendBatch<Answer> = (texts: readonly string[]) => Promise<readonly Answer[]>;
@@ -85,7 +85,8 @@ export class Batcher<Answer> {
   private async tryApart({ text, patience }: Entry<Answer>, error: unknown, over: AbortSignal): Promise<Answer> {
     const until = performance.now() + patience * 1000;
     for (let failures = 1; performance.now() < until; failures += 1) {
-      await sleep(pauseBefore(error, failures, LONGEST_PAUSE), over);
+      await sleep(pauseBefore(error, failures, LONGEST_PAUSE), over).catch(() => undefined); // over
+      if (over.aborted) break;
       try {
         const [answer] = await this.send([text]);
         return answer as Answer;

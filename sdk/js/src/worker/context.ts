@@ -4,6 +4,7 @@
  * Its calls can be taken out of it: `async (payload, { progress, signal }) => …`.
  */
 import { LeaseLost } from "../errors.js";
+import { storable } from "../json.js";
 import { orAborted } from "../waiting.js";
 import { Released } from "./directives.js";
 import type { Held } from "./held.js";
@@ -86,6 +87,7 @@ export class Context {
   }
 
   private async save(data: unknown): Promise<void> {
+    storable("the checkpoint", data); // or it throws
     await this.keep({ ...this.held.lease, checkpoint: data ?? null });
     this.lastCheckpoint = data;
   }

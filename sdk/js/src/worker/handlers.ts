@@ -31,7 +31,7 @@ export class HandlerTable {
     const homes = new Map<string, string[]>(); // topic: the tasks that live there
     for (const [name, given] of Object.entries(handlers)) {
       if (given === undefined) continue;
-      const { topic, run } = typeof given === "function" ? { topic: name, run: given } : given;
+      const { topic, run } = homeOf(name, given);
       this.byTask.set(name, run);
       homes.set(topic, [...(homes.get(topic) ?? []), name]);
     }
@@ -50,6 +50,15 @@ export class HandlerTable {
   of(job: ReservedJob): AnyHandler | undefined {
     return job.task === "" ? this.byTopic.get(job.topic) : this.byTask.get(job.task);
   }
+}
+
+/** Where a task lives, and who runs it. In plain JavaScript anything may be given. */
+function homeOf(name: string, given: Exclude<Given, undefined>): HandlerOnTopic<never, unknown> {
+  if (typeof given === "function") return { topic: name, run: given };
+  const { topic, run }: Partial<HandlerOnTopic<never, unknown>> = given ?? {};
+  if (typeof topic === "string" && typeof run === "function") return { topic, run };
+  const remedy = "give a function, or { topic, run } with a topic's name and a function";
+  throw new TypeError(`the handler of ${JSON.stringify(name)} is ${JSON.stringify(given)}; ${remedy}`);
 }
 
 function lanesOf(

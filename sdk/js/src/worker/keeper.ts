@@ -1,13 +1,16 @@
 /** Keeps leases alive while their handlers run, and asks whether any of the jobs is to be cancelled. */
-import { sleep } from "../waiting.js";
-import type { Held } from "./held.js";
-import { MOST_TOGETHER, type Protocol } from "./protocol.js";
+import { pauseAfter, sleep } from "../waiting.js";
+import { Held } from "./held.js";
+import { MOST_TOGETHER, type Protocol, type ReservedJob } from "./protocol.js";
 
 /** Seconds between two looks at most: a job that comes meanwhile must be looked at before a third of its lease is over. */
-const LONGEST_TICK = 0.3;
+const LONGEST_TICK = 0.2;
 const SHORTEST_TICK = 0.05;
 /** Seconds between two questions about cancellations. */
 const ASK = 1;
+/** Seconds between two tries to extend leases while that fails, at first and at most; for short leases less. */
+const FIRST_PAUSE = 0.1;
+const LONGEST_PAUSE = 1;
 
 export class Keeper {
   private readonly protocol: Protocol;
@@ -16,8 +19,13 @@ export class Keeper {
   private readonly warn: (message: string) => void;
   private extending = false;
   private asking = false;
-  private failing = false;
+  /** How often leases could not be extended, in a row. */
+  private failures = 0;
+  /** Until then that is not tried again. */
+  private restsUntil = 0;
   private lag = 0;
+  /** When the event loop was seen to run, the last time and the one before. */
+  private seen: [before: number, last: number] = [performance.now(), performance.now()];
 
   constructor(protocol: Protocol, held: ReadonlySet<Held>, over: AbortSignal, warn: (message: string) => void) {
     this.protocol = protocol;
@@ -33,18 +41,35 @@ export class Keeper {
     return lag;
   }
 
+  /**
+   * Those of the jobs that have just come which are still ours. Somebody may have blocked the event loop while their answer
+   * lay in its socket: their leases count from the last tick but one, for the last may be later than that, and whatever is
+   * in doubt by that is extended before it begins.
+   */
+  async received(jobs: readonly ReservedJob[]): Promise<readonly Held[]> {
+    const [since] = this.seen;
+    const came = jobs.map((job) => new Held(job, since));
+    const late = came.filter((one) => one.extendAt <= performance.now());
+    await this.extendAll(late).catch(() => undefined); // then what is known has to do
+    const ours = came.filter((one) => !isLost(one) && performance.now() < one.endsAt);
+    const lost = came.length - ours.length;
+    if (lost > 0) this.warn(`of ${came.length} jobs that came ${lost} were lost: the event loop was blocked for longer than their leases`);
+    return ours;
+  }
+
   /** Until it is over. */
   async run(): Promise<void> {
     let askAt = 0;
     while (!this.over.aborted) {
       const before = performance.now();
-      const due = Math.min(...[...this.held].map((one) => one.extendAt)) - before;
+      this.seen = [this.seen[1], before];
+      const due = Math.max(Math.min(...[...this.held].map((one) => one.extendAt)), this.restsUntil) - before;
       const tick = Math.max(SHORTEST_TICK, Math.min(due / 1000, LONGEST_TICK));
       await sleep(tick, this.over).catch(() => undefined); // over
       const now = performance.now();
       this.lag = Math.max(this.lag, (now - before) / 1000 - tick);
       for (const one of this.held) if (now >= one.endsAt && !one.finished) one.lose();
-      if (!this.extending) void this.extend(now);
+      if (!this.extending && now >= this.restsUntil) void this.extend(now);
       if (now >= askAt) {
         askAt = now + ASK * 1000;
         void this.ask();
@@ -57,16 +82,23 @@ export class Keeper {
     if (due.length === 0) return;
     this.extending = true;
     try {
-      for (const seconds of new Set(due.map((one) => one.job.lease_seconds))) {
-        await this.extendBy(seconds, due.filter((one) => one.job.lease_seconds === seconds));
-      }
-      if (this.failing) this.warn("leases can be extended again");
-      this.failing = false;
+      await this.extendAll(due);
+      if (this.failures > 0) this.warn("leases can be extended again");
+      this.failures = 0;
     } catch (error) {
-      if (!this.failing && !this.over.aborted) this.warn(`leases could not be extended; trying again: ${String(error)}`);
-      this.failing = true;
+      this.failures += 1;
+      const shortest = Math.min(...due.map((one) => one.job.lease_seconds));
+      const pause = pauseAfter(this.failures, FIRST_PAUSE, Math.min(LONGEST_PAUSE, shortest / 8));
+      this.restsUntil = performance.now() + pause * 1000;
+      if (this.failures === 1 && !this.over.aborted) this.warn(`leases could not be extended; trying again: ${String(error)}`);
     } finally {
       this.extending = false;
+    }
+  }
+
+  private async extendAll(some: readonly Held[]): Promise<void> {
+    for (const seconds of new Set(some.map((one) => one.job.lease_seconds))) {
+      await this.extendBy(seconds, some.filter((one) => one.job.lease_seconds === seconds));
     }
   }
 

@@ -20,6 +20,14 @@ export function afterReturn(value: unknown): Outcome {
 
 /** The handler threw. The server knows how often it may be tried again, and when. */
 export function afterError(error: unknown): Outcome {
+  try {
+    return decided(error);
+  } catch (odd) {
+    return { outcome: "retry", error: describe(odd) }; // a directive made of nonsense
+  }
+}
+
+function decided(error: unknown): Outcome {
   if (error instanceof Released || error instanceof Snooze) return { outcome: "release", delay: sane(error.delay) };
   if (error instanceof Cancel) return { outcome: "cancel", error: failure("job_canceled", error.message, false) };
   if (error instanceof Fail) return { outcome: "fail", error: failure(error.code, error.message, false) };
@@ -114,7 +122,8 @@ function clean(text: string): string {
   return text.replaceAll("\0", "\\x00").replace(HALVES, "\uFFFD");
 }
 
-/** A delay some handler asked for; nonsense means now. */
+/** A delay some handler asked for, in plain JavaScript perhaps; nonsense means now. */
 function sane(delay: number): number {
-  return delay > 0 ? Math.min(delay, LONGEST_DELAY) : 0;
+  const seconds = Number(delay);
+  return seconds > 0 ? Math.min(seconds, LONGEST_DELAY) : 0;
 }

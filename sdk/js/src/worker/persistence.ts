@@ -18,14 +18,18 @@ export function isRefused(error: unknown): boolean {
   return error instanceof InvalidInput;
 }
 
-/** The answer, however long it takes; what is `final` is thrown at once, and anything once `over` aborts. */
+/** The answer, however long it takes; what is `final` is thrown at once, and once `over` aborts what went wrong last. */
 export async function persist<Answer>(ask: () => Promise<Answer>, over: AbortSignal, final = isRefused): Promise<Answer> {
+  let last: unknown;
   for (let failures = 1; ; failures += 1) {
     try {
       return await ask();
     } catch (error) {
-      if (final(error) || over.aborted) throw error;
-      await sleep(pauseBefore(error, failures, LONGEST_PAUSE), over);
+      if (final(error)) throw error;
+      if (!over.aborted) last = error; // otherwise it is the end, and not what led to it
+      await sleep(pauseBefore(error, failures, LONGEST_PAUSE), over).catch((ended: unknown) => {
+        throw last ?? ended;
+      });
     }
   }
 }

@@ -1,4 +1,5 @@
 /** The routes of remote workers, one method each. Answers are in the order of what was asked. */
+import { ProblemError } from "../errors.js";
 import type { components } from "../schema.js";
 import type { Transport, Wish } from "../transport.js";
 import { onAbort } from "../waiting.js";
@@ -44,15 +45,20 @@ export class Protocol {
 
   /**
    * Jobs that were due, or became due while the server waited. A repetition with the same id gets the same jobs.
-   * `asking` hangs up.
+   * `asking` hangs up. `timeout`: seconds for an answer, where the client's are too many.
    */
-  async reserve(wish: Reserve, wait: number, requestId: string, asking = new AbortController()): Promise<readonly ReservedJob[]> {
+  async reserve(
+    wish: Reserve,
+    wait: number,
+    requestId: string,
+    { asking = new AbortController(), timeout = Infinity }: { asking?: AbortController; timeout?: number } = {},
+  ): Promise<readonly ReservedJob[]> {
     const { over } = this;
     if (over.aborted) asking.abort(over.reason);
     const forget = onAbort(over, () => asking.abort(over.reason));
     try {
-      const how = { query: { wait }, waits: wait, requestId, signal: asking.signal };
-      return (await this.post<Schemas["Reservation"]>("reserve", wish, how)).jobs;
+      const how = { query: { wait }, waits: wait, requestId, signal: asking.signal, timeout };
+      return listIn(await this.post<Schemas["Reservation"]>("reserve", wish, how), "jobs");
     } finally {
       forget();
     }
@@ -61,37 +67,41 @@ export class Protocol {
   /** The handlers of these leases (JSON already) have begun: a crash counts as an attempt from now on. */
   async start(leases: readonly string[], requestId: string): Promise<readonly boolean[]> {
     const text = `{"leases":[${leases.join(",")}]}`;
-    return (await this.post<Schemas["Held"]>("start", undefined, { text, requestId })).held;
+    return listIn(await this.post<Schemas["Held"]>("start", undefined, { text, requestId }), "held", leases.length);
   }
 
   /** Make leases last so many seconds from now on. */
   async extend(leases: readonly Lease[], lease: number): Promise<Schemas["Extended"]> {
     // A connection that has gone silent must leave time for another try.
-    return this.post("extend", { leases, lease }, { timeout: lease / 4 });
+    const told = await this.post<Schemas["Extended"]>("extend", { leases, lease }, { timeout: lease / 4 });
+    listIn(told, "held", leases.length);
+    listIn(told, "cancel_requested", leases.length);
+    return told;
   }
 
   /** Whose cancellation was asked for. */
   async cancellations(leases: readonly Lease[]): Promise<readonly boolean[]> {
-    return (await this.post<Schemas["Cancellations"]>("cancellations", { leases })).cancel_requested;
+    return listIn(await this.post<Schemas["Cancellations"]>("cancellations", { leases }), "cancel_requested", leases.length);
   }
 
   /** End leases, each as its settlement (JSON already) says; false where one is not held any more. */
   async settle(settlements: readonly string[], requestId: string): Promise<readonly boolean[]> {
     const text = `{"settlements":[${settlements.join(",")}]}`;
-    return (await this.post<Schemas["Settled"]>("settle", undefined, { text, requestId })).accepted;
+    return listIn(await this.post<Schemas["Settled"]>("settle", undefined, { text, requestId }), "accepted", settlements.length);
   }
 
   /** Remember progress, checkpoints and steps (JSON already) under their leases. */
   async report(reports: readonly string[], requestId: string): Promise<readonly boolean[]> {
     const text = `{"reports":[${reports.join(",")}]}`;
-    return (await this.post<Schemas["Held"]>("report", undefined, { text, requestId })).held;
+    return listIn(await this.post<Schemas["Held"]>("report", undefined, { text, requestId }), "held", reports.length);
   }
 
   /** What earlier runs of the job have finished; undefined when the lease is not held any more. */
   async steps(lease: Lease): Promise<ReadonlyMap<string, unknown> | undefined> {
     const asked = { id: lease.id, fence: lease.fence };
     const told = await this.post<Schemas["Steps"]>("steps", asked);
-    return told.held ? new Map(told.steps.map((step) => [step.name, step.output])) : undefined;
+    const steps = listIn<Schemas["Steps"]["steps"][number]>(told, "steps");
+    return told.held ? new Map(steps.map((step) => [step.name, step.output])) : undefined;
   }
 
   /** Be on the list of workers. */
@@ -104,12 +114,19 @@ export class Protocol {
     await this.post("leave", { name, started_at: startedAt }, { signal: AbortSignal.timeout(FAREWELL * 1000) });
   }
 
-  /** The store's time. */
-  async time(): Promise<string> {
-    return (await this.transport.ask<Schemas["Time"]>("GET", "/api/jobs/time", { retries: 0, signal: this.over })).now;
+  /** The store's time; undefined when somebody else answered. */
+  async time(): Promise<string | undefined> {
+    return (await this.transport.ask<Partial<Schemas["Time"]>>("GET", "/api/jobs/time", { retries: 0, signal: this.over })).now;
   }
 
   private async post<Answer>(verb: string, body: unknown, wish: Omit<Wish, "body" | "retries"> = {}): Promise<Answer> {
     return this.transport.ask("POST", `/api/jobs/work/${verb}`, { signal: this.over, ...wish, body, retries: 0 });
   }
+}
+
+/** A list of an answer, of `length` where that is known. Somebody else may have answered, with JSON of their own. */
+function listIn<Item>(answer: unknown, name: string, length?: number): readonly Item[] {
+  const list = (answer as Record<string, unknown> | null | undefined)?.[name];
+  if (Array.isArray(list) && list.length === (length ?? list.length)) return list;
+  throw new ProblemError(200, `the answer has no list "${name}", and is not from Windlass; perhaps from a proxy in front of it`);
 }

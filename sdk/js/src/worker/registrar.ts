@@ -30,7 +30,7 @@ export class Registrar {
   /** Until it is over. A server that is away misses some beats, and that is all. */
   async run(condition: () => Condition, over: AbortSignal): Promise<void> {
     try {
-      this.startedAt = await this.protocol.time(); // the clocks of two machines differ
+      this.startedAt = (await this.protocol.time()) ?? this.startedAt; // the clocks of two machines differ
     } catch {
       // Then this machine's time has to do.
     }

@@ -1,5 +1,6 @@
 /** What goes to the server about jobs at work, in batches: starts, progress, checkpoints, steps, outcomes. */
 import { InvalidInput } from "../errors.js";
+import { jsonOf } from "../json.js";
 import { makeRequestId } from "../transport.js";
 import { Batcher, type SendBatch } from "./batcher.js";
 import { afterRefusal, textOfThrown } from "./outcomes.js";
@@ -42,13 +43,13 @@ export class Reporting {
 
   /** Remember a checkpoint or a step, however long the server is away. False when the lease is not held any more. */
   async report(report: Report, patience: number): Promise<boolean> {
-    return this.reports.add(JSON.stringify(report), patience);
+    return this.reports.add(textOf(report), patience);
   }
 
   /** Tell how far it is. While the server is away nobody looks, and it is let go. */
   async tell(report: Report): Promise<boolean> {
     try {
-      return await this.news.add(JSON.stringify(report));
+      return await this.news.add(textOf(report));
     } catch (error) {
       if (error instanceof InvalidInput) throw error;
       return true;
@@ -73,18 +74,18 @@ export class Reporting {
     refused?: (error: unknown) => void,
   ): Promise<Ending> {
     const seconds = runSeconds === undefined ? {} : { run_seconds: runSeconds };
-    const textOf = (ending: Outcome): string => JSON.stringify({ ...lease, ...ending, ...seconds } satisfies Settlement);
+    const told = (ending: Outcome): string => textOf({ ...lease, ...ending, ...seconds });
     const tell = async (ending: Outcome, text: string): Promise<Ending> =>
       (await this.settlements.add(text, patience)) ? ending.outcome : "lost";
     const tellInstead = (error: unknown, why: string): Promise<Ending> => {
       const instead = afterRefusal(outcome, why);
       if (instead === undefined) throw error;
       if (outcome.outcome === "complete") refused?.(error);
-      return tell(instead, textOf(instead));
+      return tell(instead, told(instead));
     };
     let text: string;
     try {
-      text = textOf(outcome);
+      text = told(outcome);
     } catch (error) {
       const what = outcome.outcome === "complete" ? "result" : "error";
       return tellInstead(error, `the ${what} cannot be written as JSON: ${textOfThrown(error)}`);
@@ -96,4 +97,8 @@ export class Reporting {
       return tellInstead(error, error.message);
     }
   }
+}
+
+function textOf(item: Report | Settlement): string {
+  return jsonOf(item) ?? "null"; // an object has a text
 }

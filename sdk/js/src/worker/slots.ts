@@ -2,7 +2,7 @@
 import { onAbort } from "../waiting.js";
 import { Attempt, type Workplace } from "./attempt.js";
 import type { HandlerTable } from "./handlers.js";
-import { Held } from "./held.js";
+import type { Held } from "./held.js";
 import type { Ending, ReservedJob } from "./protocol.js";
 import type { Condition } from "./registrar.js";
 
@@ -53,8 +53,8 @@ export class Slots {
   }
 
   /** Run a job; or give it back: the worker is to stop, no handler here knows it, or it must not run beside another. */
-  take(job: ReservedJob): void {
-    const held = new Held(job, performance.now());
+  take(held: Held): void {
+    const { job } = held;
     this.held.add(held);
     const handler = this.handlers.of(job);
     if (handler === undefined) {

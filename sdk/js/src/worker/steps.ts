@@ -1,4 +1,5 @@
 /** A task written as named steps: what each returned is kept, and a later run of the job goes on after it. */
+import { jsonOf, storable } from "../json.js";
 
 export interface NewStep {
   name: string;
@@ -22,13 +23,16 @@ export class Steps {
     if (this.used.has(name)) {
       throw new TypeError(`step ${JSON.stringify(name)} was used before in this run; every step needs a name of its own`);
     }
+    if (jsonOf(name) !== JSON.stringify(name)) {
+      throw new TypeError(`step ${JSON.stringify(name)} has half a character in its name, under which no later run would find it`);
+    }
     this.used.add(name); // before anything is awaited: a step of the same name may begin meanwhile
     try {
       const earlier = await this.finished();
       if (earlier.has(name)) return earlier.get(name) as Output;
       const began = performance.now();
       // As a later run would get it: through JSON.
-      const output: unknown = JSON.parse(JSON.stringify((await work()) ?? null));
+      const output: unknown = JSON.parse(storable(`what step ${JSON.stringify(name)} returned`, await work()));
       await this.keep({ name, output, run_seconds: (performance.now() - began) / 1000 });
       return output as Output;
     } catch (error) {

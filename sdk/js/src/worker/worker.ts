@@ -1,13 +1,14 @@
 /** Takes jobs of a server and runs their handlers, until it is told to stop. */
 import type { Client } from "../client.js";
+import { ConnectionError } from "../errors.js";
 import { checkNumbers } from "../sendable.js";
 import type { AnyTasks, TaskMap } from "../tasks.js";
 import { makeRequestId } from "../transport.js";
 import { milliseconds } from "../waiting.js";
 import { hostName, onStopSignals, processId } from "./environment.js";
-import { guarded } from "./error_listener.js";
 import { HandlerTable, type Handlers } from "./handlers.js";
 import { Keeper } from "./keeper.js";
+import { guarded, guardedWarn } from "./listeners.js";
 import { Protocol, type Lane, type ReservedJob } from "./protocol.js";
 import { Registrar } from "./registrar.js";
 import { Reporting } from "./reporting.js";
@@ -68,20 +69,23 @@ export class Worker<Tasks extends TaskMap<Tasks> = AnyTasks> {
   private readonly closing = new AbortController();
   /** Aborts when nothing is left to be said, or nobody is left to say it to. */
   private readonly over = new AbortController();
+  /** Whether somebody told it to; it may be closing because the server refused. */
+  private told = false;
   /** Whether the last while has begun. */
   private hurried = false;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private ended: Promise<void> | undefined;
 
   constructor(client: Client<Tasks>, options: WorkerOptions<Tasks>) {
-    const { concurrency = 10, handlers, topics, lanes, name, lease } = options;
+    const { concurrency = 10, handlers, topics, lanes, name, lease, grace } = options;
     if (!(Number.isInteger(concurrency) && concurrency >= 1 && concurrency <= MOST_CONCURRENCY)) {
       throw new RangeError(`concurrency is ${concurrency}; 1 to ${MOST_CONCURRENCY} are possible`);
     }
     checkNumbers({ lease });
+    checkGrace(grace);
     this.options = { ...options, concurrency };
     this.name = name ?? `${hostName()}-${processId()}-${makeRequestId().slice(0, 4)}`;
-    this.warn = options.warn ?? ((message) => console.warn(`windlass worker ${this.name}: ${message}`));
+    this.warn = guardedWarn(options.warn ?? ((message) => console.warn(`windlass worker ${this.name}: ${message}`)));
     this.handlers = new HandlerTable(handlers as never, topics, lanes);
     this.protocol = new Protocol(client.transport, this.over.signal);
     const reporting = new Reporting(this.protocol, this.over.signal);
@@ -103,14 +107,18 @@ export class Worker<Tasks extends TaskMap<Tasks> = AnyTasks> {
    * their jobs are given back, which counts as no attempt; a second call does that at once. Resolves when all has ended.
    */
   async stop({ grace = this.options.grace ?? GRACE }: StopOptions = {}): Promise<void> {
-    if (this.closing.signal.aborted) this.hurry();
-    else {
-      this.closing.abort();
-      if (this.ended === undefined) return; // it never began
-      if (grace > 0) this.timer = setTimeout(() => this.hurry(), milliseconds(grace));
-      else this.hurry();
-    }
+    checkGrace(grace);
+    this.close(this.told ? 0 : grace);
+    this.told = true;
     await this.ended;
+  }
+
+  private close(grace: number): void {
+    this.closing.abort();
+    if (this.ended === undefined || this.hurried || this.over.signal.aborted) return; // it never began, or is ending, or has
+    clearTimeout(this.timer);
+    if (grace > 0) this.timer = setTimeout(() => this.hurry(), milliseconds(grace));
+    else this.hurry();
   }
 
   /** The grace is over: handlers stop now, and the server has a last while to hear of it. */
@@ -119,7 +127,8 @@ export class Worker<Tasks extends TaskMap<Tasks> = AnyTasks> {
     this.hurried = true; // it is told once: who goes on asking must not make the last while longer
     clearTimeout(this.timer);
     this.slots.stopHandlers();
-    this.timer = setTimeout(() => this.over.abort(), LAST_SECONDS * 1000);
+    const late = new ConnectionError(`no answer came in the ${LAST_SECONDS} s that a worker has for it at its end`);
+    this.timer = setTimeout(() => this.over.abort(late), LAST_SECONDS * 1000);
   }
 
   private async work(): Promise<void> {
@@ -129,9 +138,9 @@ export class Worker<Tasks extends TaskMap<Tasks> = AnyTasks> {
     const condition = () => ({ ...this.slots.condition, loop_lag_seconds: keeper.takeLag() });
     const beside = [keeper.run(), registrar.run(condition, this.over.signal)];
     try {
-      await this.takeJobs();
+      await this.takeJobs(keeper);
     } finally {
-      if (!this.closing.signal.aborted) void this.stop(); // the server refused: end as if told to
+      if (!this.closing.signal.aborted) this.close(this.options.grace ?? GRACE); // the server refused: end as if told to
       while (this.slots.held.size > 0) await this.slots.change();
       clearTimeout(this.timer);
       this.over.abort();
@@ -141,7 +150,7 @@ export class Worker<Tasks extends TaskMap<Tasks> = AnyTasks> {
     }
   }
 
-  private async takeJobs(): Promise<void> {
+  private async takeJobs(keeper: Keeper): Promise<void> {
     const { signal } = this.closing;
     const { lease } = this.options;
     const reserving = new Reserving(this.protocol, signal, this.warn);
@@ -152,7 +161,11 @@ export class Worker<Tasks extends TaskMap<Tasks> = AnyTasks> {
         continue;
       }
       const wish = { lanes: this.handlers.lanes, limit: free, free, worker: this.name, ...(lease !== undefined && { lease }) };
-      for (const job of await reserving.next(wish)) this.slots.take(job);
+      for (const held of await keeper.received(await reserving.next(wish))) this.slots.take(held);
     }
   }
+}
+
+function checkGrace(grace = GRACE): void {
+  if (Number.isNaN(grace)) throw new RangeError("grace is NaN; give seconds, or leave it out");
 }
