@@ -303,6 +303,10 @@ async def test_a_key_of_a_tenant_has_that_tenants_jobs(served: Served, server: S
         theirs = await client.greet.enqueue(name="Ada")
         job = await other.greet.enqueue(name="Bob")
         assert (await server.app.get(job.id)).tenant == "shop"
+        assert (await job.dependents()).total.total == 0
+        after = await other.greet.options(after=job).enqueue(name="Eve")
+        assert (await job.dependents()).total.total == 1
+        await after.delete()
         assert (await job.refresh()).tenant == "shop"
         assert [found.id for found in await other.app.jobs()] == [job.id]
         with pytest.raises(JobNotFound):
