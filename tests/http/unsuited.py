@@ -163,7 +163,7 @@ UNSUITED: dict[str, tuple[str, ...]] = {
         "test_jobs_that_come_back_together_wait_for_each_other[requeue-True]",
         "test_parents_and_children_can_be_cancelled_in_one_call",
     ),
-    "a completion that was accepted is accepted again, for those who lost the answer": (
+    "an end that was accepted is accepted again, for those who lost the answer": (
         "test_a_stale_lease_changes_nothing[_settled]",
         "test_concurrent_settlements_of_one_lease_succeed_once",
     ),
