@@ -16,10 +16,12 @@ from tests.http.serving import Served
 from tests.http.shop import Shop, client_side, server_side
 from tests.worker.helpers import state_is, take_away, until, working
 from windlass import (
+    ConfigurationError,
     Context,
     Cron,
     Job,
     NotAuthenticated,
+    NotOpen,
     NotPermitted,
     StoreUnavailable,
     TopicLimits,
@@ -31,6 +33,7 @@ from windlass.outcome import Completed, Released
 from windlass.stores.http import claiming, polling, renewing
 from windlass.stores.http import client as client_module
 from windlass.stores.http.reserving import Reserving
+from windlass.stores.http.returning import Returning
 from windlass.stores.http.working import WORK
 
 RESERVE, EXTEND, SETTLE = f"{WORK}/reserve", f"{WORK}/extend", f"{WORK}/settle"
@@ -215,6 +218,32 @@ async def test_a_finished_result_survives_an_outage(served: Served, server: Shop
         assert (await server.greet.enqueue(name="next")).id
         await until(lambda: state_is(job, "completed"))
     assert job.attempt == 1
+
+
+async def test_a_finished_result_survives_a_server_of_another_version(
+    served: Served, server: Shop, client: Shop
+) -> None:
+    """One without these routes, which answers for some seconds: what is done is not thrown away."""
+    job = await server.wait.enqueue(note="kept")
+    async with working(client.app) as worker:
+        await client.begun.wait()
+        served.switch.unknown.add(SETTLE)
+        client.let_go.set()
+        await until(lambda: served.asked(SETTLE) >= 1)
+        served.switch.unknown.clear()
+        assert await job.result(timeout=20) == "kept"
+        assert worker.tally.lost == 0
+    assert (await job.refresh()).attempt == 1
+
+
+async def test_a_server_without_workers_is_told_by_a_claim(
+    served: Served, server: Shop, client: Shop
+) -> None:
+    """It ends the worker, with what may be wrong."""
+    del server
+    served.switch.unknown.add(RESERVE)
+    with pytest.raises(ConfigurationError, match="older Windlass"):
+        await client.app.run_until_idle(handle_signals=False)
 
 
 async def test_a_result_that_a_filter_turns_away_costs_its_neighbours_nothing(
@@ -688,6 +717,21 @@ async def test_a_wrong_token_is_told(served: Served, server: Shop) -> None:
             await shop.greet.enqueue(name="Ada")
         with pytest.raises(NotAuthenticated):
             await shop.app.run_until_idle(handle_signals=False)
+
+
+@pytest.mark.parametrize("error", [NotAuthenticated("no token"), NotOpen("closed"), StoreUnavailable("away")])
+async def test_who_cannot_ask_what_came_does_not_tell_of_jobs(
+    error: Exception, client: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker that ends at once, for its token is refused, never had one."""
+
+    async def ask() -> Claim:
+        raise error
+
+    returning = Returning(client.app.store._working)  # type: ignore[attr-defined]
+    returning.give_back_what_comes(ask, None)
+    await returning.close()
+    assert "nobody took" not in caplog.text
 
 
 async def test_a_token_that_is_revoked_ends_the_worker(
