@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import time
@@ -41,14 +40,13 @@ from windlass.stores.http.shapes import (
     record_of,
     whole_record_of,
 )
+from windlass.stores.http.turns import in_turns
 from windlass.stores.protocol import COUNT_LIMIT, SEARCH_SECONDS
 
 LARGEST_PAGE: Final = 200
 """Most jobs a server tells of at a time."""
 CURSOR_BYTES: Final = 20
 """A server's cursors are so many bytes; here each is their number."""
-AT_ONCE: Final = 8
-"""Requests for single jobs that are under way at a time."""
 _MOST_OWNERS: Final = 10_000
 """Jobs of which it is remembered whose they are."""
 
@@ -112,17 +110,15 @@ class Reading:
         """
         if tenant is None:
             return [True] * len(job_ids)
-        turns = asyncio.Semaphore(AT_ONCE)
 
         async def is_own(job_id: UUID) -> bool:
             owner = self._owners.get(job_id)
             if owner is None:
-                async with turns:
-                    shape = await self._detail(job_id)
+                shape = await self._detail(job_id)
                 owner = None if shape is None else shape.tenant
             return owner == tenant
 
-        return list(await asyncio.gather(*(is_own(job_id) for job_id in job_ids)))
+        return await in_turns(is_own, job_ids)
 
     async def list_jobs(self, where: JobFilter, limit: int, cursor: int | None, offset: int) -> Page:
         query = query_of(where)
