@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 import pytest
 import pytest_asyncio
 
@@ -369,6 +370,18 @@ async def test_the_token_is_in_no_log_and_no_error(
     assert key[-20:] not in logged  # nor the secret without what goes before it
     for text in said:
         assert key not in text
+
+
+async def test_our_requests_are_no_lines_in_the_programs_log(
+    served: Served, client: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that the program makes with the same library is: it may want to read of those."""
+    with caplog.at_level(logging.INFO):
+        await client.app.count()
+        assert "HTTP Request" not in caplog.text
+        async with httpx2.AsyncClient() as own:
+            await own.get(f"{served.url}/api/jobs/time")
+        assert caplog.text.count("HTTP Request") == 1
 
 
 # -- life -------------------------------------------------------------------------------------------------

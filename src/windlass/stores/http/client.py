@@ -28,6 +28,7 @@ from windlass.errors import (
     UsedAfterFork,
     WindlassError,
 )
+from windlass.stores.http.hushing import hushed
 from windlass.stores.http.location import Location
 from windlass.stores.http.problems import error_of, is_json, not_windlass, read_problem
 from windlass.urls import shown_url
@@ -169,7 +170,8 @@ class Client:
             ) from None
         # Without a cause: that of the library holds the request, and with it the token.
         try:
-            response = await http.send(request, stream=True)
+            with hushed():
+                response = await http.send(request, stream=True)
             try:
                 answer = await self._read(response)
             finally:
