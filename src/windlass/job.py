@@ -24,9 +24,10 @@ from windlass.model import (
     Relative,
     State,
 )
-from windlass.security import SecurityContext, acting_as, context_in_force
+from windlass.security import SecurityContext, acting_as, context_in_force, tenant_in_question
 from windlass.stores.protocol import MAX_DEPENDENTS
 from windlass.timeline import TimelineEntry, timeline
+from windlass.urls import over_http
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -364,7 +365,8 @@ class Job(Generic[R]):
     async def dependents(self, limit: int = MAX_DEPENDENTS) -> Dependents:
         """The jobs that run after it, lowest number first and at most 200, and how many there are."""
         with self._for_its_owner():
-            return await visibility.dependents(self._app.store, self.id, limit, self.tenant)
+            tenant = tenant_in_question(uuids=self._app.settings.tenant_uuids)
+            return await visibility.dependents(self._app.store, self.id, limit, tenant)
 
     async def cancel(self) -> bool:
         """Cancel it: True when it ended at once, False when its worker has been asked to stop."""
@@ -385,8 +387,13 @@ class Job(Generic[R]):
             await self._app.delete(self.id)
 
     def _for_its_owner(self) -> AbstractContextManager[object]:
-        """Code that acts for all tenants asks for the job's own: row-level security may hold it to one."""
-        return nullcontext() if context_in_force() is not None else acting_as(SecurityContext(self.tenant))
+        """Code that acts for all tenants asks for the job's own: row-level security may hold it to one.
+
+        Over HTTP the token says whose jobs there are, and whose a new one is has not been told.
+        """
+        if context_in_force() is not None or over_http(self._app.url):
+            return nullcontext()
+        return acting_as(SecurityContext(self.tenant))
 
     @property
     def sync(self) -> BlockingJob[R]:

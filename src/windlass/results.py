@@ -12,7 +12,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from windlass import managing, payload
@@ -136,22 +136,39 @@ class ResultWaiter:
             self._end(wanted, error)
 
 
+LOOK_SECONDS: Final = 5.0
+"""How long a look at a job may take when the time to wait for it is over: a store that hangs must not keep
+whoever said how long."""
+
+
 async def wait_for_result(
     app: Windlass, connection: Connection, wanted: UUID, seconds: float | None, tenant: str | None
 ) -> Any:
     """What a job's handler returned, once it has finished."""
     lane = app.lane.holder(wanted)
     store = lane or connection.store
-    if row_filter() is not None:
-        await managing.get(store, wanted, tenant)  # not to wait for what cannot be seen
-    results = connection.waiter(store, app.settings.poll_interval)
     loop = asyncio.get_running_loop()
     started = loop.time()
+
+    async def look() -> JobRecord:
+        if seconds is None:
+            return await managing.get(store, wanted, tenant)
+        try:
+            async with asyncio.timeout(max(LOOK_SECONDS, seconds - (loop.time() - started))):
+                return await managing.get(store, wanted, tenant)
+        except TimeoutError:
+            raise ResultTimeout(
+                f"whether job {wanted} finished within {seconds:g} s is not known: the store does not answer"
+            ) from None
+
+    if row_filter() is not None:
+        await look()  # not to wait for what cannot be seen
+    results = connection.waiter(store, app.settings.poll_interval)
     while True:
         remaining = None if seconds is None else max(0.0, seconds - (loop.time() - started))
         # With no time left to wait, one look is all there is.
         ended = remaining != 0 and await results.wait(wanted, remaining, tenant)
-        record = await managing.get(store, wanted, tenant)
+        record = await look()
         if record.state.final:
             return result_of(app, record, lane)
         if not ended:  # otherwise it was final and has been requeued since: wait on

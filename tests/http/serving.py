@@ -13,8 +13,10 @@ from starlette.types import Message, Receive, Scope, Send
 from windlass import Windlass
 from windlass.server import Api, create_api
 from windlass.server.connection import EXTENSION
+from windlass.server.problems import NOT_FOUND, Problem
 from windlass.server.route import ROOT
 from windlass.server.running import ApiServer, listen, url_of
+from windlass.server.transport import respond_problem
 
 
 class Switch:
@@ -36,6 +38,8 @@ class Switch:
         """paths whose answers are held until then"""
         self.filtered: bytes | None = None
         """requests with this in them are turned away, as filters in front of servers do"""
+        self.unknown: set[str] = set()
+        """paths that the server does not know, as one of another version"""
         self._lines: dict[Any, str] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,6 +55,9 @@ class Switch:
             if self.filtered in body:
                 await PlainTextResponse("no", 403)(scope, receive, send)
                 return
+        if path in self.unknown:
+            await respond_problem(scope, send, Problem(NOT_FOUND, "nothing is here"))
+            return
         line = scope["extensions"][EXTENSION]
         if self.away or _taken(self.cut_before, path):
             line.cut()
@@ -132,6 +139,7 @@ class Served:
         self.switch.away = False
         self.switch.held.clear()
         self.switch.filtered = None
+        self.switch.unknown.clear()
         try:
             yield api
         finally:

@@ -28,6 +28,7 @@ from windlass import (
     TopicLimits,
     Windlass,
     WrongState,
+    results,
 )
 from windlass.model import State
 
@@ -148,6 +149,19 @@ async def test_waiting_for_a_result_costs_no_polls(served: Served, client: Shop)
     with pytest.raises(ResultTimeout):
         await job.result(timeout=1.5)
     assert served.asked("/states") == 2
+
+
+async def test_a_server_that_hangs_is_not_waited_for_longer_than_the_caller_would(
+    served: Served, client: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for a last look, which has to be over in a few seconds."""
+    monkeypatch.setattr(results, "LOOK_SECONDS", 0.1)
+    job = await client.greet.enqueue(name="Ada")
+    let_go = served.switch.held[f"/{job.id}"] = served.switch.held["/states"] = asyncio.Event()
+    for seconds in (0.1, 0):
+        with pytest.raises(ResultTimeout, match="does not answer"):
+            await asyncio.wait_for(job.result(timeout=seconds), 5)
+    let_go.set()
 
 
 async def test_a_wait_that_breaks_keeps_nobody_from_looking_again(
@@ -303,6 +317,10 @@ async def test_a_key_of_a_tenant_has_that_tenants_jobs(served: Served, server: S
         theirs = await client.greet.enqueue(name="Ada")
         job = await other.greet.enqueue(name="Bob")
         assert (await server.app.get(job.id)).tenant == "shop"
+        assert (await job.dependents()).total.total == 0
+        after = await other.greet.options(after=job).enqueue(name="Eve")
+        assert (await job.dependents()).total.total == 1
+        await after.delete()
         assert (await job.refresh()).tenant == "shop"
         assert [found.id for found in await other.app.jobs()] == [job.id]
         with pytest.raises(JobNotFound):

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 import pytest
 import pytest_asyncio
 
@@ -26,6 +27,7 @@ from windlass import (
     Windlass,
 )
 from windlass.errors import UsedAfterFork
+from windlass.model import FOREVER
 from windlass.server import create_api
 from windlass.server import problems as served_problems
 from windlass.settings import load_settings
@@ -70,6 +72,16 @@ async def something_else(answer: bytes) -> AsyncIterator[str]:
 def page(status: str, *headers: str) -> bytes:
     lines = [f"HTTP/1.1 {status}", "content-type: text/html", "content-length: 2", *headers, "", "hi"]
     return "\r\n".join(lines).encode()
+
+
+def json_page(body: bytes) -> bytes:
+    return (
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    )
+
+
+def empty_page() -> bytes:
+    return b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 0\r\n\r\n"
 
 
 # -- addresses --------------------------------------------------------------------------------------------
@@ -214,6 +226,31 @@ async def test_a_page_of_a_proxy_is_an_outage_once_a_windlass_has_answered(
             await client.app.count()
 
 
+@pytest.mark.parametrize(
+    "page",
+    [json_page(b"{}"), json_page(b'{"message": "welcome"}'), empty_page()],
+    ids=["nothing", "something", "empty"],
+)
+async def test_a_good_status_alone_is_no_word_that_something_was_done(
+    page: bytes, client: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of whatever answers there with 200: nothing was deleted, paused, or heard."""
+    store, job = client.app.store, await client.greet.enqueue(name="Ada")
+    async with something_else(page) as url:
+        monkeypatch.setattr(store._client, "_location", create_store(url)._location)  # type: ignore[attr-defined]
+        for told in (
+            store.delete([job.id]),
+            store.cancel([job.id]),
+            store.requeue([job.id]),
+            store.pause("greet", None),
+            store.pause("greet", FOREVER),
+            store.set_limits("greet", None),
+            store.leave("w", 0),
+        ):
+            with pytest.raises(StoreError):
+                await told
+
+
 async def test_what_a_proxy_does_not_let_through_is_told_as_that(served: Served, client: Shop) -> None:
     """It is not the server that is away: the next request is answered."""
     served.switch.filtered = b"DROP TABLE"
@@ -268,6 +305,34 @@ async def test_a_single_item_that_is_too_large_does_not_look_like_an_outage(clie
     assert not isinstance(told.value, StoreUnavailable)
 
 
+async def test_a_large_item_for_a_server_that_is_away_is_told_as_an_outage(
+    client: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its size is not what is wrong, and the server may be back in a moment."""
+    async with something_else(b"") as url:
+        pass
+    http = client.app.store._client  # type: ignore[attr-defined]
+    monkeypatch.setattr(http, "_location", create_store(url)._location)  # type: ignore[attr-defined]
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        await http.do("POST", "/enqueue", b" " * 2_000_000)
+
+
+async def test_managing_many_ends_with_the_first_error(
+    served: Served, client: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing goes on in the background, and nothing is sent any more."""
+    jobs = await client.greet.enqueue_many([{"name": "x"}] * 30)
+    monkeypatch.setattr(client_module, "PAUSES", ())
+    served.requests.clear()
+    served.switch.cut_before += [f"/{jobs[3].id}"]
+    with pytest.raises(StoreUnavailable):
+        await client.app.store.delete([job.id for job in jobs])
+    asked = len(served.requests)
+    assert asked < 30
+    assert (await client.app.count()).total >= 30 - asked
+    assert len(served.requests) == asked + 1
+
+
 async def test_a_filter_that_fits_into_no_address_is_refused(client: Shop) -> None:
     """By the server's own limit, before or behind it."""
     with pytest.raises(LimitExceeded):
@@ -305,6 +370,18 @@ async def test_the_token_is_in_no_log_and_no_error(
     assert key[-20:] not in logged  # nor the secret without what goes before it
     for text in said:
         assert key not in text
+
+
+async def test_our_requests_are_no_lines_in_the_programs_log(
+    served: Served, client: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that the program makes with the same library is: it may want to read of those."""
+    with caplog.at_level(logging.INFO):
+        await client.app.count()
+        assert "HTTP Request" not in caplog.text
+        async with httpx2.AsyncClient() as own:
+            await own.get(f"{served.url}/api/jobs/time")
+        assert caplog.text.count("HTTP Request") == 1
 
 
 # -- life -------------------------------------------------------------------------------------------------

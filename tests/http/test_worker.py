@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -14,22 +16,27 @@ from tests.http.serving import Served
 from tests.http.shop import Shop, client_side, server_side
 from tests.worker.helpers import state_is, take_away, until, working
 from windlass import (
+    ConfigurationError,
     Context,
     Cron,
+    Job,
     NotAuthenticated,
+    NotOpen,
     NotPermitted,
     StoreUnavailable,
     TopicLimits,
     Windlass,
 )
 from windlass.limits import LimitsOrigin
-from windlass.model import ClaimRequest, Lane, NewStep, Report, Settlement
-from windlass.outcome import Released
-from windlass.stores.http import claiming, polling
+from windlass.model import Claim, ClaimRequest, Lane, NewStep, Report, Settlement
+from windlass.outcome import Completed, Released
+from windlass.stores.http import claiming, polling, renewing
 from windlass.stores.http import client as client_module
+from windlass.stores.http.reserving import Reserving
+from windlass.stores.http.returning import Returning
 from windlass.stores.http.working import WORK
 
-RESERVE, SETTLE = f"{WORK}/reserve", f"{WORK}/settle"
+RESERVE, EXTEND, SETTLE = f"{WORK}/reserve", f"{WORK}/extend", f"{WORK}/settle"
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -211,6 +218,32 @@ async def test_a_finished_result_survives_an_outage(served: Served, server: Shop
         assert (await server.greet.enqueue(name="next")).id
         await until(lambda: state_is(job, "completed"))
     assert job.attempt == 1
+
+
+async def test_a_finished_result_survives_a_server_of_another_version(
+    served: Served, server: Shop, client: Shop
+) -> None:
+    """One without these routes, which answers for some seconds: what is done is not thrown away."""
+    job = await server.wait.enqueue(note="kept")
+    async with working(client.app) as worker:
+        await client.begun.wait()
+        served.switch.unknown.add(SETTLE)
+        client.let_go.set()
+        await until(lambda: served.asked(SETTLE) >= 1)
+        served.switch.unknown.clear()
+        assert await job.result(timeout=20) == "kept"
+        assert worker.tally.lost == 0
+    assert (await job.refresh()).attempt == 1
+
+
+async def test_a_server_without_workers_is_told_by_a_claim(
+    served: Served, server: Shop, client: Shop
+) -> None:
+    """It ends the worker, with what may be wrong."""
+    del server
+    served.switch.unknown.add(RESERVE)
+    with pytest.raises(ConfigurationError, match="older Windlass"):
+        await client.app.run_until_idle(handle_signals=False)
 
 
 async def test_a_result_that_a_filter_turns_away_costs_its_neighbours_nothing(
@@ -403,32 +436,113 @@ async def test_a_wait_that_was_ended_here_is_followed_by_the_next_at_once(
         assert served.asked(RESERVE) == 10
 
 
+@asynccontextmanager
+async def job_in_hand(
+    served: Served, server: Shop, client: Shop, request: ClaimRequest
+) -> AsyncIterator[Job[str]]:
+    """One that came by itself, and waits here for a claim."""
+    store = client.app.store
+    await store.claim(request)
+    async with store.wakeups(topics=["greet"]) as hints:
+        await hints.wait(0.01)
+        await waits_at(served)
+        job = await server.greet.enqueue(name="Ada")
+        assert await hints.wait(10) is True
+        served.requests.clear()
+        yield job
+
+
 async def test_jobs_that_came_while_the_loop_stood_still_get_their_leases_anew(
     served: Served, server: Shop, client: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knows for how long the answer lay there; a lease that seemed longer than it is would have two
     run one job.
     """
-    store = client.app.store
+    request = ClaimRequest("w", (Lane("greet"),), 5, 60.0)
+    async with job_in_hand(served, server, client, request):
+        monkeypatch.setattr(renewing, "FRESH_SECONDS", -1.0)  # as if it had stood still
+        [late] = (await client.app.store.claim(request)).jobs
+        assert (served.asked(EXTEND), served.asked(RESERVE)) == (1, 0)
+        assert late.lease_seconds == 60
+
+
+async def test_jobs_that_came_by_themselves_have_leases_of_one_length(
+    served: Served, server: Shop, client: Shop
+) -> None:
+    """A little shorter than they are, however long ago they came: the keeper extends those of one length in
+    one request.
+    """
+    store, leases = client.app.store, []
     request = ClaimRequest("w", (Lane("greet"),), 5, 60.0)
     await store.claim(request)
     async with store.wakeups(topics=["greet"]) as hints:
-        await hints.wait(0.01)
-        await waits_at(served)
-        await server.greet.enqueue(name="Ada")
-        assert await hints.wait(10) is True
-        [fresh] = (await store.claim(request)).jobs
-        assert served.asked(RESERVE) == 2
-        assert 59 < fresh.lease_seconds < 60
-        await store.claim(request)
-        await hints.wait(0.01)
-        await waits_at(served, 4)
-        monkeypatch.setattr(polling, "FRESH_SECONDS", -1.0)  # as if it had stood still
-        await server.greet.enqueue(name="Bob")
-        assert await hints.wait(10) is True
-        [late] = (await store.claim(request)).jobs
-        assert served.asked(RESERVE) == 5  # the same once more
-        assert late.lease_seconds == 60
+        for times in (2, 3, 4):
+            await hints.wait(0.01)
+            await waits_at(served, times)
+            await server.greet.enqueue(name="Ada")
+            assert await hints.wait(10) is True
+            leases += [job.lease_seconds for job in (await store.claim(request)).jobs]
+    assert leases == [60 - renewing.FRESH_SECONDS - renewing.ON_ITS_WAY_SECONDS] * 3
+
+
+async def test_jobs_in_hand_are_kept_when_another_server_answers(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a load balancer: it knows nothing of the claim that brought them, and extends their leases."""
+    monkeypatch.setattr(renewing, "FRESH_SECONDS", -1.0)
+    url, request = f"sqlite:///{tmp_path}/queue.db", ClaimRequest("w", (Lane("greet"),), 5, 60.0)
+    async with (
+        server_side(served, url) as server,
+        client_side(served, server) as client,
+        job_in_hand(served, server, client, request) as job,
+        server_side(served, url),
+    ):
+        [held] = (await client.app.store.claim(request)).jobs
+        assert held.lease.job_id == job.id
+        assert await client.app.store.settle([Settlement(held.lease, Completed())]) == [True]
+
+
+async def test_jobs_in_hand_whose_leases_cannot_be_made_anew_are_given_back(
+    served: Served, server: Shop, client: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows how long they last: whoever claims next has them, and not only when the leases end."""
+    monkeypatch.setattr(renewing, "FRESH_SECONDS", -1.0)
+    monkeypatch.setattr(client_module, "PAUSES", ())
+    request = ClaimRequest("w", (Lane("greet"),), 5, 60.0)
+    async with job_in_hand(served, server, client, request) as job:
+        served.switch.cut_before += [EXTEND]
+        found = (await client.app.store.claim(request)).jobs
+        await until(lambda: served.asked(SETTLE) == 1)
+        while not found:
+            found = (await client.app.store.claim(request)).jobs
+        assert [(one.lease.job_id, one.attempt) for one in found] == [(job.id, 1)]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_what_a_claim_brings_while_it_is_asked_to_end_is_kept(
+    lost: bool, server: Shop, client: Shop
+) -> None:
+    """Although who was asked did not answer, or was a server that knows nothing of it."""
+    request = ClaimRequest("w", (Lane("greet"),), 5, 60.0)
+    await server.greet.enqueue(name="Ada")
+    brought = await client.app.store.claim(request)
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    class TwoServers(Reserving):
+        async def ask(self, request: ClaimRequest, request_id: str, wait: float) -> Claim:
+            del request, request_id
+            if wait:
+                await asked.wait()
+                answered.set()
+                return brought
+            asked.set()
+            await answered.wait()
+            if lost:
+                raise StoreUnavailable("no answer")
+            return Claim(())
+
+    poll = polling.Poll(TwoServers(client.app.store._client), request, lambda _: None)  # type: ignore[attr-defined]
+    assert (await poll.end()).jobs == brought.jobs
 
 
 async def test_a_claim_that_is_called_off_leaves_nothing_behind(
@@ -570,14 +684,14 @@ async def test_a_server_without_room_for_more_workers_is_come_back_to(served: Se
 
 
 async def test_a_short_lease_of_a_job_of_its_own_is_extended(server: Shop, client: Shop) -> None:
-    """One that came by itself counts as a little shorter than the shortest there is."""
+    """One that came by itself is made anew: counted as a little shorter there would be nothing left of it."""
     store = client.app.store
     await store.claim(ClaimRequest("w", (Lane("greet"),), 1, 60.0))
     await server.app.queue.put("greet", {"name": "Ada"}, ttr=1)
     async with store.wakeups(topics=["greet"]) as hints:
         assert await hints.wait(10)
         [job] = (await store.claim(ClaimRequest("w", (Lane("greet"),), 1, 60.0))).jobs
-        assert job.lease_seconds < 1
+        assert job.lease_seconds == 1
         assert await store.extend([job.lease], job.lease_seconds) == [True]
 
 
@@ -603,6 +717,21 @@ async def test_a_wrong_token_is_told(served: Served, server: Shop) -> None:
             await shop.greet.enqueue(name="Ada")
         with pytest.raises(NotAuthenticated):
             await shop.app.run_until_idle(handle_signals=False)
+
+
+@pytest.mark.parametrize("error", [NotAuthenticated("no token"), NotOpen("closed"), StoreUnavailable("away")])
+async def test_who_cannot_ask_what_came_does_not_tell_of_jobs(
+    error: Exception, client: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker that ends at once, for its token is refused, never had one."""
+
+    async def ask() -> Claim:
+        raise error
+
+    returning = Returning(client.app.store._working)  # type: ignore[attr-defined]
+    returning.give_back_what_comes(ask, None)
+    await returning.close()
+    assert "nobody took" not in caplog.text
 
 
 async def test_a_token_that_is_revoked_ends_the_worker(

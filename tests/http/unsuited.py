@@ -137,11 +137,16 @@ UNSUITED: dict[str, tuple[str, ...]] = {
         "test_a_key_replaces_no_other_tenants_job",
         "test_a_rate_that_is_changed_holds_nobody_up_for_what_the_one_before_took",
         "test_a_replaced_holder_stays_blocked",
+        "test_names_are_compared_and_not_matched",
         "test_pending_jobs_with_the_same_payload_are_repeats",
         "test_so_many_topics_are_looked_at",
         "test_the_busiest_of_many_lanes_are_told",
+        "test_the_root_tenant_is_told_its_own_longest_wait",  # its topics are too many to be known
         "test_topics_of_the_beanstalkd_door_are_accepted",
         "test_values_inside_of_payloads_are_compared_with_their_own_kind",
+    ),
+    "a pause that ends later than a date can be told has no end": (
+        "test_topics_are_those_with_jobs_of_the_tenant",
     ),
     "ids are made by the server": (
         "test_a_chain_in_one_call_after_a_failed_job_ends_at_once",
@@ -158,7 +163,7 @@ UNSUITED: dict[str, tuple[str, ...]] = {
         "test_jobs_that_come_back_together_wait_for_each_other[requeue-True]",
         "test_parents_and_children_can_be_cancelled_in_one_call",
     ),
-    "a completion that was accepted is accepted again, for those who lost the answer": (
+    "an end that was accepted is accepted again, for those who lost the answer": (
         "test_a_stale_lease_changes_nothing[_settled]",
         "test_concurrent_settlements_of_one_lease_succeed_once",
     ),
@@ -185,13 +190,6 @@ UNSUITED: dict[str, tuple[str, ...]] = {
         "test_a_rescued_job_is_told_of[started]",
         "test_a_rescued_job_is_told_of[unstarted]",
         "test_jobs_that_a_rescue_ends_are_told_of",
-    ),
-    "the token says whose jobs there are, and root narrows nothing": (
-        "test_the_root_tenant_is_told_its_own_longest_wait",
-        "test_another_tenants_job_is_not_there",
-        "test_lanes_are_those_with_jobs_of_the_tenant",
-        "test_names_are_compared_and_not_matched",
-        "test_topics_are_those_with_jobs_of_the_tenant",
     ),
 }
 """By the reason."""

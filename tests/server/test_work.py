@@ -81,7 +81,9 @@ async def test_a_worker_takes_only_the_tasks_it_knows(ask: Asking, worker: httpx
 async def test_an_attempt_ends_once_and_as_told(
     ask: Asking, worker: httpx2.AsyncClient, outcome: str, more: dict[str, Any], state: State
 ) -> None:
-    """Under its lease; the second time it is not held any more, but for a completion, which is the same."""
+    """Under its lease; the second time it is not held any more, but for what has ended the job, which is the
+    same.
+    """
     made = await ask.app.enqueue("mail_digest", {"userId": "1"})
     (job,) = await take(worker, "mail_digest")
     assert await settle(worker, job, outcome, run_seconds=0.25, **more)
@@ -90,7 +92,7 @@ async def test_an_attempt_ends_once_and_as_told(
     if error := more.get("error"):
         assert found.error is not None
         assert (found.error.code, found.error.message) == (error["code"], error["message"])
-    assert await settle(worker, job, outcome, **more) is (outcome == "complete")
+    assert await settle(worker, job, outcome, **more) is state.final
 
 
 async def test_a_result_waits_for_who_asks(ask: Asking, worker: httpx2.AsyncClient) -> None:

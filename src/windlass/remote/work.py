@@ -19,8 +19,9 @@ from windlass.model import (
     StepRecord,
     WorkerRecord,
 )
-from windlass.outcome import Completed, Failed, Outcome, Retried
+from windlass.outcome import Failed, Outcome, Retried
 from windlass.remote.desk import Desk
+from windlass.remote.recognising import was_accepted
 from windlass.security import system_only, tenant_in_question
 from windlass.visibility import states_of
 
@@ -99,13 +100,13 @@ class RemoteWork:
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """End each lease as told.
 
-        A completion that was accepted before is accepted again: its first answer may have been lost, with a
-        server that has ended since.
+        One that was accepted before, and ended its job, is accepted again: its first answer may have been
+        lost, with a server that has ended since.
         """
         answers = list(await self._app.store.settle(settlements))
         for index, (settlement, accepted) in enumerate(zip(settlements, answers, strict=True)):
-            if not accepted and isinstance(settlement.outcome, Completed):
-                answers[index] = await self._was_completed(settlement.lease)
+            if not accepted:
+                answers[index] = await was_accepted(self._app.store, settlement)
         return answers
 
     async def after_error(self, lease: Lease, error: JobError) -> Outcome:
@@ -143,11 +144,6 @@ class RemoteWork:
     async def leave(self, name: str, started_at: int) -> None:
         """Take it off the list."""
         await self._app.store.leave(name, started_at)
-
-    async def _was_completed(self, lease: Lease) -> bool:
-        """Under this very lease: fences are given out once."""
-        record = await self._app.store.get(lease.job_id)
-        return record is not None and record.state is State.COMPLETED and record.fence == lease.fence
 
     @property
     def _desk(self) -> Desk:

@@ -25,6 +25,7 @@ from windlass.errors import StoreError
 from windlass.model import Claim, Claimed, ClaimRequest, Lane
 from windlass.stores.http.client import Client, new_request_id
 from windlass.stores.http.polling import EARLY_SECONDS, Poll
+from windlass.stores.http.renewing import Renewing
 from windlass.stores.http.reserving import Reserving
 from windlass.stores.http.returning import Returning
 from windlass.stores.http.working import Working
@@ -50,6 +51,7 @@ class Claimer:
     def __init__(
         self,
         reserving: Reserving,
+        renewing: Renewing,
         returning: Returning,
         topics: frozenset[str] = frozenset(),
         last: Answered | None = None,
@@ -57,6 +59,7 @@ class Claimer:
         self.topics = topics
         self.owner: tuple[str, tuple[Lane, ...]] | None = None  # the worker and what it wants, once known
         self._reserving = reserving
+        self._renewing = renewing
         self._returning = returning
         self._poll: Poll | None = None
         self._last = last
@@ -202,14 +205,23 @@ class Claimer:
             ending.add_done_callback(lambda _: loop.call_later(KEPT_SECONDS, over))
 
     async def _collect(self, poll: Poll) -> Claim | None:
-        """What it brought; None when it failed. A claim of its own tells whether that means anything: proxies
-        end requests that wait for long.
+        """What it brought; None when it failed, or what it brought is given back. A claim of its own tells
+        whether that means anything: proxies end requests that wait for long.
         """
-        ending = poll.end()
+        wanted_at = asyncio.get_running_loop().time()
         try:
-            return await asyncio.shield(ending)
+            claim = await asyncio.shield(poll.end())
         except StoreError as error:
             _log.debug("a claim that waited brought nothing: %s", error)
+            return None
+        except asyncio.CancelledError:
+            self._returning.give_back_what_comes(poll.end, self)
+            raise
+        try:
+            return await self._renewing.of_now(claim, wanted_at - poll.came_at)
+        except StoreError as error:
+            _log.debug("leases of jobs that came cannot be made anew: %s", error)
+            self._returning.give_back(claim.jobs, self)
             return None
         except asyncio.CancelledError:
             self._returning.give_back_what_comes(poll.end, self)
@@ -244,8 +256,11 @@ class Claimers:
 
     def __init__(self, client: Client, working: Working) -> None:
         self._reserving = Reserving(client)
+        self._renewing = Renewing(working)
         self._returning = Returning(working)
-        self._deaf = Claimer(self._reserving, self._returning)  # for who does not wait for hints, or not yet
+        self._deaf = Claimer(
+            self._reserving, self._renewing, self._returning
+        )  # for who does not wait for hints, or not yet
         self._listening: dict[Claimer, None] = {}  # as many as there are subscriptions
 
     async def claim(self, request: ClaimRequest) -> Claim:
@@ -273,7 +288,7 @@ class Claimers:
         """One that hears of jobs of these topics, for as long as somebody listens."""
         # Who listens may have claimed before, and waits for what that claim did not find.
         last = self._deaf.hand_over(topics)
-        claimer = Claimer(self._reserving, self._returning, topics, last)
+        claimer = Claimer(self._reserving, self._renewing, self._returning, topics, last)
         self._listening[claimer] = None
         _subscribed.set(claimer)
         try:

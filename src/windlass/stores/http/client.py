@@ -28,6 +28,7 @@ from windlass.errors import (
     UsedAfterFork,
     WindlassError,
 )
+from windlass.stores.http.hushing import hushed
 from windlass.stores.http.location import Location
 from windlass.stores.http.problems import error_of, is_json, not_windlass, read_problem
 from windlass.urls import shown_url
@@ -56,6 +57,8 @@ LARGE_BYTES: Final = 1024 * 1024
 """Lists are sent in parts that are smaller: a larger request has a single large item in it."""
 REQUEST_ID: Final = "Windlass-Request-Id"
 
+NOTHING_TO_SAY: Final = 204
+"""The status of an answer without a body. Any other without one is somebody else's."""
 _WORTH_REPEATING: Final = frozenset({502, 503, 504})
 
 
@@ -111,7 +114,9 @@ class Client:
         return decoded(await self.send("POST", path, body=encoded(body), wait=wait), answer, self.shown)
 
     async def do(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """Have something done once, however often the connection breaks; the body of the answer."""
+        """Have something done once, however often the connection breaks; the body of the answer, which is to
+        be decoded: not every page with a good status is a server's word that it was done.
+        """
         return await self.send(method, path, body=body, request_id=new_request_id())
 
     async def send(
@@ -165,7 +170,8 @@ class Client:
             ) from None
         # Without a cause: that of the library holds the request, and with it the token.
         try:
-            response = await http.send(request, stream=True)
+            with hushed():
+                response = await http.send(request, stream=True)
             try:
                 answer = await self._read(response)
             finally:
@@ -181,7 +187,8 @@ class Client:
             raise _Unanswered(StoreUnavailable(f"{self.shown} did not {kind} in time")) from None
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             why = str(error) or type(error).__name__
-            if body is not None and len(body) > LARGE_BYTES:
+            reached = not isinstance(error, httpx2.ConnectError | httpx2.ProxyError)
+            if reached and body is not None and len(body) > LARGE_BYTES:
                 # Whoever is sent more than it takes hangs up, and what it said is lost with the connection.
                 # That must not look like a server that is away, which is worth waiting for.
                 raise _Unanswered(
@@ -191,7 +198,8 @@ class Client:
                     )
                 ) from None
             raise _Unanswered(StoreUnavailable(f"{self.shown} cannot be reached: {why}")) from None
-        if response.is_success and (not answer or is_json(response.headers.get("content-type", ""))):
+        media_type = response.headers.get("content-type", "")
+        if response.status_code == NOTHING_TO_SAY or (response.is_success and is_json(media_type)):
             return answer
         raise self._refused(response, answer)
 
@@ -255,7 +263,7 @@ def encoded(body: Any) -> bytes:
 
 
 def decoded(body: bytes, answer: type[T], shown: str) -> T:
-    if answer is type(None):
+    if answer is type(None) and not body:
         return None
     kind: Any = answer
     try:

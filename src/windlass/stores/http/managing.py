@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
@@ -17,7 +16,8 @@ from windlass.limits import LimitsOrigin, Rate, TopicLimits
 from windlass.model import FOREVER, State, Verdict
 from windlass.stores.endings import check_batch
 from windlass.stores.http.client import Client, decoded, encoded
-from windlass.stores.http.reading import AT_ONCE, Reading
+from windlass.stores.http.reading import Reading
+from windlass.stores.http.turns import in_turns
 from windlass.stores.protocol import MAX_BATCH
 
 LONGEST_PAUSE: Final = 36_525 * 86_400.0
@@ -25,7 +25,12 @@ LONGEST_PAUSE: Final = 36_525 * 86_400.0
 
 
 class Changed(Struct):
-    requested: bool = False
+    action: str
+    requested: bool
+
+
+class TopicChanged(Struct):
+    action: str
 
 
 class Kicked(Struct):
@@ -50,6 +55,10 @@ class TopicLimitsShape(Struct, kw_only=True):
     weights: dict[str, int] = {}
 
 
+class LimitsRemoved(Struct):
+    removed: bool
+
+
 class LimitsList(Struct):
     items: list[TopicLimitsShape]
 
@@ -65,27 +74,25 @@ class Managing:
         """``requeue``, ``cancel`` or ``delete`` each of these, a few requests at a time."""
         check_batch("job ids", len(job_ids), MAX_BATCH)
         own = await self._reading.owned(job_ids, tenant)
-        turns = asyncio.Semaphore(AT_ONCE)
         verdicts = [Verdict.NOT_FOUND] * len(job_ids)
 
         async def one(places: list[int]) -> None:
             for place in places:  # who is named twice is judged twice, in that order
-                async with turns:
-                    verdicts[place] = await self._act_on_one(verb, job_ids[place])
+                verdicts[place] = await self._act_on_one(verb, job_ids[place])
 
         wanted: defaultdict[UUID, list[int]] = defaultdict(list)
         for place, (job_id, mine) in enumerate(zip(job_ids, own, strict=True)):
             if mine:
                 wanted[job_id].append(place)
-        await asyncio.gather(*map(one, wanted.values()))
+        await in_turns(one, wanted.values())
         return verdicts
 
     async def _act_on_one(self, verb: str, job_id: UUID) -> Verdict:
         try:
             if verb == "delete":
-                await self._client.do("DELETE", f"/{job_id}")
-                return Verdict.DONE
-            answer = await self._client.do("POST", f"/{job_id}/{verb}")
+                answer = await self._client.do("DELETE", f"/{job_id}")
+            else:
+                answer = await self._client.do("POST", f"/{job_id}/{verb}")
         except JobNotFound:
             return Verdict.NOT_FOUND
         except WrongState:
@@ -112,15 +119,16 @@ class Managing:
         return decoded(answer, Kicked, self._client.shown).kicked
 
     async def pause(self, topic: str, until: int | None) -> None:
-        path = f"/topics/{_in_path(topic)}"
+        body = None
         if until is not None and until != FOREVER:
             seconds = (until - await self._reading.now()) / MICROSECONDS
             if 0 < seconds <= LONGEST_PAUSE:
                 body = encoded({"seconds": max(seconds, 0.001)})
-                await self._client.send("POST", f"{path}/pause", body=body)
-                return
-            until = None if seconds <= 0 else FOREVER  # over already, or not in our time
-        await self._client.send("POST", f"{path}/{'resume' if until is None else 'pause'}")
+            else:
+                until = None if seconds <= 0 else FOREVER  # over already, or not in our time
+        action = "resume" if until is None else "pause"
+        answer = await self._client.send("POST", f"/topics/{_in_path(topic)}/{action}", body=body)
+        decoded(answer, TopicChanged, self._client.shown)
 
     async def limits(self) -> dict[str, TopicLimits]:
         found = await self._client.get("/limits", LimitsList)
@@ -129,7 +137,8 @@ class Managing:
     async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
         path = f"/limits/{_in_path(topic)}"
         if limits is None:
-            await self._client.send("DELETE", path)
+            answer = await self._client.send("DELETE", path)
+            decoded(answer, LimitsRemoved, self._client.shown)
             return True
         answer = await self._client.send("PUT", path, body=encoded(to_builtins(limits)))
         # What an operator has set stands over what code declares.

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace as replace_struct
 
+from windlass.errors import StoreError
 from windlass.model import Claim, ClaimRequest
 from windlass.stores.http.client import new_request_id
 from windlass.stores.http.reserving import Reserving
@@ -17,13 +18,8 @@ POLL_SECONDS: Final = 20.0
 EARLY_SECONDS: Final = 1.0
 """A claim that is answered sooner, with nothing, is that of a server that shuts down, or of something between
 that lets nobody wait: the next one waits here for about as long, or they would ask without a pause."""
-FRESH_SECONDS: Final = 0.5
-"""Jobs that came longer ago than this get their leases anew before they are handed out."""
 TICK_SECONDS: Final = 0.2
 """How often it is noted that the event loop runs: an answer may have waited for as long as it did not."""
-ON_ITS_WAY_SECONDS: Final = 0.1
-"""How long an answer may have been on its way. By so much, and by how long ago it came, the lease of a job
-that came by itself counts as shorter: it began before anybody here asked."""
 
 
 class Poll:
@@ -40,7 +36,7 @@ class Poll:
         self._loop = asyncio.get_running_loop()
         self._began_at = self._loop.time()
         self._wait = POLL_SECONDS
-        self._came_at = 0.0  # no later than that it was answered, by the loop's clock
+        self.came_at = 0.0  # by the loop's clock: what it brought came no earlier, but for its way here
         self._answered_at = 0.0  # no earlier than that
         self._seen_at = 0.0  # when the loop last had time for it
         self._asking = asyncio.create_task(reserving.ask(request, self.id, self._wait))
@@ -97,19 +93,35 @@ class Poll:
 
     async def _end(self) -> Claim:
         if self._asking.done():
-            claim = await self._asking
-            age = self._loop.time() - self._came_at
-            if not claim.jobs or age <= FRESH_SECONDS:
-                return _shortened(claim, age + ON_ITS_WAY_SECONDS)
+            return await self._asking
+        asked_at = self._loop.time()
         try:
-            return await self._reserving.ask(self.request, self.id, 0.0)
+            claim = await self._reserving.ask(self.request, self.id, 0.0)
+        except StoreError:
+            if not self._brought_jobs:
+                raise
+            claim = Claim(())
         finally:
             self._asking.cancel()
+        if self._brought_jobs:
+            # While it was asked again. Another server, behind the same address, does not know of them.
+            return _together(self._asking.result(), claim)
+        self.came_at = asked_at
+        return claim
+
+    @property
+    def _brought_jobs(self) -> bool:
+        """Whether the request that waited was answered with jobs."""
+        asking = self._asking
+        if not asking.done() or asking.cancelled() or asking.exception() is not None:
+            return False
+        return bool(asking.result().jobs)
 
     def _answered(self, asking: asyncio.Task[Claim]) -> None:
-        self._answered_at = self._loop.time()
-        self._came_at = self._seen_at  # a handler that blocks the loop also keeps it from seeing an answer
-        _look_at(asking)
+        if not asking.cancelled():
+            self._answered_at = self._loop.time()
+            self.came_at = self._seen_at  # a handler that blocks the loop also keeps it from seeing an answer
+            _look_at(asking)
         self._on_answer(self)
 
 
@@ -119,6 +131,7 @@ def _look_at(done: asyncio.Task[Claim]) -> None:
         done.exception()
 
 
-def _shortened(claim: Claim, seconds: float) -> Claim:
-    jobs = [replace_struct(job, lease_seconds=job.lease_seconds - seconds) for job in claim.jobs]
-    return replace_struct(claim, jobs=tuple(jobs))
+def _together(first: Claim, second: Claim) -> Claim:
+    """What both brought; the same server tells the same jobs again."""
+    jobs = {job.lease: job for job in (*first.jobs, *second.jobs)}
+    return replace_struct(second, jobs=tuple(jobs.values()))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import time
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -22,6 +21,7 @@ from windlass.model import (
     ROOT_TENANT,
     Count,
     Dependents,
+    Enqueued,
     JobFilter,
     JobRecord,
     Page,
@@ -40,14 +40,13 @@ from windlass.stores.http.shapes import (
     record_of,
     whole_record_of,
 )
+from windlass.stores.http.turns import in_turns
 from windlass.stores.protocol import COUNT_LIMIT, SEARCH_SECONDS
 
 LARGEST_PAGE: Final = 200
 """Most jobs a server tells of at a time."""
 CURSOR_BYTES: Final = 20
 """A server's cursors are so many bytes; here each is their number."""
-AT_ONCE: Final = 8
-"""Requests for single jobs that are under way at a time."""
 _MOST_OWNERS: Final = 10_000
 """Jobs of which it is remembered whose they are."""
 
@@ -66,13 +65,15 @@ class Reading:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._owners: OrderedDict[UUID, str] = OrderedDict()
+        self._key_holders: Counter[UUID] = Counter()  # who enqueued will look at them, so often
 
     async def now(self) -> int:
         return to_microseconds((await self._client.get("/time", TimeShape)).now)
 
     async def get(self, job_id: UUID, tenant: str | None) -> JobRecord | None:
+        own = tenant == ROOT_TENANT and self._is_looked_for(job_id)
         shape = await self._detail(job_id)
-        if shape is None or not is_of(shape.tenant, tenant):
+        if shape is None or not (own or is_of(shape.tenant, tenant)):
             return None
         result = None
         if shape.result is UNSET and shape.state is State.COMPLETED:
@@ -98,7 +99,7 @@ class Reading:
             return []
         ids = {"ids": [str(job_id) for job_id in job_ids]}
         states = (await self._client.post("/states", ids, StatesShape, wait=wait)).states
-        if tenant in {None, ROOT_TENANT}:
+        if tenant is None:
             return states
         own = await self.owned(job_ids, tenant)
         return [state if mine else None for state, mine in zip(states, own, strict=True)]
@@ -107,19 +108,17 @@ class Reading:
         """Which of these jobs are a tenant's. A token may be good for all tenants, and the server is not told
         for whom this program acts.
         """
-        if tenant in {None, ROOT_TENANT}:
+        if tenant is None:
             return [True] * len(job_ids)
-        turns = asyncio.Semaphore(AT_ONCE)
 
         async def is_own(job_id: UUID) -> bool:
             owner = self._owners.get(job_id)
             if owner is None:
-                async with turns:
-                    shape = await self._detail(job_id)
+                shape = await self._detail(job_id)
                 owner = None if shape is None else shape.tenant
             return owner == tenant
 
-        return list(await asyncio.gather(*(is_own(job_id) for job_id in job_ids)))
+        return await in_turns(is_own, job_ids)
 
     async def list_jobs(self, where: JobFilter, limit: int, cursor: int | None, offset: int) -> Page:
         query = query_of(where)
@@ -163,6 +162,21 @@ class Reading:
         self._remember(shape)
         return shape
 
+    def will_be_looked_for(self, answers: Iterable[Enqueued]) -> None:
+        """Whoever enqueued looks next at the jobs that hold its keys, once for each, and asks for them as its
+        own: ``root``, as it said in what it enqueued, is whatever tenant the token is for. A key leads to no
+        other tenant's job.
+        """
+        self._key_holders.update(answer.job_id for answer in answers if answer.duplicate)
+        while len(self._key_holders) > _MOST_OWNERS:  # of those who did not look
+            del self._key_holders[next(iter(self._key_holders))]
+
+    def _is_looked_for(self, job_id: UUID) -> bool:
+        times = self._key_holders.pop(job_id, 0)
+        if times > 1:
+            self._key_holders[job_id] = times - 1
+        return times > 0
+
     def _seen(self, shape: JobSummary) -> JobRecord:
         self._remember(shape)
         return record_of(shape)
@@ -174,10 +188,8 @@ class Reading:
 
 
 def is_of(owner: str, tenant: str | None) -> bool:
-    """Whether a job is for somebody who asks on a tenant's behalf. Over HTTP the token says whose jobs there
-    are; ``root`` is what programs act for that know of no tenants, and narrows nothing.
-    """
-    return tenant in {None, ROOT_TENANT, owner}
+    """Whether a job is for somebody who asks on a tenant's behalf; None is whoever the token is for."""
+    return tenant is None or tenant == owner
 
 
 def query_of(where: JobFilter) -> dict[str, Any] | None:
@@ -196,7 +208,7 @@ def query_of(where: JobFilter) -> dict[str, Any] | None:
         "topic": where.topic,
         "task": where.task,
         "state": where.state,
-        "tenant": where.tenant if where.tenant != ROOT_TENANT else None,
+        "tenant": where.tenant,
         "key": where.key,
         "correlation_id": where.correlation_id,
         "created_after": _moment(where.created_after),

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final
 
-from windlass.errors import NotOpen, StoreError
+from windlass.errors import NotOpen, StoreError, WindlassError
 from windlass.model import Claim, Claimed, Settlement
 from windlass.outcome import UNSEEN
 from windlass.stores.http.working import Working
@@ -73,8 +73,9 @@ class Returning:
     async def _settle_what_comes(self, ask: Callable[[], Awaitable[Claim]]) -> None:
         try:
             claim = await ask()
-        except StoreError as error:
-            # The server notices that nobody is there any more, and gives back what it granted by itself.
+        except WindlassError as error:
+            # The server notices that nobody is there any more, and gives back what it granted by itself; one
+            # that refuses the token grants nothing.
             _log.debug("it is not known what was granted: %s", error)
         else:
             await self._settle(claim.jobs)

@@ -11,7 +11,6 @@ from windlass.clock import to_microseconds
 from windlass.findings import TaskActivity, TaskStats
 from windlass.model import (
     FOREVER,
-    ROOT_TENANT,
     Distribution,
     Lane,
     MinuteStats,
@@ -116,7 +115,7 @@ class WorkerList(Struct):
 
 
 async def stats(client: Client, window_seconds: float, tenant: str | None) -> Stats:
-    found = await client.get("/stats", StatsShape, {"window": window_seconds, "tenant": _narrowed(tenant)})
+    found = await client.get("/stats", StatsShape, {"window": window_seconds, "tenant": tenant})
     fields = structs.asdict(found)
     fields["topics"] = tuple(map(_topic, found.topics))
     fields["series"] = tuple(map(_minute, found.series))
@@ -127,7 +126,7 @@ async def stats(client: Client, window_seconds: float, tenant: str | None) -> St
 async def topics(client: Client, tenant: str | None) -> list[TopicStats]:
     found: list[TopicStats] = []
     while True:
-        query = {"tenant": _narrowed(tenant), "limit": MOST_TOPICS, "offset": len(found)}
+        query = {"tenant": tenant, "limit": MOST_TOPICS, "offset": len(found)}
         page = await client.get("/topics", TopicList, query)
         found += map(_topic, page.items)
         if not page.items or len(found) >= page.total:
@@ -135,18 +134,13 @@ async def topics(client: Client, tenant: str | None) -> list[TopicStats]:
 
 
 async def lanes(client: Client, window_seconds: float, tenant: str | None) -> list[TaskStats]:
-    query = {"window": window_seconds, "tenant": _narrowed(tenant)}
+    query = {"window": window_seconds, "tenant": tenant}
     return [_lane(shape) for shape in (await client.get("/lanes", LaneList, query)).items]
 
 
 async def workers(client: Client) -> list[WorkerRecord]:
     found = await client.get("/workers", WorkerList)
     return [_worker(shape) for shape in found.items]
-
-
-def _narrowed(tenant: str | None) -> str | None:
-    """The tenant a superuser asks about; others have theirs, whatever this program calls it."""
-    return None if tenant == ROOT_TENANT else tenant
 
 
 def _topic(shape: TopicShape) -> TopicStats:

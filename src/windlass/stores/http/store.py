@@ -117,7 +117,9 @@ class HttpStore(Refusing):
     # -- writing ----------------------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return await enqueueing.enqueue(self._client, jobs, self._reading.now)
+        answers = await enqueueing.enqueue(self._client, jobs, self._reading.now)
+        self._reading.will_be_looked_for(answers)
+        return answers
 
     async def claim(self, request: ClaimRequest) -> Claim:
         return await self._claimers.claim(request)

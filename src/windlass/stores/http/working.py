@@ -8,7 +8,14 @@ from typing import Any, Final, TypeVar
 from msgspec import Raw, Struct
 
 from windlass.clock import to_datetime
-from windlass.errors import NotAuthenticated, NotOverHttp, NotPermitted, StoreError, StoreUnavailable
+from windlass.errors import (
+    ConfigurationError,
+    NotAuthenticated,
+    NotOverHttp,
+    NotPermitted,
+    StoreError,
+    StoreUnavailable,
+)
 from windlass.model import (
     FailureOrigin,
     JobError,
@@ -68,8 +75,9 @@ class StepsShape(Struct):
 class Working:
     """The verbs of workers of one opened store, claims aside.
 
-    A token that is refused in the middle of the work is trouble like any other here: an outcome that cannot
-    be written now is kept and tried again, and the next claim tells what is wrong and ends the worker.
+    A token that is refused in the middle of the work, or a server that does not know of workers, is trouble
+    like any other here: an outcome that cannot be written now is kept and tried again, and the next claim
+    tells what is wrong and ends the worker.
     """
 
     def __init__(self, client: Client) -> None:
@@ -142,6 +150,9 @@ async def _in_time_of_need(asking: Awaitable[T]) -> T:
         return await asking
     except (NotAuthenticated, NotPermitted) as error:
         raise StoreUnavailable(f"the server refuses this worker's token: {error}") from None
+    except ConfigurationError as error:
+        # For some seconds, while an older version takes the place of a newer one or the other way round.
+        raise StoreUnavailable(f"the server takes no word of workers: {error}") from None
 
 
 def lease_body(lease: Lease) -> dict[str, Any]:
