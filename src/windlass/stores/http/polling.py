@@ -18,7 +18,7 @@ POLL_SECONDS: Final = 20.0
 EARLY_SECONDS: Final = 1.0
 """A claim that is answered sooner, with nothing, is that of a server that shuts down, or of something between
 that lets nobody wait: the next one waits here for about as long, or they would ask without a pause."""
-TICK_SECONDS: Final = 0.2
+TICK_SECONDS: Final = 0.1
 """How often it is noted that the event loop runs: an answer may have waited for as long as it did not."""
 
 
@@ -39,13 +39,14 @@ class Poll:
         self.came_at = 0.0  # by the loop's clock: what it brought came no earlier, but for its way here
         self._answered_at = 0.0  # no earlier than that
         self._seen_at = 0.0  # when the loop last had time for it
+        self._seen_before = 0.0  # and the time before
         self._asking = asyncio.create_task(reserving.ask(request, self.id, self._wait))
         self._asking.add_done_callback(self._answered)
         self._ending: asyncio.Task[Claim] | None = None
         self._tick()
 
     def _tick(self) -> None:
-        self._seen_at = self._loop.time()
+        self._seen_before, self._seen_at = self._seen_at or self._began_at, self._loop.time()
         if not self._asking.done():
             self._loop.call_later(TICK_SECONDS, self._tick)
 
@@ -120,7 +121,9 @@ class Poll:
     def _answered(self, asking: asyncio.Task[Claim]) -> None:
         if not asking.cancelled():
             self._answered_at = self._loop.time()
-            self.came_at = self._seen_at  # a handler that blocks the loop also keeps it from seeing an answer
+            # A handler that blocks the loop also keeps it from seeing an answer, and after that the loop may
+            # have time for the tick before it has time for the answer.
+            self.came_at = self._seen_before
             _look_at(asking)
         self._on_answer(self)
 
