@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from windlass import lifecycle
-from windlass.errors import StoreUnavailable
+from windlass.errors import NotAuthenticated, NotPermitted, StoreUnavailable
 from windlass.job import Fresh, Job
 from windlass.middleware import prepare
-from windlass.model import Enqueued, NewJob
+from windlass.model import Enqueued, JobRecord, NewJob
 from windlass.stores.protocol import MAX_ENQUEUE_BATCH, Store
 from windlass.transaction import Transaction, joined
 
@@ -78,7 +78,7 @@ async def _find(
         for chunk in _chunks(duplicates):
             # A key lets nobody through to another tenant, whatever becomes of it meanwhile.
             records = await asyncio.gather(
-                *(store.get(answer.job_id, tenant=jobs[index].tenant) for index, answer in chunk)
+                *(_holder(store, answer, jobs[index].tenant) for index, answer in chunk)
             )
             for (index, answer), record in zip(chunk, records, strict=True):
                 if record is None:
@@ -97,6 +97,18 @@ async def _find(
     raise StoreUnavailable(
         f"a job's key is taken and freed again and again; given up after {_TRIES} tries, try again"
     )
+
+
+async def _holder(store: Store | Transaction, answer: Enqueued, tenant: str) -> JobRecord | None:
+    """The job as it can be seen from here, or else what the answer told of it: over HTTP, who may enqueue
+    may not be one who may look. None where it has just been pruned.
+    """
+    try:
+        return await store.get(answer.job_id, tenant=tenant) or answer.holder
+    except (NotAuthenticated, NotPermitted):
+        if answer.holder is None:
+            raise
+        return answer.holder
 
 
 def _chunks(items: list[tuple[int, Enqueued]]) -> Iterator[list[tuple[int, Enqueued]]]:

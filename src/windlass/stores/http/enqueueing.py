@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 
 from windlass.clock import MICROSECONDS, to_datetime, to_microseconds
 from windlass.errors import InvalidInput, NotOverHttp, WindlassError
-from windlass.model import FOREVER, ROOT_TENANT, BodyFormat, Enqueued, NewJob
+from windlass.model import FOREVER, ROOT_TENANT, BodyFormat, Enqueued, JobRecord, NewJob, State
 from windlass.stores.depending import check_parents
 from windlass.stores.endings import check_batch
 from windlass.stores.http.client import Client, decoded, encoded
@@ -26,6 +26,9 @@ _SHORTEST = 0.001
 
 class EnqueuedJob(Struct, kw_only=True):
     id: UUID
+    topic: str
+    task: str
+    state: State
     run_at: datetime
     created_at: datetime
     duplicate: bool
@@ -57,7 +60,7 @@ async def enqueue(
     bodies = [_body(job, now) for job in jobs]
     if len(bodies) == 1:
         answer = await client.do("POST", "/enqueue", encoded(bodies[0]))
-        return [_enqueued(decoded(answer, EnqueuedJob, client.shown))]
+        return [_enqueued(jobs[0], decoded(answer, EnqueuedJob, client.shown))]
     made: list[Enqueued] = []
     for number, body in in_parts("jobs", bodies):
         try:
@@ -68,7 +71,8 @@ async def enqueue(
             if made:
                 error.add_note(f"the first {len(made):,} of these {len(jobs):,} jobs were made before that")
             raise
-        made += [_enqueued(job) for job in decoded(answer, EnqueuedJobs, client.shown).items[:number]]
+        told = decoded(answer, EnqueuedJobs, client.shown).items[:number]
+        made += [_enqueued(job, one) for job, one in zip(jobs[len(made) :], told, strict=False)]
     return made
 
 
@@ -145,12 +149,23 @@ def _retry(stored: str) -> dict[str, Any]:
     return shape
 
 
-def _enqueued(job: EnqueuedJob) -> Enqueued:
-    return Enqueued(
-        job.id,
-        0,  # numbers are store-wide, and not told to those who see a part of it
-        to_microseconds(job.created_at),
-        to_microseconds(job.run_at),
-        job.duplicate,
-        job.replaced,
+def _enqueued(job: NewJob, told: EnqueuedJob) -> Enqueued:
+    created_at, run_at = to_microseconds(told.created_at), to_microseconds(told.run_at)
+    # Numbers are store-wide, and not told to those who see a part of it.
+    if not told.duplicate:
+        return Enqueued(told.id, 0, created_at, run_at)
+    holder = JobRecord(
+        id=told.id,
+        number=0,
+        tenant=job.tenant,
+        topic=told.topic,
+        task=told.task,
+        state=told.state,
+        priority=0,
+        attempt=0,
+        max_attempts=None,
+        created_at=created_at,
+        run_at=run_at,
+        key=job.key,
     )
+    return Enqueued(told.id, 0, created_at, run_at, True, told.replaced, holder)
