@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from tests.http.serving import Served
-from tests.http.shop import KNOWN, client_side, server_side
+from tests.http.shop import KNOWN, Shop, client_side, server_side
+from tests.worker.helpers import working
+from windlass import InvalidInput, JobFailed, SecurityContext, acting_as
 
 HIDING = f"{KNOWN} && priority > 5"
 """A rule that shows its callers nothing of the jobs here."""
@@ -41,3 +43,56 @@ async def test_who_may_only_enqueue_is_told_of_duplicates(
         new, held, newer = await client.app.enqueue_together(wanted)
         assert [job.duplicate for job in (new, held, newer)] == [False, True, False]
         assert (held.id, held.state, new.payload) == (first.id, "cancelled", {"name": "new"})
+
+
+def hand_on(shop: Shop) -> Any:
+    """A task on one side whose handler enqueues."""
+
+    @shop.app.task(max_attempts=1)
+    async def pass_on(name: str) -> str:
+        return str((await shop.greet.enqueue(name=name)).id)
+
+    return pass_on
+
+
+async def test_what_handlers_enqueue_is_for_whom_their_job_is(served: Served) -> None:
+    """The worker's key is a superuser's, and its handlers act for the tenant, the user and the service."""
+    whom = SecurityContext("acme", "ada", "till", "request-1")
+    async with server_side(served) as server, client_side(served, server) as client:
+        hand_on(client)
+        with acting_as(whom):
+            first = await hand_on(server).enqueue(name="Ada")
+        async with working(client.app, topics=["pass_on"]):
+            made = await server.app.get(await first.result(timeout=10))
+        assert made.task == "greet"
+        assert SecurityContext(made.tenant, made.user_id, made.service_id, made.correlation_id) == whom
+
+
+async def test_a_handler_whose_worker_may_only_work_is_told_what_its_key_lacks(served: Served) -> None:
+    """The scope work is for taking jobs and ending them; making others needs one more."""
+    async with server_side(served) as server, client_side(served, server, scopes=["work"]) as client:
+        hand_on(client)
+        job = await hand_on(server).enqueue(name="Ada")
+        async with working(client.app, topics=["pass_on"]):
+            with pytest.raises(JobFailed, match="needs the scope enqueue; what was shown is good for: work"):
+                await job.result(timeout=10)
+
+
+async def test_a_token_is_good_for_its_own_tenant(served: Served) -> None:
+    """Code that names it, or acts for it, does so over HTTP as beside the database; another is refused."""
+    async with (
+        server_side(served) as server,
+        client_side(served, server, superuser=False, tenant="acme") as client,
+    ):
+        named = await client.greet.options(tenant="acme").enqueue(name="a")
+        with acting_as(SecurityContext("acme")):
+            jobs = [named, *await client.greet.enqueue_many([{"name": "b"}, {"name": "c"}])]
+            assert [(await job.refresh()).tenant for job in jobs] == ["acme"] * 3
+        others: list[Any] = [{"tenant": "globex"}, {"user_id": "7"}]
+        for other in others:
+            with pytest.raises(InvalidInput, match="can be chosen by superusers only"):
+                await client.greet.options(**other).enqueue(name="d")
+        with acting_as(SecurityContext("globex")), pytest.raises(InvalidInput, match="superusers") as told:
+            await client.greet.enqueue_many([{"name": "d"}, {"name": "e"}])
+        assert told.value.job == 0
+        assert (await server.app.count()).total == 3

@@ -117,6 +117,8 @@ export interface components {
          *     ``after``: jobs that must have completed before; with ``after_any`` they may end in any way.
          *     ``headers``: texts that travel with the job, for programs that pass on jobs of others; for superusers, but
          *     for ``traceparent`` and ``tracestate``.
+         *     ``tenant``, ``user_id``, ``service_id``: for whom the job is, which superusers may choose; everybody
+         *     else's jobs are for whom the key or the token is, and another one is refused.
          */
         readonly EnqueueBody: {
             readonly topic?: string;
@@ -149,6 +151,9 @@ export interface components {
             readonly headers?: {
                 readonly [key: string]: string;
             };
+            readonly tenant?: string;
+            readonly user_id?: string;
+            readonly service_id?: string;
             readonly runAt?: string | null;
             readonly maxRetries?: number;
             readonly max_retries?: number;

@@ -104,22 +104,15 @@ def _body(job: NewJob, now: int) -> dict[str, Any]:
         "after": list(job.after) or None,
         "after_any": job.after_any or None,
         "headers": None if job.headers is None else Raw(job.headers.encode()),
+        # The root tenant is what programs act for that know of no tenants: theirs is the token's.
+        "tenant": job.tenant if job.tenant != ROOT_TENANT else None,
+        "user_id": job.user_id,
+        "service_id": job.service_id,
     }
     return body | {name: value for name, value in given.items() if value is not None}
 
 
 def _refuse_unsayable(job: NewJob) -> None:
-    if job.tenant != ROOT_TENANT:
-        raise NotOverHttp(
-            f"the job is for tenant {job.tenant!r}, but over HTTP jobs belong to the tenant of the token; "
-            "use a key of that tenant, and leave tenant out"
-        )
-    for name in ("user_id", "service_id"):
-        if (value := getattr(job, name)) is not None:
-            raise NotOverHttp(
-                f"{name} is {value!r}, but over HTTP jobs are made on behalf of whom the token is for; use a "
-                f"key with that {name}, and leave it out"
-            )
     if job.lease_seconds is not None:
         raise NotOverHttp(
             f"the job has a lease of its own ({job.lease_seconds:g} s, ttr), which cannot be said over HTTP; "
