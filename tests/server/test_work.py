@@ -170,14 +170,18 @@ async def test_a_start_makes_a_crash_count(ask: Asking, worker: httpx2.AsyncClie
 
 
 async def test_a_result_that_cannot_be_kept_fails_the_job(ask: Asking, worker: httpx2.AsyncClient) -> None:
-    """As with a worker beside the store; its neighbours are settled as they ended."""
+    """As with a worker beside the store, and the answer says so; its neighbours are settled as they ended."""
     made = await ask.app.enqueue_many("sums", [{}, {}])
     large, small = await take(worker, "sums", limit=2)
     endings = [
         {**lease(large), "outcome": "complete", "result": "x" * 70_000},
         {**lease(small), "outcome": "complete", "result": "x"},
     ]
-    assert (await post(worker, "settle", {"settlements": endings}))["accepted"] == [True, True]
+    answer = await post(worker, "settle", {"settlements": endings})
+    why = "result is 70,002 bytes; the limit is 65,536 (max_result_bytes)"
+    assert answer == {"accepted": [True, True], "invalid_results": [{"index": 0, "message": why}]}
+    again = await post(worker, "settle", {"settlements": endings})
+    assert again == {"accepted": [False, True], "invalid_results": []}
     found = [await ask.app.get(job.id) for job in made]
     assert [job.state for job in found] == [State.FAILED, State.COMPLETED]
     assert found[0].error is not None
