@@ -11,6 +11,7 @@ from windlass.errors import NotAuthenticated, NotPermitted, StoreUnavailable
 from windlass.job import Fresh, Job
 from windlass.middleware import prepare
 from windlass.model import Enqueued, JobRecord, NewJob
+from windlass.stores.elsewhere import InParts
 from windlass.stores.protocol import MAX_ENQUEUE_BATCH, Store
 from windlass.transaction import Transaction, joined
 
@@ -41,10 +42,11 @@ async def submit(app: Windlass, job: NewJob) -> Job[Any]:
     return handle
 
 
-async def submit_many(app: Windlass, jobs: Sequence[NewJob]) -> list[Job[Any]]:
+async def submit_many(app: Windlass, jobs: Sequence[NewJob], *, whole: bool = False) -> list[Job[Any]]:
     """Write jobs that are already checked; their handles, in the same order.
 
     One store call for each ``MAX_ENQUEUE_BATCH`` jobs; a single one for the lane, which takes all or none.
+    ``whole``: all or none, also where the store might write them in parts.
     """
     jobs = prepare(app, jobs)
     store: Store | Transaction
@@ -52,11 +54,12 @@ async def submit_many(app: Windlass, jobs: Sequence[NewJob]) -> list[Job[Any]]:
         store, size = joined(app) or app.store, MAX_ENQUEUE_BATCH
     else:
         store, size = app.lane.open(), len(jobs)
+    write = store.enqueue_whole if whole and isinstance(store, InParts) else store.enqueue
     telemetry = app.telemetry
     handles: list[Job[Any]] = []
     for start in range(0, len(jobs), size):
         batch = jobs[start : start + size]
-        answers = await (store.enqueue(batch) if telemetry.off else telemetry.enqueue(store.enqueue, batch))
+        answers = await (write(batch) if telemetry.off else telemetry.enqueue(write, batch))
         if app.settings.log_jobs and joined(app) is None:
             lifecycle.queued(zip(batch, answers, strict=True))
         handles.extend([Job(app, Fresh(job, answer)) for job, answer in zip(batch, answers, strict=True)])

@@ -9,7 +9,7 @@ import pytest
 from tests.http.serving import Served
 from tests.http.shop import KNOWN, Shop, client_side, server_side
 from tests.worker.helpers import working
-from windlass import InvalidInput, JobFailed, SecurityContext, acting_as
+from windlass import InvalidInput, JobFailed, LimitExceeded, SecurityContext, acting_as
 
 HIDING = f"{KNOWN} && priority > 5"
 """A rule that shows its callers nothing of the jobs here."""
@@ -96,3 +96,22 @@ async def test_a_token_is_good_for_its_own_tenant(served: Served) -> None:
             await client.greet.enqueue_many([{"name": "d"}, {"name": "e"}])
         assert told.value.job == 0
         assert (await server.app.count()).total == 3
+
+
+async def test_what_is_enqueued_together_is_one_request_or_none(served: Served) -> None:
+    """All or none, however many bytes that are; what one request has no room for is refused unsent."""
+    async with (
+        server_side(served, max_request_bytes=2_000_000) as server,
+        client_side(served, server) as client,
+    ):
+
+        async def together(number: int, size: int) -> None:
+            await client.app.enqueue_together([(client.greet, {"name": "x" * size}, {})] * number)
+
+        await together(30, 60_000)  # more than is sent at a time by enqueue_many
+        assert (served.asked("/enqueue-many"), (await server.app.count()).total) == (1, 30)
+        with pytest.raises(LimitExceeded, match=r"1,001 jobs together; over HTTP the limit is 1,000"):
+            await together(1001, 1)
+        with pytest.raises(LimitExceeded, match=r"are 2,4\d\d,\d{3} bytes; the server takes 2,000,000 at a"):
+            await together(40, 60_000)
+        assert (served.asked("/enqueue-many"), (await server.app.count()).total) == (1, 30)

@@ -24,7 +24,7 @@ arguments narrow what is seen; None means all tenants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
@@ -59,7 +59,6 @@ from windlass.model import (
     Verdict,
     WorkerRecord,
 )
-from windlass.outcome import Failed
 from windlass.stores.joining import Untold
 from windlass.whole import WholeJob
 
@@ -140,17 +139,6 @@ class StoreLimits:
 
 
 OnRescued = Callable[[Sequence[RescuedJob]], None]
-
-
-class Answers(list[bool]):
-    """What a settle answers where the database is another's, which may not keep every result.
-
-    ``instead``: how jobs ended that were told to be complete, by their places.
-    """
-
-    def __init__(self, accepted: Iterable[bool] = (), instead: Mapping[int, Failed] | None = None) -> None:
-        super().__init__(accepted)
-        self.instead = dict(instead or {})
 
 
 class Wakeups(Protocol):
@@ -315,7 +303,7 @@ class Store(Protocol):
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """End each lease as told. False where the lease is no longer held; that job is left alone.
-        ``Answers`` where something was written in the place of what was told.
+        ``Answers`` (``stores/elsewhere.py``) where something was written in the place of what was told.
 
         Retried and Released jobs with a cancel request end as cancelled. A job that is Retried after its last
         attempt ends as failed, whoever thought otherwise. Errors are kept as attempts.

@@ -21,7 +21,8 @@ from windlass.clock import Clock
 from windlass.errors import StoreError, StoreUnavailable, UsedAfterFork
 from windlass.model import Settlement
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
-from windlass.stores.protocol import MAX_BATCH, Answers, Store
+from windlass.stores.elsewhere import Answers
+from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.worker.backoff import Backoff, pause_after
 from windlass.worker.callbacks import CallbackRunner
 from windlass.worker.held import Held, HeldJobs

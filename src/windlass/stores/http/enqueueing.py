@@ -5,21 +5,23 @@ from __future__ import annotations
 import base64
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 from msgspec import Raw, Struct
 
 from windlass.clock import MICROSECONDS, to_datetime, to_microseconds
-from windlass.errors import InvalidInput, NotOverHttp, WindlassError
+from windlass.errors import InvalidInput, LimitExceeded, NotOverHttp, WindlassError
 from windlass.model import FOREVER, ROOT_TENANT, BodyFormat, Enqueued, JobRecord, NewJob, State
 from windlass.stores.depending import check_parents
 from windlass.stores.endings import check_batch
-from windlass.stores.http.client import Client, decoded, encoded
-from windlass.stores.http.parts import in_parts
+from windlass.stores.http.client import LARGE_BYTES, Client, decoded, encoded
+from windlass.stores.http.parts import MOST_ITEMS, in_parts
+from windlass.stores.http.sizes import largest_request
 from windlass.stores.protocol import MAX_ENQUEUE_BATCH
 
+_INSTEAD: Final = "enqueue fewer at a time, or with enqueue_many, which makes them in parts"
 _SHORTEST = 0.001
 """Seconds: what has expired already does so after this long."""
 
@@ -55,9 +57,7 @@ async def enqueue(
 ) -> list[Enqueued]:
     """Make these jobs, in their order. All or none of those that fit into one request."""
     check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
-    check_parents(jobs)
-    now = await ask_time() if any(job.expires_at is not None for job in jobs) else 0
-    bodies = [_body(job, now) for job in jobs]
+    bodies = await _bodies(jobs, ask_time)
     if len(bodies) == 1:
         answer = await client.do("POST", "/enqueue", encoded(bodies[0]))
         return [_enqueued(jobs[0], decoded(answer, EnqueuedJob, client.shown))]
@@ -74,6 +74,31 @@ async def enqueue(
         told = decoded(answer, EnqueuedJobs, client.shown).items[:number]
         made += [_enqueued(job, one) for job, one in zip(jobs[len(made) :], told, strict=False)]
     return made
+
+
+async def enqueue_whole(
+    client: Client, jobs: Sequence[NewJob], ask_time: Callable[[], Awaitable[int]]
+) -> list[Enqueued]:
+    """Make all of these jobs or none: in one request, or not at all."""
+    if len(jobs) <= 1:
+        return await enqueue(client, jobs, ask_time)
+    if len(jobs) > MOST_ITEMS:
+        raise LimitExceeded(f"{len(jobs):,} jobs together; over HTTP the limit is {MOST_ITEMS:,}; {_INSTEAD}")
+    body = encoded({"jobs": await _bodies(jobs, ask_time)})
+    if len(body) > LARGE_BYTES and len(body) > (limit := await largest_request(client)):
+        raise LimitExceeded(
+            f"{len(jobs):,} jobs together are {len(body):,} bytes; the server takes {limit:,} at a time "
+            f"(max_request_bytes); {_INSTEAD}"
+        )
+    answer = await client.do("POST", "/enqueue-many", body)
+    told = decoded(answer, EnqueuedJobs, client.shown).items
+    return [_enqueued(job, one) for job, one in zip(jobs, told, strict=False)]
+
+
+async def _bodies(jobs: Sequence[NewJob], ask_time: Callable[[], Awaitable[int]]) -> list[dict[str, Any]]:
+    check_parents(jobs)
+    now = await ask_time() if any(job.expires_at is not None for job in jobs) else 0
+    return [_body(job, now) for job in jobs]
 
 
 def _body(job: NewJob, now: int) -> dict[str, Any]:

@@ -119,6 +119,9 @@ class HttpStore(Refusing):
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         return await enqueueing.enqueue(self._client, jobs, self._reading.now)
 
+    async def enqueue_whole(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return await enqueueing.enqueue_whole(self._client, jobs, self._reading.now)
+
     async def claim(self, request: ClaimRequest) -> Claim:
         return await self._claimers.claim(request)
 

@@ -21,13 +21,14 @@ from windlass.model import (
     WorkerRecord,
 )
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
+from windlass.stores.elsewhere import Answers
 from windlass.stores.endings import check_batch
 from windlass.stores.http.client import Client, decoded
 from windlass.stores.http.parts import in_parts
 from windlass.stores.http.problems import TurnedAway
 from windlass.stores.http.shapes import StepShape, step_of
 from windlass.stores.http.sizes import invalid_result, too_large
-from windlass.stores.protocol import MAX_BATCH, Answers
+from windlass.stores.protocol import MAX_BATCH
 
 T = TypeVar("T")
 
