@@ -165,6 +165,7 @@ ROUTES: Final = (
         body=SettleBody,
         answers={200: Settled},
         parameters=REQUEST_ID,
+        halves=True,  # a text that one handler cut in the wrong place must not keep others' outcomes out
         repeatable=True,
         tag=TAG,
     ),
