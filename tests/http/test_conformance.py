@@ -81,7 +81,7 @@ async def make_store(served: Served, clock: FrozenClock) -> AsyncIterator[MakeSt
             app = make_app(clock, limits)
             await stack.enter_async_context(served.api_of(app))
             store = StoreWithServer(served.url, token=await key_of(app))
-            store.server, store.tasks = app.store, frozenset(TASKS)
+            store.server, store.tasks, store.allowed = app.store, frozenset(TASKS), frozenset(TOPICS)
             await store.open()
             stack.push_async_callback(store.close)
             return store
