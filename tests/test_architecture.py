@@ -17,7 +17,7 @@ FOUNDATIONS = {
     "ids", "limits", "model", "names", "narrowing", "outcome", "payload", "retry", "security", "timeline",
     "urls", "whole", "wording",
 }  # fmt: skip
-STORE_SEAM = {"stores", "stores.joining", "stores.protocol"}
+STORE_SEAM = {"stores", "stores.elsewhere", "stores.joining", "stores.protocol"}
 HALL = {
     "access", "annotations", "answers", "app", "attention", "background", "batch", "batch_signature",
     "benchmark", "blocking", "blocking_twins", "borrowed", "bulk", "callbacks", "calls", "connections",

@@ -419,7 +419,8 @@ class BlockingWindlass(AppTwin[Windlass]):
     ) -> list[BlockingJob[Any]]:
         """Jobs of any tasks and topics, each a task or name, a payload and options; handles in order.
 
-        All of them are checked before the first is written, and all are written or none: at most 10,000.
+        All of them are checked before the first is written, and all are written or none: at most 10,000, and
+        over HTTP at most 1,000 that fit into one request (``LimitExceeded``).
         ``headers``: texts that travel with the job at a place, for who passes on jobs of others.
         """
         return [

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from windlass import lifecycle
-from windlass.errors import StoreUnavailable
+from windlass.errors import NotAuthenticated, NotPermitted, StoreUnavailable
 from windlass.job import Fresh, Job
 from windlass.middleware import prepare
-from windlass.model import Enqueued, NewJob
+from windlass.model import Enqueued, JobRecord, NewJob
+from windlass.stores.elsewhere import InParts
 from windlass.stores.protocol import MAX_ENQUEUE_BATCH, Store
 from windlass.transaction import Transaction, joined
 
@@ -41,10 +42,11 @@ async def submit(app: Windlass, job: NewJob) -> Job[Any]:
     return handle
 
 
-async def submit_many(app: Windlass, jobs: Sequence[NewJob]) -> list[Job[Any]]:
+async def submit_many(app: Windlass, jobs: Sequence[NewJob], *, whole: bool = False) -> list[Job[Any]]:
     """Write jobs that are already checked; their handles, in the same order.
 
     One store call for each ``MAX_ENQUEUE_BATCH`` jobs; a single one for the lane, which takes all or none.
+    ``whole``: all or none, also where the store might write them in parts.
     """
     jobs = prepare(app, jobs)
     store: Store | Transaction
@@ -52,11 +54,12 @@ async def submit_many(app: Windlass, jobs: Sequence[NewJob]) -> list[Job[Any]]:
         store, size = joined(app) or app.store, MAX_ENQUEUE_BATCH
     else:
         store, size = app.lane.open(), len(jobs)
+    write = store.enqueue_whole if whole and isinstance(store, InParts) else store.enqueue
     telemetry = app.telemetry
     handles: list[Job[Any]] = []
     for start in range(0, len(jobs), size):
         batch = jobs[start : start + size]
-        answers = await (store.enqueue(batch) if telemetry.off else telemetry.enqueue(store.enqueue, batch))
+        answers = await (write(batch) if telemetry.off else telemetry.enqueue(write, batch))
         if app.settings.log_jobs and joined(app) is None:
             lifecycle.queued(zip(batch, answers, strict=True))
         handles.extend([Job(app, Fresh(job, answer)) for job, answer in zip(batch, answers, strict=True)])
@@ -78,7 +81,7 @@ async def _find(
         for chunk in _chunks(duplicates):
             # A key lets nobody through to another tenant, whatever becomes of it meanwhile.
             records = await asyncio.gather(
-                *(store.get(answer.job_id, tenant=jobs[index].tenant) for index, answer in chunk)
+                *(_holder(store, answer, jobs[index].tenant) for index, answer in chunk)
             )
             for (index, answer), record in zip(chunk, records, strict=True):
                 if record is None:
@@ -97,6 +100,18 @@ async def _find(
     raise StoreUnavailable(
         f"a job's key is taken and freed again and again; given up after {_TRIES} tries, try again"
     )
+
+
+async def _holder(store: Store | Transaction, answer: Enqueued, tenant: str) -> JobRecord | None:
+    """The job as it can be seen from here, or else what the answer told of it: over HTTP, who may enqueue
+    may not be one who may look. None where it has just been pruned.
+    """
+    try:
+        return await store.get(answer.job_id, tenant=tenant) or answer.holder
+    except (NotAuthenticated, NotPermitted):
+        if answer.holder is None:
+            raise
+        return answer.holder
 
 
 def _chunks(items: list[tuple[int, Enqueued]]) -> Iterator[list[tuple[int, Enqueued]]]:

@@ -175,6 +175,7 @@ class Enqueued(Struct, frozen=True, gc=False):
     run_at: int
     duplicate: bool = False
     replaced: bool = False  # duplicate, and on_duplicate="replace" took effect
+    holder: JobRecord | None = None  # what is known of that job, where not everybody may look at it
 
 
 @dataclass(frozen=True, slots=True)

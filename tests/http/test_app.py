@@ -345,10 +345,6 @@ async def test_who_may_only_read_gets_results(served: Served, server: Shop, clie
 async def test_what_cannot_be_said_over_http_is_refused(client: Shop) -> None:
     """With what to do instead, and nothing done."""
     app = client.app
-    with pytest.raises(NotOverHttp, match="tenant of the token"):
-        await client.greet.options(tenant="other").enqueue(name="a")
-    with pytest.raises(NotOverHttp, match="user_id"):
-        await client.greet.options(user_id="7").enqueue(name="a")
     with pytest.raises(NotOverHttp, match="ttr"):
         await app.queue.put("greet", b"x")
     job = await client.greet.enqueue(name="a")

@@ -30,7 +30,8 @@ def topics_of_the_suite() -> set[str]:
     found: set[str] = set()
     for path in Path(conformance.__file__).parent.glob("*.py"):
         found |= set(re.findall(r'"([A-Za-z0-9_-]{1,20})"', path.read_text("utf-8")))
-    found |= {f"{name}-{number}" for name in ("topic", "lane") for number in range(150)}
+    # Scenes of the suite are numbered, those of other stores in the same process among them.
+    found |= {f"topic-{number}" for number in range(500)} | {f"lane-{number}" for number in range(150)}
     found |= {f"topic-{number}-head" for number in range(30)}
     return found - set(TASKS)
 
@@ -80,7 +81,7 @@ async def make_store(served: Served, clock: FrozenClock) -> AsyncIterator[MakeSt
             app = make_app(clock, limits)
             await stack.enter_async_context(served.api_of(app))
             store = StoreWithServer(served.url, token=await key_of(app))
-            store.server, store.tasks = app.store, frozenset(TASKS)
+            store.server, store.tasks, store.allowed = app.store, frozenset(TASKS), frozenset(TOPICS)
             await store.open()
             stack.push_async_callback(store.close)
             return store

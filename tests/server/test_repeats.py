@@ -236,7 +236,7 @@ async def test_a_repeated_settlement_is_told_the_same(ask: Asking, worker: httpx
     ending = {"settlements": [{**lease(job), "outcome": "release"}]}
     name = {"Windlass-Request-Id": "one"}
     for _ in range(2):
-        assert await post(worker, "settle", ending, **name) == {"accepted": [True]}
+        assert (await post(worker, "settle", ending, **name))["accepted"] == [True]
     assert (await ask.app.queue.stats_job(made.id)).releases == 1
 
 

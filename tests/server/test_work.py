@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from typing import Any
 from uuid import uuid4
 
@@ -174,18 +175,51 @@ async def test_a_start_makes_a_crash_count(ask: Asking, worker: httpx2.AsyncClie
 
 
 async def test_a_result_that_cannot_be_kept_fails_the_job(ask: Asking, worker: httpx2.AsyncClient) -> None:
-    """As with a worker beside the store; its neighbours are settled as they ended."""
+    """As with a worker beside the store, and the answer says so; its neighbours are settled as they ended."""
     made = await ask.app.enqueue_many("sums", [{}, {}])
     large, small = await take(worker, "sums", limit=2)
     endings = [
         {**lease(large), "outcome": "complete", "result": "x" * 70_000},
         {**lease(small), "outcome": "complete", "result": "x"},
     ]
-    assert (await post(worker, "settle", {"settlements": endings}))["accepted"] == [True, True]
+    answer = await post(worker, "settle", {"settlements": endings})
+    why = "result is 70,002 bytes; the limit is 65,536 (max_result_bytes)"
+    assert answer == {"accepted": [True, True], "invalid_results": [{"index": 0, "message": why}]}
     found = [await ask.app.get(job.id) for job in made]
     assert [job.state for job in found] == [State.FAILED, State.COMPLETED]
     assert found[0].error is not None
     assert found[0].error.code == "invalid_result"
+
+
+async def test_half_a_character_spoils_no_more_than_its_own_job(
+    ask: Asking, worker: httpx2.AsyncClient
+) -> None:
+    """Of a text that was cut in the wrong place: a result fails its job, an error tells it as an escape."""
+    made = await ask.app.enqueue_many("sums", [{}, {}, {}])
+    cut, told, whole = await take(worker, "sums", limit=3)
+    error = {"code": "no", "message": "cut \ud83d"}
+    endings = [
+        {**lease(cut), "outcome": "complete", "result": ["\ud83d"]},
+        {**lease(told), "outcome": "fail", "error": error},
+        {**lease(whole), "outcome": "complete", "result": "\U0001f600"},
+    ]
+    body, headers = json.dumps({"settlements": endings}), {"Content-Type": "application/json"}
+    answer = await worker.post("/api/jobs/work/settle", content=body, headers=headers)
+    assert answer.status_code == 200
+    assert answer.json()["accepted"] == [True, True, True]
+    assert [invalid["index"] for invalid in answer.json()["invalid_results"]] == [0]
+    found = [await ask.app.get(job.id) for job in made]
+    assert [job.error and (job.error.code, job.error.message[-10:]) for job in found[1:]] == [
+        ("no", "cut \\ud83d"),
+        None,
+    ]
+    assert found[0].error is not None
+    assert found[0].error.code == "invalid_result"
+    first = json.dumps({**lease(cut), "outcome": "complete", "result": "\ud83d"})
+    for wrong in ('{"\\ud83d": 1}', "NaN", "[" * 100_000):
+        malformed = f'{{"settlements": [{first}, {wrong}]}}'
+        answer = await worker.post("/api/jobs/work/settle", content=malformed, headers=headers)
+        assert answer.status_code in {400, 422}
 
 
 async def test_a_checkpoint_that_cannot_be_kept_is_refused_with_its_place(

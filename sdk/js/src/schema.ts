@@ -75,7 +75,7 @@ export interface components {
         };
         /**
          * Complete
-         * @description The handler returned. A result that cannot be kept fails the job instead (``invalid_result``).
+         * @description The handler returned. A result that cannot be kept fails the job instead, and the answer says so.
          */
         readonly Complete: {
             /** @enum {unknown} */
@@ -117,6 +117,8 @@ export interface components {
          *     ``after``: jobs that must have completed before; with ``after_any`` they may end in any way.
          *     ``headers``: texts that travel with the job, for programs that pass on jobs of others; for superusers, but
          *     for ``traceparent`` and ``tracestate``.
+         *     ``tenant``, ``user_id``, ``service_id``: for whom the job is, which superusers may choose; everybody
+         *     else's jobs are for whom the key or the token is, and another one is refused.
          */
         readonly EnqueueBody: {
             readonly topic?: string;
@@ -149,6 +151,9 @@ export interface components {
             readonly headers?: {
                 readonly [key: string]: string;
             };
+            readonly tenant?: string;
+            readonly user_id?: string;
+            readonly service_id?: string;
             readonly runAt?: string | null;
             readonly maxRetries?: number;
             readonly max_retries?: number;
@@ -355,6 +360,15 @@ export interface components {
             readonly detail: string;
             readonly pointer?: string;
             readonly parameter?: string;
+        };
+        /**
+         * InvalidResult
+         * @description A result that could not be kept: what was told to be complete has failed (``invalid_result``).
+         */
+        readonly InvalidResult: {
+            /** @description Of the settlement, counted from 0. */
+            readonly index: number;
+            readonly message: string;
         };
         /**
          * JobDetail
@@ -827,10 +841,11 @@ export interface components {
         /**
          * Settled
          * @description Whether each was accepted, in the order they were given. False: the lease is not held any more, and
-         *     that job was left alone.
+         *     that job was left alone. ``invalid_results``: what was accepted of jobs that failed all the same.
          */
         readonly Settled: {
             readonly accepted: readonly boolean[];
+            readonly invalid_results: readonly components["schemas"]["InvalidResult"][];
         };
         readonly StatsQuery: {
             /**
@@ -928,11 +943,12 @@ export interface components {
         };
         /**
          * Time
-         * @description What time it is, by the clock that decides when jobs are due.
+         * @description What time it is, by the clock that decides when jobs are due, and how large a request may be.
          */
         readonly Time: {
             /** Format: date-time */
             readonly now: string;
+            readonly max_request_bytes: number;
         };
         /** TopicChanged */
         readonly TopicChanged: {

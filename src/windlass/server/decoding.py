@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -27,8 +28,8 @@ _lost_plus = re.compile(r".*T.* \d\d:?\d\d", re.DOTALL)
 _steps = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
-def decode_body(decoder: msgspec.json.Decoder[S], body: bytes) -> S:
-    """A body as the decoder's type."""
+def decode_body(decoder: msgspec.json.Decoder[S], body: bytes, *, halves: bool = False) -> S:
+    """A body as the decoder's type. ``halves``: of characters, too, which are no JSON in UTF-8."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -38,11 +39,27 @@ def decode_body(decoder: msgspec.json.Decoder[S], body: bytes) -> S:
             detail = f"{pointer[1:]}: {detail}"
         raise refused(detail + hint, pointer=f"#{pointer}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if halves and (found := _with_halves(decoder.type, body)) is not None:
+            return found
         raise Problem(MALFORMED_JSON, f"the body is not JSON: {error}") from None
     except RecursionError:
         raise Problem(
             MALFORMED_JSON, f"the body is nested too deep; payloads may have {MAX_DEPTH} levels"
         ) from None
+
+
+def _with_halves(kind: type[S], body: bytes) -> S | None:
+    """With lone surrogates in its texts, as JavaScript writes a text that was cut in the wrong place; None
+    where more than that is wrong.
+    """
+    try:
+        return msgspec.convert(json.loads(body, parse_constant=_no_number), kind)
+    except (ValueError, RecursionError, msgspec.ValidationError):
+        return None
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")
 
 
 def decode_query(kind: type[S], query: bytes) -> S:

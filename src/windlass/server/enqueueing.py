@@ -18,7 +18,7 @@ from windlass.names import shorten, suggest
 from windlass.options import MAX_AFTER, MAX_LIMIT_KEY_LENGTH, MAX_PRIORITY, EnqueueOptions
 from windlass.registry import Registry
 from windlass.retry import Retry
-from windlass.server.names import StateName, TopicName
+from windlass.server.names import StateName, TenantName, TopicName
 from windlass.server.problems import (
     BACKPRESSURE,
     HANDLER_NOT_FOUND,
@@ -107,6 +107,8 @@ class EnqueueBody(JobBody, frozen=True, kw_only=True, forbid_unknown_fields=True
     ``after``: jobs that must have completed before; with ``after_any`` they may end in any way.
     ``headers``: texts that travel with the job, for programs that pass on jobs of others; for superusers, but
     for ``traceparent`` and ``tracestate``.
+    ``tenant``, ``user_id``, ``service_id``: for whom the job is, which superusers may choose; everybody
+    else's jobs are for whom the key or the token is, and another one is refused.
     """
 
     run_at: Moment | UnsetType | None = UNSET
@@ -116,6 +118,9 @@ class EnqueueBody(JobBody, frozen=True, kw_only=True, forbid_unknown_fields=True
     retention: Seconds | UnsetType | None = UNSET
     retention_failed: Seconds | UnsetType | None = UNSET
     headers: dict[str, str] | UnsetType = UNSET
+    tenant: TenantName | UnsetType = UNSET
+    user_id: Text | UnsetType = UNSET
+    service_id: Text | UnsetType = UNSET
     camel_run_at: Moment | UnsetType | None = field(default=UNSET, name="runAt")
     camel_max_retries: Retries | UnsetType = field(default=UNSET, name="maxRetries")
     max_retries: Retries | UnsetType = UNSET
@@ -134,6 +139,7 @@ _ALIASES: Final = {
     "maxRetries": "max_attempts",
     "max_retries": "max_attempts",
 }
+_OWNER: Final = ("tenant", "user_id", "service_id")
 _NAMES: Final = EnqueueBody.__struct_encode_fields__
 _FIRST: Final = _NAMES[:4]  # topic, task, payload, format
 OPTIONS: Final = JobBody.__struct_fields__[4:]
@@ -171,6 +177,7 @@ class EnqueuedJobs(Struct, frozen=True):
 async def enqueue(request: Request[Nothing, EnqueueBody]) -> Answer:
     body = request.body
     given = given_of(body)
+    _check_owner(request, given, "#")
     options = options_of(given, "#")
     _add_headers(request, options)
     name = target_of(request, given, options, "#")
@@ -192,6 +199,7 @@ async def enqueue_many(request: Request[Nothing, EnqueueManyBody]) -> Answer:
         pointer = f"#/jobs/{index}"
         try:
             given = given_of(body)
+            _check_owner(request, given, pointer)
             options = options_of(given, pointer)
             name = target_of(request, given, options, pointer)
         except (InvalidInput, HandlerNotFound) as error:
@@ -274,6 +282,17 @@ def target_of(
 def no_task(registry: Registry, name: str) -> HandlerNotFound:
     known = suggest(name, registry.tasks)
     return HandlerNotFound(f"there is no task {shorten(name)}{known}; GET {ROOT}/tasks lists them")
+
+
+def _check_owner(request: Request[Any, Any], given: Mapping[str, Any], pointer: str) -> None:
+    """Superusers act for all, and say for whom a job is. Others may say no more than what they have shown."""
+    if (context := request.context) is None:
+        return
+    for name in _OWNER:
+        if name in given and given[name] != getattr(context, name):
+            raise refused(
+                f"{name} can be chosen by superusers only; leave it out", pointer=f"{pointer}/{name}"
+            )
 
 
 def _texts(request: Request[Any, Any], given: dict[str, str], pointer: str) -> dict[str, str]:

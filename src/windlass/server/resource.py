@@ -95,7 +95,8 @@ class Operation:
                 reading = False
                 if raw or route.body_required:
                     check_media_type(headers)
-                body = decode_body(self._decoder, raw or (b"" if route.body_required else b"{}"))
+                sent = raw or (b"" if route.body_required else b"{}")
+                body = decode_body(self._decoder, sent, halves=route.halves)
             request = Request(
                 api, scope, headers, caller, context, scope["path_params"], query, body, receive, send
             )

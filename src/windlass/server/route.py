@@ -86,6 +86,7 @@ class Route:
     tag: str = "jobs"
     media_type: str = "application/json"
     seconds: Callable[[Any], float] | None = None  # how much longer it may take, by its query
+    halves: bool = False  # of characters in its body are its handler's affair, see ``decode_body``
     repeatable: bool = False  # done once for each Windlass-Request-Id, see ``repeats``
     stream: bool = False  # answers by itself, and lifts its deadline when it has begun
     always: bool = False  # served also when the API is off

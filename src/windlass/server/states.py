@@ -38,9 +38,10 @@ class States(Struct, frozen=True):
 
 
 class Time(Struct, frozen=True):
-    """What time it is, by the clock that decides when jobs are due."""
+    """What time it is, by the clock that decides when jobs are due, and how large a request may be."""
 
     now: datetime
+    max_request_bytes: int
 
 
 async def states(request: Request[StatesQuery, StatesBody]) -> Answer:
@@ -49,7 +50,8 @@ async def states(request: Request[StatesQuery, StatesBody]) -> Answer:
 
 
 async def time(request: Request[Nothing, None]) -> Answer:
-    return Answer(Time(to_datetime(await request.app.remote.now())))
+    app = request.app
+    return Answer(Time(to_datetime(await app.remote.now()), app.settings.max_request_bytes))
 
 
 ROUTES: Final = (
@@ -69,7 +71,7 @@ ROUTES: Final = (
         method="GET",
         path=f"{ROOT}/time",
         name="time",
-        summary="What time it is",
+        summary="What time it is, and how large a request may be",
         permission=Permission.PUBLIC,
         handler=time,
         answers={200: Time},

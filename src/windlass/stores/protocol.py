@@ -303,6 +303,7 @@ class Store(Protocol):
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """End each lease as told. False where the lease is no longer held; that job is left alone.
+        ``Answers`` (``stores/elsewhere.py``) where something was written in the place of what was told.
 
         Retried and Released jobs with a cancel request end as cancelled. A job that is Retried after its last
         attempt ends as failed, whoever thought otherwise. Errors are kept as attempts.

@@ -15,10 +15,13 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from windlass.clock import Clock
 from windlass.errors import StoreError, StoreUnavailable, UsedAfterFork
 from windlass.model import Settlement
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
+from windlass.stores.elsewhere import Answers
 from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.worker.backoff import Backoff, pause_after
 from windlass.worker.callbacks import CallbackRunner
@@ -198,6 +201,8 @@ class Settler:
     def _settled(self, batch: Collection[Outgoing], answers: list[bool]) -> None:
         self._backoff.reset()
         self._held.drop([held for held, _ in batch])
+        if isinstance(answers, Answers) and answers.instead:
+            batch = _as_written(batch, answers)
         for (held, settlement), accepted in zip(batch, answers, strict=True):
             if accepted and type(settlement.outcome) is Completed:
                 self.tally.completed += 1
@@ -248,3 +253,11 @@ class Settler:
                     tally.cancelled += 1
                 case Released():
                     tally.released += 1
+
+
+def _as_written(batch: Collection[Outgoing], answers: Answers) -> list[Outgoing]:
+    """With the outcomes that were written in the place of others."""
+    return [
+        (held, replace(settlement, outcome=answers.instead.get(place, settlement.outcome)))
+        for place, (held, settlement) in enumerate(batch)
+    ]

@@ -32,7 +32,7 @@ MAX_LANES: Final = 1000
 """Most topics, or topics and tasks, that one worker may wait for."""
 
 WireTopic: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_+/;.$()-]{1,200}$(?!\n)")]
-"""A topic, or a tube of beanstalkd. In Python a line feed may follow the end: hence the last part."""
+"""Also of a job that came by another door. In Python a line feed may follow the end: hence the last part."""
 WorkerName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 
 

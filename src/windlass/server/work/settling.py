@@ -52,7 +52,7 @@ class Ending(LeaseBody, frozen=True, kw_only=True, forbid_unknown_fields=True, t
 
 
 class Complete(Ending, frozen=True, kw_only=True, tag="complete"):
-    """The handler returned. A result that cannot be kept fails the job instead (``invalid_result``)."""
+    """The handler returned. A result that cannot be kept fails the job instead, and the answer says so."""
 
     result: Any = None
 
@@ -98,21 +98,32 @@ class SettleBody(Struct, frozen=True, forbid_unknown_fields=True):
     settlements: Annotated[list[SettlementBody], Meta(min_length=1, max_length=MAX_LEASES)]
 
 
+class InvalidResult(Struct, frozen=True):
+    """A result that could not be kept: what was told to be complete has failed (``invalid_result``)."""
+
+    index: Annotated[int, Meta(ge=0, description="Of the settlement, counted from 0.")]
+    message: str
+
+
 class Settled(Struct, frozen=True):
     """Whether each was accepted, in the order they were given. False: the lease is not held any more, and
-    that job was left alone.
+    that job was left alone. ``invalid_results``: what was accepted of jobs that failed all the same.
     """
 
     accepted: tuple[bool, ...]
+    invalid_results: tuple[InvalidResult, ...]
 
 
 async def settle(request: Request[Nothing, SettleBody]) -> Answer:
-    app = request.app
-    settlements = [
-        Settlement(item.lease, await _outcome(app, item), item.run_seconds)
-        for item in request.body.settlements
+    app, items = request.app, request.body.settlements
+    settlements = [Settlement(item.lease, await _outcome(app, item), item.run_seconds) for item in items]
+    accepted = await app.remote.settle(settlements)
+    invalid = [
+        InvalidResult(index, settlement.outcome.error.message)
+        for index, (item, settlement) in enumerate(zip(items, settlements, strict=True))
+        if accepted[index] and isinstance(item, Complete) and isinstance(settlement.outcome, Failed)
     ]
-    return Answer(Settled(tuple(await app.remote.settle(settlements))))
+    return Answer(Settled(tuple(accepted), tuple(invalid)))
 
 
 async def _outcome(app: Windlass, item: SettlementBody) -> Outcome:
@@ -154,6 +165,7 @@ ROUTES: Final = (
         body=SettleBody,
         answers={200: Settled},
         parameters=REQUEST_ID,
+        halves=True,  # a text that one handler cut in the wrong place must not keep others' outcomes out
         repeatable=True,
         tag=TAG,
     ),

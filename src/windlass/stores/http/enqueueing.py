@@ -5,27 +5,32 @@ from __future__ import annotations
 import base64
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 from msgspec import Raw, Struct
 
 from windlass.clock import MICROSECONDS, to_datetime, to_microseconds
-from windlass.errors import InvalidInput, NotOverHttp, WindlassError
-from windlass.model import FOREVER, ROOT_TENANT, BodyFormat, Enqueued, NewJob
+from windlass.errors import InvalidInput, LimitExceeded, NotOverHttp, WindlassError
+from windlass.model import FOREVER, ROOT_TENANT, BodyFormat, Enqueued, JobRecord, NewJob, State
 from windlass.stores.depending import check_parents
 from windlass.stores.endings import check_batch
-from windlass.stores.http.client import Client, decoded, encoded
-from windlass.stores.http.parts import in_parts
+from windlass.stores.http.client import LARGE_BYTES, Client, decoded, encoded
+from windlass.stores.http.parts import MOST_ITEMS, in_parts
+from windlass.stores.http.sizes import largest_request
 from windlass.stores.protocol import MAX_ENQUEUE_BATCH
 
+_INSTEAD: Final = "enqueue fewer at a time, or with enqueue_many, which makes them in parts"
 _SHORTEST = 0.001
 """Seconds: what has expired already does so after this long."""
 
 
 class EnqueuedJob(Struct, kw_only=True):
     id: UUID
+    topic: str
+    task: str
+    state: State
     run_at: datetime
     created_at: datetime
     duplicate: bool
@@ -52,12 +57,10 @@ async def enqueue(
 ) -> list[Enqueued]:
     """Make these jobs, in their order. All or none of those that fit into one request."""
     check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
-    check_parents(jobs)
-    now = await ask_time() if any(job.expires_at is not None for job in jobs) else 0
-    bodies = [_body(job, now) for job in jobs]
+    bodies = await _bodies(jobs, ask_time)
     if len(bodies) == 1:
         answer = await client.do("POST", "/enqueue", encoded(bodies[0]))
-        return [_enqueued(decoded(answer, EnqueuedJob, client.shown))]
+        return [_enqueued(jobs[0], decoded(answer, EnqueuedJob, client.shown))]
     made: list[Enqueued] = []
     for number, body in in_parts("jobs", bodies):
         try:
@@ -68,8 +71,34 @@ async def enqueue(
             if made:
                 error.add_note(f"the first {len(made):,} of these {len(jobs):,} jobs were made before that")
             raise
-        made += [_enqueued(job) for job in decoded(answer, EnqueuedJobs, client.shown).items[:number]]
+        told = decoded(answer, EnqueuedJobs, client.shown).items[:number]
+        made += [_enqueued(job, one) for job, one in zip(jobs[len(made) :], told, strict=False)]
     return made
+
+
+async def enqueue_whole(
+    client: Client, jobs: Sequence[NewJob], ask_time: Callable[[], Awaitable[int]]
+) -> list[Enqueued]:
+    """Make all of these jobs or none: in one request, or not at all."""
+    if len(jobs) <= 1:
+        return await enqueue(client, jobs, ask_time)
+    if len(jobs) > MOST_ITEMS:
+        raise LimitExceeded(f"{len(jobs):,} jobs together; over HTTP the limit is {MOST_ITEMS:,}; {_INSTEAD}")
+    body = encoded({"jobs": await _bodies(jobs, ask_time)})
+    if len(body) > LARGE_BYTES and len(body) > (limit := await largest_request(client)):
+        raise LimitExceeded(
+            f"{len(jobs):,} jobs together are {len(body):,} bytes; the server takes {limit:,} at a time "
+            f"(max_request_bytes); {_INSTEAD}"
+        )
+    answer = await client.do("POST", "/enqueue-many", body)
+    told = decoded(answer, EnqueuedJobs, client.shown).items
+    return [_enqueued(job, one) for job, one in zip(jobs, told, strict=False)]
+
+
+async def _bodies(jobs: Sequence[NewJob], ask_time: Callable[[], Awaitable[int]]) -> list[dict[str, Any]]:
+    check_parents(jobs)
+    now = await ask_time() if any(job.expires_at is not None for job in jobs) else 0
+    return [_body(job, now) for job in jobs]
 
 
 def _body(job: NewJob, now: int) -> dict[str, Any]:
@@ -100,22 +129,15 @@ def _body(job: NewJob, now: int) -> dict[str, Any]:
         "after": list(job.after) or None,
         "after_any": job.after_any or None,
         "headers": None if job.headers is None else Raw(job.headers.encode()),
+        # The root tenant is what programs act for that know of no tenants: theirs is the token's.
+        "tenant": job.tenant if job.tenant != ROOT_TENANT else None,
+        "user_id": job.user_id,
+        "service_id": job.service_id,
     }
     return body | {name: value for name, value in given.items() if value is not None}
 
 
 def _refuse_unsayable(job: NewJob) -> None:
-    if job.tenant != ROOT_TENANT:
-        raise NotOverHttp(
-            f"the job is for tenant {job.tenant!r}, but over HTTP jobs belong to the tenant of the token; "
-            "use a key of that tenant, and leave tenant out"
-        )
-    for name in ("user_id", "service_id"):
-        if (value := getattr(job, name)) is not None:
-            raise NotOverHttp(
-                f"{name} is {value!r}, but over HTTP jobs are made on behalf of whom the token is for; use a "
-                f"key with that {name}, and leave it out"
-            )
     if job.lease_seconds is not None:
         raise NotOverHttp(
             f"the job has a lease of its own ({job.lease_seconds:g} s, ttr), which cannot be said over HTTP; "
@@ -145,12 +167,23 @@ def _retry(stored: str) -> dict[str, Any]:
     return shape
 
 
-def _enqueued(job: EnqueuedJob) -> Enqueued:
-    return Enqueued(
-        job.id,
-        0,  # numbers are store-wide, and not told to those who see a part of it
-        to_microseconds(job.created_at),
-        to_microseconds(job.run_at),
-        job.duplicate,
-        job.replaced,
+def _enqueued(job: NewJob, told: EnqueuedJob) -> Enqueued:
+    created_at, run_at = to_microseconds(told.created_at), to_microseconds(told.run_at)
+    # Numbers are store-wide, and not told to those who see a part of it.
+    if not told.duplicate:
+        return Enqueued(told.id, 0, created_at, run_at)
+    holder = JobRecord(
+        id=told.id,
+        number=0,
+        tenant=job.tenant,
+        topic=told.topic,
+        task=told.task,
+        state=told.state,
+        priority=0,
+        attempt=0,
+        max_attempts=None,
+        created_at=created_at,
+        run_at=run_at,
+        key=job.key,
     )
+    return Enqueued(told.id, 0, created_at, run_at, True, told.replaced, holder)

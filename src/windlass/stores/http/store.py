@@ -121,6 +121,9 @@ class HttpStore(Refusing):
         self._reading.will_be_looked_for(answers)
         return answers
 
+    async def enqueue_whole(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return await enqueueing.enqueue_whole(self._client, jobs, self._reading.now)
+
     async def claim(self, request: ClaimRequest) -> Claim:
         return await self._claimers.claim(request)
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from windlass.clock import to_datetime
 from windlass.errors import (
@@ -27,11 +28,13 @@ from windlass.model import (
     WorkerRecord,
 )
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
+from windlass.stores.elsewhere import Answers
 from windlass.stores.endings import check_batch
 from windlass.stores.http.client import Client, decoded
 from windlass.stores.http.parts import in_parts
 from windlass.stores.http.problems import TurnedAway
 from windlass.stores.http.shapes import StepShape, step_of
+from windlass.stores.http.sizes import invalid_result, too_large
 from windlass.stores.protocol import MAX_BATCH
 
 T = TypeVar("T")
@@ -59,8 +62,14 @@ class HeldShape(Struct):
     held: list[bool]
 
 
-class AcceptedShape(Struct):
+class InvalidResultShape(Struct):
+    index: int
+    message: str
+
+
+class SettledShape(Struct):
     accepted: list[bool]
+    invalid_results: list[InvalidResultShape]
 
 
 class CancellationsShape(Struct):
@@ -94,16 +103,22 @@ class Working:
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         check_batch("settlements", len(settlements), MAX_BATCH)
-        accepted: list[bool] = []
-        for _, body in in_parts("settlements", [_settlement(one) for one in settlements]):
+        answers = Answers(instead=await too_large(self._client, settlements))
+        bodies = [_settlement(one) for one in settlements]
+        for place, failed in answers.instead.items():
+            bodies[place] = _settlement(replace(settlements[place], outcome=failed))
+        for _, body in in_parts("settlements", bodies):
             try:
                 answer = await _in_time_of_need(self._client.do("POST", f"{WORK}/settle", body))
             except TurnedAway as error:
                 # No outage, which is waited out with all outcomes in their order: one of these may be to
                 # blame, and the others must not wait for it.
                 raise StoreError(str(error)) from None
-            accepted += decoded(answer, AcceptedShape, self._client.shown).accepted
-        return accepted
+            told = decoded(answer, SettledShape, self._client.shown)
+            for invalid in told.invalid_results:
+                answers.instead[len(answers) + invalid.index] = invalid_result(invalid.message)
+            answers += told.accepted
+        return answers
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
         check_batch("reports", len(reports), MAX_BATCH)

@@ -36,7 +36,8 @@ async def test_replace_updates_a_job_that_has_not_started(store: Store, clock: F
         key_until=KeyLifetime.FINISHED,
     )
     due = clock.now() + 30_000_000
-    assert answer == Enqueued(first.job_id, first.number, first.created_at, due, True, True)
+    told = Enqueued(first.job_id, first.number, first.created_at, due, True, True, answer.holder)
+    assert answer == told
     after = await look(store, first.job_id)
     assert (after.payload, after.format, after.priority, after.run_at) == (
         b"\x00new",
