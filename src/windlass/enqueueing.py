@@ -103,14 +103,13 @@ async def _find(
 
 
 async def _holder(store: Store | Transaction, answer: Enqueued, tenant: str) -> JobRecord | None:
-    """The job as it can be seen from here, or else what the answer told of it: over HTTP, who may enqueue
-    may not be one who may look. None where it has just been pruned.
-    """
+    """The job that holds the key; None where it has just been pruned."""
+    if answer.holder is None:
+        return await store.get(answer.job_id, tenant=tenant)
+    # Over HTTP whose it is the token says, and who may enqueue may not be one who may look.
     try:
-        return await store.get(answer.job_id, tenant=tenant) or answer.holder
+        return await store.get(answer.job_id) or answer.holder
     except (NotAuthenticated, NotPermitted):
-        if answer.holder is None:
-            raise
         return answer.holder
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -18,10 +18,8 @@ from windlass.conditions import ALWAYS, NEVER, AllOf, asked, of_counters
 from windlass.errors import InvalidInput, JobNotFound
 from windlass.model import (
     FOREVER,
-    ROOT_TENANT,
     Count,
     Dependents,
-    Enqueued,
     JobFilter,
     JobRecord,
     Page,
@@ -65,15 +63,13 @@ class Reading:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._owners: OrderedDict[UUID, str] = OrderedDict()
-        self._key_holders: Counter[UUID] = Counter()  # who enqueued will look at them, so often
 
     async def now(self) -> int:
         return to_microseconds((await self._client.get("/time", TimeShape)).now)
 
     async def get(self, job_id: UUID, tenant: str | None) -> JobRecord | None:
-        own = tenant == ROOT_TENANT and self._is_looked_for(job_id)
         shape = await self._detail(job_id)
-        if shape is None or not (own or is_of(shape.tenant, tenant)):
+        if shape is None or not is_of(shape.tenant, tenant):
             return None
         result = None
         if shape.result is UNSET and shape.state is State.COMPLETED:
@@ -161,21 +157,6 @@ class Reading:
             return None
         self._remember(shape)
         return shape
-
-    def will_be_looked_for(self, answers: Iterable[Enqueued]) -> None:
-        """Whoever enqueued looks next at the jobs that hold its keys, once for each, and asks for them as its
-        own: ``root``, as it said in what it enqueued, is whatever tenant the token is for. A key leads to no
-        other tenant's job.
-        """
-        self._key_holders.update(answer.job_id for answer in answers if answer.duplicate)
-        while len(self._key_holders) > _MOST_OWNERS:  # of those who did not look
-            del self._key_holders[next(iter(self._key_holders))]
-
-    def _is_looked_for(self, job_id: UUID) -> bool:
-        times = self._key_holders.pop(job_id, 0)
-        if times > 1:
-            self._key_holders[job_id] = times - 1
-        return times > 0
 
     def _seen(self, shape: JobSummary) -> JobRecord:
         self._remember(shape)

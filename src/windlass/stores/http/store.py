@@ -117,9 +117,7 @@ class HttpStore(Refusing):
     # -- writing ----------------------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        answers = await enqueueing.enqueue(self._client, jobs, self._reading.now)
-        self._reading.will_be_looked_for(answers)
-        return answers
+        return await enqueueing.enqueue(self._client, jobs, self._reading.now)
 
     async def enqueue_whole(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         return await enqueueing.enqueue_whole(self._client, jobs, self._reading.now)
