@@ -347,19 +347,20 @@ test("whoever listens is told of attempts that error, and of no others", async (
       if (what in thrown && attempt === 1) throw thrown[what];
       if (what === "snooze" && !snoozed) throw ((snoozed = true), new windlass.Snooze(0));
       if (what === "late") throw await aborted(signal);
-      return what === "no json" ? 1n : 1;
+      return what === "no json" ? 1n : what === "large" ? "x".repeat(100_000) : 1;
     },
   }, { onError });
-  const cases = ["fine", "thrown", "fail", "cancel", "snooze", "late", "no json"];
+  const cases = ["fine", "thrown", "fail", "cancel", "snooze", "late", "no json", "large"];
   const jobs = await client.enqueueMany(cases.map((what) => ({
     task: "js-44", payload: { what }, max_attempts: what === "late" ? 1 : 3, ...AT_ONCE, ...(what === "late" && { timeout: 0.05 }),
   })));
   await Promise.allSettled(jobs.map((job) => client.result(job, { timeout: 10 })));
   const told = Object.fromEntries(heard.map(([what, attempt, error]) => [what, [attempt, error]]));
-  assert.deepEqual(Object.keys(told).sort(), ["fail", "late", "no json", "thrown"]);
-  assert.equal(heard.length, 4, "each once");
+  assert.deepEqual(Object.keys(told).sort(), ["fail", "large", "late", "no json", "thrown"]);
+  assert.equal(heard.length, 5, "each once");
   assert.deepEqual([told.thrown, told.fail], [[1, thrown.thrown], [1, thrown.fail]], "what was thrown itself");
   assert.deepEqual([told.late[1].reason, told["no json"][1].name], ["timeout", "TypeError"]);
+  assert.deepEqual([told.large[0], told.large[1].code], [1, "invalid_result"], "the server does not keep it");
   assert.equal(warnings.length, 2);
   assert.ok(warnings.some((warning) => warning.includes("onError failed") && warning.includes("a listener's own")));
   assert.ok(warnings.some((warning) => warning.includes("an async one's own")));

@@ -29,6 +29,9 @@ export type Outcome = WithoutLease<Settlement>;
 /** How an attempt ended: as the server was told, or not at all because the job is not ours any more. */
 export type Ending = Outcome["outcome"] | "lost";
 
+/** Of a settlement: whether its lease was held; a text where the result could not be kept, and the job failed for that. */
+export type Verdict = boolean | string;
+
 /** Seconds that a worker waits for the answer to its farewell. */
 const FAREWELL = 2;
 
@@ -84,10 +87,13 @@ export class Protocol {
     return listIn(await this.post<Schemas["Cancellations"]>("cancellations", { leases }), "cancel_requested", leases.length);
   }
 
-  /** End leases, each as its settlement (JSON already) says; false where one is not held any more. */
-  async settle(settlements: readonly string[], requestId: string): Promise<readonly boolean[]> {
+  /** End leases, each as its settlement (JSON already) says. */
+  async settle(settlements: readonly string[], requestId: string): Promise<readonly Verdict[]> {
     const text = `{"settlements":[${settlements.join(",")}]}`;
-    return listIn(await this.post<Schemas["Settled"]>("settle", undefined, { text, requestId }), "accepted", settlements.length);
+    const told = await this.post<Partial<Schemas["Settled"]>>("settle", undefined, { text, requestId });
+    const verdicts: Verdict[] = [...listIn<boolean>(told, "accepted", settlements.length)];
+    for (const { index, message } of told.invalid_results ?? []) verdicts[index] = message;
+    return verdicts;
   }
 
   /** Remember progress, checkpoints and steps (JSON already) under their leases. */

@@ -1,11 +1,11 @@
 /** What goes to the server about jobs at work, in batches: starts, progress, checkpoints, steps, outcomes. */
-import { InvalidInput } from "../errors.js";
+import { InvalidInput, WindlassError } from "../errors.js";
 import { jsonOf } from "../json.js";
 import { makeRequestId } from "../transport.js";
 import { Batcher, type SendBatch } from "./batcher.js";
 import { afterRefusal, textOfThrown } from "./outcomes.js";
 import { isRefused, isTurnedAway, persist } from "./persistence.js";
-import type { Ending, Lease, Outcome, Protocol, Report, Settlement } from "./protocol.js";
+import type { Ending, Lease, Outcome, Protocol, Report, Settlement, Verdict } from "./protocol.js";
 
 type Judge = (error: unknown) => boolean;
 
@@ -14,14 +14,14 @@ export class Reporting {
   private readonly starts: Batcher<boolean>;
   private readonly reports: Batcher<boolean>;
   private readonly news: Batcher<boolean>;
-  private readonly settlements: Batcher<boolean>;
+  private readonly settlements: Batcher<Verdict>;
   private readonly protocol: Protocol;
   private readonly over: AbortSignal;
 
   constructor(protocol: Protocol, over: AbortSignal) {
     // One id for a batch however often it is tried: what was done before the connection broke is not done again.
     const insist =
-      (ask: (texts: readonly string[], requestId: string) => Promise<readonly boolean[]>, final: Judge): SendBatch<boolean> =>
+      <Answer>(ask: (texts: readonly string[], requestId: string) => Promise<readonly Answer[]>, final: Judge): SendBatch<Answer> =>
       (texts) => {
         const requestId = makeRequestId();
         return persist(() => ask(texts, requestId), over, final);
@@ -75,8 +75,12 @@ export class Reporting {
   ): Promise<Ending> {
     const seconds = runSeconds === undefined ? {} : { run_seconds: runSeconds };
     const told = (ending: Outcome): string => textOf({ ...lease, ...ending, ...seconds });
-    const tell = async (ending: Outcome, text: string): Promise<Ending> =>
-      (await this.settlements.add(text, patience)) ? ending.outcome : "lost";
+    const tell = async (ending: Outcome, text: string): Promise<Ending> => {
+      const verdict = await this.settlements.add(text, patience);
+      if (typeof verdict !== "string") return verdict ? ending.outcome : "lost";
+      refused?.(new WindlassError(verdict, "invalid_result"));
+      return "fail";
+    };
     const tellInstead = (error: unknown, why: string): Promise<Ending> => {
       const instead = afterRefusal(outcome, why);
       if (instead === undefined) throw error;
