@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,17 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     return processes
 
 
+async def sweep(sweep_once: Callable[[Plan], Awaitable[Outcome]]) -> Outcome:
+    """One in which a worker died with jobs in its hands. On a busy machine those that are killed may all have
+    been waiting for some; then there is another.
+    """
+    for seed in (PLAN.seed, 4, 5):
+        outcome = await sweep_once(replace(PLAN, seed=seed))
+        if outcome.report.recovery.orphans or not outcome.kept:
+            break
+    return outcome
+
+
 def check_outcome(outcome: Outcome, started: list[subprocess.Popen[bytes]], places: list[str]) -> None:
     report = outcome.report
     assert report.violations == []
@@ -61,13 +74,20 @@ async def test_a_sweep_on_sqlite(tmp_path: Path, started: list[subprocess.Popen[
     places: list[str] = []
     watched: list[tuple[str, float]] = []
     kept = tmp_path / "kept"
-    outcome = await verify(
-        f"sqlite:///{tmp_path}/jobs.db",
-        PLAN,
-        begun=places.append,
-        watch=lambda what, share: watched.append((what, share)),
-        keep=kept,
-    )
+
+    async def once(plan: Plan) -> Outcome:
+        for seen in (places, watched, started):
+            seen.clear()
+        shutil.rmtree(kept, ignore_errors=True)
+        return await verify(
+            f"sqlite:///{tmp_path}/jobs.db",
+            plan,
+            begun=places.append,
+            watch=lambda what, share: watched.append((what, share)),
+            keep=kept,
+        )
+
+    outcome = await sweep(once)
     check_outcome(outcome, started, places)
     assert list(tmp_path.iterdir()) == [kept]
     assert Path(outcome.place).parent == tmp_path
@@ -83,7 +103,13 @@ async def test_a_sweep_on_postgresql(
 ) -> None:
     """The same with a server that throws everybody out; the schema is gone."""
     places: list[str] = []
-    outcome = await verify(postgres.url(), PLAN, begun=places.append, watch=lambda _what, _share: None)
+
+    async def once(plan: Plan) -> Outcome:
+        for seen in (places, started):
+            seen.clear()
+        return await verify(postgres.url(), plan, begun=places.append, watch=lambda _what, _share: None)
+
+    outcome = await sweep(once)
     check_outcome(outcome, started, places)
     assert not await asyncio.to_thread(schemas, postgres)
 
