@@ -111,6 +111,8 @@ def test_a_worker_outlives_its_database(scene: Scene) -> None:
         scene.server.start()
         assert scene.wait_for_completed(40) < 10
         assert set(scene.runs("start").values()) == {1}
+        # It is on the list again with its next beat, which may come later than the jobs.
+        wait_until(lambda: bool(scene.within(lambda app: app.workers())))
         [worker] = scene.within(lambda app: app.workers())
         assert worker.pid == process.popen.pid
         process.signal(signal.SIGTERM)
