@@ -6,8 +6,10 @@ from contextlib import suppress
 
 from tests.http.serving import Served, key_of
 from tests.http.shop import Shop, server_side
-from tests.worker.helpers import working
+from tests.worker.helpers import until, working
 from windlass import JobFailed
+
+TIME = "/time"
 
 
 async def test_a_result_that_the_server_does_not_keep_fails_its_job_here_as_well(served: Served) -> None:
@@ -37,3 +39,27 @@ async def test_a_result_that_the_server_does_not_keep_fails_its_job_here_as_well
         assert why[0] == "result is 150,002 bytes; the limit is 100,000 (max_result_bytes)"
         assert why[1].startswith("the result is 400,002 bytes; the server takes requests of 300,000 (max_req")
         assert sorted(ended) == [("completed", 10), ("completed", 20), *[("invalid_result", 1)] * 2]
+
+
+async def test_a_large_result_survives_a_server_of_another_version(served: Served) -> None:
+    """It is asked how much it takes, and does not know of that, for a moment: what is done is kept."""
+    async with server_side(served, max_result_bytes=1_000_000) as server:
+        client = Shop(served.url, token=await key_of(server.app, scopes=["work"]), max_result_bytes=1_000_000)
+
+        @server.app.task
+        async def fill() -> str:
+            return ""
+
+        @client.app.task(name="fill")
+        async def fill_here() -> str:
+            served.switch.unknown.add(TIME)
+            return "x" * 100_000
+
+        job = await fill.enqueue()
+        async with client.app, working(client.app, topics=["fill"]):
+            await until(lambda: TIME in served.switch.unknown)
+            before = served.asked(TIME)
+            await until(lambda: served.asked(TIME) > before)
+            served.switch.unknown.clear()
+            assert len(await job.result(timeout=20)) == 100_000
+        assert (await job.refresh()).attempt == 1

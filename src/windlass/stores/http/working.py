@@ -103,7 +103,7 @@ class Working:
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         check_batch("settlements", len(settlements), MAX_BATCH)
-        answers = Answers(instead=await too_large(self._client, settlements))
+        answers = Answers(instead=await _in_time_of_need(too_large(self._client, settlements)))
         bodies = [_settlement(one) for one in settlements]
         for place, failed in answers.instead.items():
             bodies[place] = _settlement(replace(settlements[place], outcome=failed))
