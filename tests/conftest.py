@@ -7,7 +7,13 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.servers.fixtures", "tests.bytecode", "tests.distribution", "tests.garbage"]
+pytest_plugins = [
+    "tests.servers.fixtures",
+    "tests.bytecode",
+    "tests.distribution",
+    "tests.garbage",
+    "tests.tiers",
+]
 
 # A shell that starts a run in the background makes it, and every program it starts, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -1,0 +1,36 @@
+"""No claim is lost between the tiers of the suite."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.tiers import EXTENDED_ONLY, FIRST, TIERS, Tiers, collected
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def tiers(pytestconfig: pytest.Config) -> Tiers:
+    """The tiers of the whole suite, which a run of named files has not collected."""
+    tiers = pytestconfig.stash[TIERS]
+    return tiers if pytestconfig.option.markexpr == FIRST else collected()
+
+
+def test_every_claim_has_a_case_in_the_first_tier(tiers: Tiers) -> None:
+    """A claim that only the extended tier checks is listed in tests/tiers.py with its reason."""
+    assert tiers.lost() == []
+
+
+def test_every_listed_exception_is_needed(tiers: Tiers) -> None:
+    """A claim that was renamed, or has a case in the first tier, leaves the list."""
+    assert [name for name in EXTENDED_ONLY if name not in tiers.extended or name in tiers.first] == []
+
+
+def test_the_default_choice_is_the_first_tier() -> None:
+    """Paths on the command line replace the default choice only while both places say the same."""
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
+    assert FIRST in options["addopts"]
+    assert '-m "extended and not long"' in (ROOT / ".ci/run").read_text("utf-8")

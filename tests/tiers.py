@@ -1,0 +1,180 @@
+"""A pytest plugin: the two tiers of the suite, and ``python -m tests.tiers``, which counts them.
+
+The first tier checks every claim (each distinct test function), on one store where it runs on several. The
+repetitions get the marker ``extended``: the other stores, and the larger sizes that tests mark themselves.
+``pytest`` runs the first tier and ``pytest -m "extended and not long"`` the repetitions. ``pytest PATH`` runs
+both tiers of the files it names.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import io
+import sys
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+import pytest
+
+FIRST = "not long and not extended"
+"""The tests that ``pytest`` runs by default, as in pyproject.toml."""
+
+NAMED = "not long"
+"""The tests that ``pytest PATH`` runs by default: both tiers of these files."""
+
+KINDS = {
+    "sqlite": "sqlite",
+    "on_sqlite": "sqlite",
+    "memory": "memory",
+    "in_memory": "memory",
+    "postgres": "postgres",
+    "postgresql": "postgres",
+    "on_postgres": "postgres",
+    "postgres15": "variant",
+    "postgres-packed": "variant",
+}
+"""The stores by the parameters that name them."""
+
+PREFERRED = ("sqlite", "memory", "postgres")
+"""A claim that runs on several stores runs on the first of these in the first tier."""
+
+ALL_STORES = ("tests/stores/",)
+"""Tests that compare the stores, as the conformance suite does: they run on memory, SQLite and PostgreSQL."""
+
+EXTENDED_ONLY: dict[str, str] = {}
+"""Claims without a case in the first tier, each with the reason."""
+
+
+@dataclasses.dataclass(slots=True)
+class Tiers:
+    """The tests that were collected: cases by claim, in each tier."""
+
+    first: collections.Counter[str]
+    extended: collections.Counter[str]
+    long: collections.Counter[str]
+
+    def lost(self) -> list[str]:
+        """Return the claims that only the extended tier checks, without a listed reason."""
+        return sorted(set(self.extended) - set(self.first) - set(EXTENDED_ONLY))
+
+    def summary(self) -> str:
+        """Return one line per tier: claims and cases."""
+        lines = [
+            f"{name:<10}{len(cases):>6,} claims{cases.total():>8,} cases"
+            for name, cases in (("first", self.first), ("extended", self.extended), ("long", self.long))
+        ]
+        every = self.first + self.extended + self.long
+        return "\n".join([*lines, f"{'all':<10}{len(every):>6,} claims{every.total():>8,} cases"])
+
+
+TIERS = pytest.StashKey[Tiers]()
+
+
+def claim(item: pytest.Item) -> str:
+    """Return the name of a test's function: the same for all cases, also where another file imports it."""
+    function = getattr(item, "function", None)
+    if function is None or not isinstance(item, pytest.Function):
+        return item.nodeid
+    if item.cls is not None:  # a test may be inherited, and its class says on what it runs
+        return f"{item.cls.__module__}.{item.cls.__qualname__}.{item.originalname}"
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def store_of(item: pytest.Item) -> str | None:
+    """Return the kind of store that a case runs on, if a parameter says so."""
+    parameters: Mapping[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    for value in parameters.values():
+        name = value if isinstance(value, str) else getattr(value, "__name__", None)
+        if name in KINDS:
+            return KINDS[name]
+    return None
+
+
+def mark(items: Sequence[pytest.Item]) -> None:
+    """Give the marker ``extended`` to the cases that repeat a claim."""
+    stores: dict[str, set[str]] = collections.defaultdict(set)
+    for item in items:
+        stores[_test(item)].add(store_of(item) or "none")
+    for item in items:
+        if repeats(item, stores[_test(item)]):
+            item.add_marker(pytest.mark.extended)
+
+
+def repeats(item: pytest.Item, stores: Set[str]) -> bool:
+    """Return whether a case repeats a claim: on another store, or as part of the conformance suite."""
+    path = item.nodeid.partition("::")[0]
+    store = store_of(item)
+    if path.startswith(ALL_STORES):
+        return store == "variant"
+    if isinstance(item, pytest.Function) and item.function.__module__.startswith(
+        "windlass.testing.conformance"
+    ):
+        return True
+    return store is not None and store != next((name for name in PREFERRED if name in stores), store)
+
+
+def _test(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def count(items: Iterable[pytest.Item]) -> Tiers:
+    """Return the claims and cases of each tier."""
+    tiers = Tiers(collections.Counter(), collections.Counter(), collections.Counter())
+    for item in items:
+        cases = (
+            tiers.long
+            if item.get_closest_marker("long")
+            else tiers.extended
+            if item.get_closest_marker("extended")
+            else tiers.first
+        )
+        cases[claim(item)] += 1
+    return tiers
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Select both tiers where paths are named; workers get the choice of the process that starts them."""
+    if hasattr(config, "workerinput") or config.option.markexpr != FIRST:
+        return
+    if config.args_source is pytest.Config.ArgsSource.ARGS:
+        config.option.markexpr = NAMED
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark(items)
+    config.stash[TIERS] = count(items)
+
+
+class _Counted:
+    """Counts what a collection without a choice of markers found."""
+
+    tiers: Tiers
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.tiers = count(session.items)
+
+
+def collected() -> Tiers:
+    """Collect the whole suite and return its tiers."""
+    counted, output = _Counted(), io.StringIO()
+    with contextlib.redirect_stdout(output):
+        code = pytest.main(["--collect-only", "-q", "-m", "", "-p", "no:cacheprovider"], plugins=[counted])
+    if code != pytest.ExitCode.OK:
+        sys.exit(output.getvalue())
+    return counted.tiers
+
+
+def main() -> None:
+    """Print the number of claims and cases of each tier; exit with 1 if a claim is lost."""
+    tiers = collected()
+    print(tiers.summary())
+    for name in tiers.lost():
+        print(f"only in the extended tier: {name}")
+    sys.exit(1 if tiers.lost() else 0)
+
+
+if __name__ == "__main__":
+    main()
