@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +29,7 @@ from windlass.access import attempts, passwords
 from windlass.access.access import Access
 from windlass.access.caller import CallerKind
 from windlass.access.sessions import Session
+from windlass.server.app import create_api
 from windlass.testing.clock import FrozenClock
 
 PASSWORD = "correct horse"  # noqa: S105 - of a user of these tests
@@ -92,31 +101,105 @@ async def test_names_and_passwords_of_any_kind_are_just_wrong(access: Access, na
 
 
 async def test_a_session_cannot_be_forged(app: Windlass, access: Access) -> None:
-    """Not by changing a character, not by putting two together, not with the secret of another store."""
+    """Not by changing a character, not by shortening, not with the token of another store."""
     session = await access.log_in("ada", PASSWORD)
-    body, _, signature = session.value.partition(".")
-    await access.create_superuser("bob", PASSWORD)
-    other = (await access.log_in("bob", PASSWORD)).value
+    value = session.value
+    flipped = "A" if value[-1] != "A" else "B"
     forged = [
-        "", ".", "a.b", "é.é", body, f"{body}.", f".{signature}", f"{body}.{signature[:-1]}", "x" * 2000,
-        session.value + "=", f"{body[:-2]}AA.{signature}", f"{other.partition('.')[0]}.{signature}",
-        f"{body}.{session.csrf}",
+        "", ".", "a.b", "é" * 43, value[:-1], value + "=", value + "A", value[:-1] + flipped, " " + value,
+        value + "\n", session.csrf, "x" * 43, "x" * 5000,
     ]  # fmt: skip
-    assert [value for value in forged if await logged_in(access, value)] == []
+    assert [text for text in forged if await logged_in(access, text)] == []
     async with Windlass("memory://", clock=app.clock) as stranger:
         await stranger.access.create_superuser("ada", PASSWORD)
-        assert not await logged_in(stranger.access, session.value)
+        assert not await logged_in(stranger.access, value)
 
 
-async def test_what_was_not_signed_by_us_asks_the_store_nothing(
+async def test_reading_the_database_is_not_enough_to_act_as_a_user(tmp_path: Path) -> None:
+    """No text of the file opens a door, as it is or as the key of a signature under a superuser's name."""
+    path = tmp_path / "jobs.db"
+    async with Windlass(f"sqlite:///{path}") as app:
+        await app.access.create_superuser("ada", PASSWORD)
+        session = await app.access.log_in("ada", PASSWORD)
+        key = await app.access.create_key(superuser=True)
+        assert await logged_in(app.access, session.value)
+        async with Windlass(f"sqlite:///{path}") as server:
+            await create_api(server).open()
+        texts = _texts_of(path)
+        assert not {session.value, session.csrf, key.key, key.key.rpartition("_")[2], PASSWORD} & texts
+        for text in sorted(texts):
+            for forged in (text, *_signed_with(text, "ada", texts)):
+                assert not await logged_in(app.access, forged), forged
+                with pytest.raises(NotAuthenticated):
+                    await app.access.authenticate(bearer=forged)
+                with pytest.raises(NotAuthenticated):
+                    await app.access.authenticate(bearer=f"wl_{key.info.id}_{text}")
+
+
+def _texts_of(path: Path) -> set[str]:
+    """Every text of the documents in a file, and every text in their JSON."""
+    reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    rows = reader.execute("SELECT kind, id, body FROM windlass_documents").fetchall()
+    reader.close()
+    found: set[str] = set()
+    for kind, name, body in rows:
+        found |= {kind, name, body.decode()}
+        with contextlib.suppress(ValueError):
+            found |= {str(value) for value in json.loads(body).values()}
+    return found
+
+
+def _signed_with(key: str, name: str, texts: set[str]) -> Iterator[str]:
+    """Cookies as they were signed once: the claims, and an HMAC of them under a secret of the store."""
+
+    def encoded(data: bytes) -> str:
+        return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+    def signature(*parts: str) -> str:
+        text = "".join(f"{len(part.encode())}:{part}" for part in parts)
+        return encoded(hmac.digest(key.encode(), text.encode(), hashlib.sha256))
+
+    for proof in (text for text in texts if text.startswith("$argon2id$")):
+        claims = [name, 0, 2**53, signature("mark", f"0:{proof}"), "nonce"]
+        body = encoded(json.dumps(claims, separators=(",", ":")).encode())
+        yield f"{body}.{signature('session', body)}"
+
+
+async def test_cookies_of_another_form_ask_the_store_nothing(
     app: Windlass, access: Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody makes us look names up with cookies of their own making."""
+    """Only a text that could be a token is looked up."""
     session = await access.log_in("ada", PASSWORD)
-    one = elsewhere(app)
-    await one.csrf("x")  # the secret is known from here on
     monkeypatch.setattr(app.store, "document", None)
-    assert not await logged_in(one, session.value[:-1])
+    assert not await logged_in(elsewhere(app), session.value[:-1])
+
+
+async def test_logging_out_ends_the_session_and_no_other(
+    app: Windlass, access: Access, clock: FrozenClock
+) -> None:
+    """A copy of the cookie is worth nothing afterwards: here at once, elsewhere within a second."""
+    one, two = await access.log_in("ada", PASSWORD), await access.log_in("ada", PASSWORD)
+    other = elsewhere(app)
+    assert await logged_in(other, one.value)
+    await access.log_out(one.caller, cookie=one.value)
+    assert not await logged_in(access, one.value)
+    clock.advance(1)
+    assert not await logged_in(other, one.value)
+    assert await logged_in(other, two.value)
+    for text in ("", "nonsense", one.value):  # whatever a cookie holds
+        await access.log_out(one.caller, cookie=text)
+
+
+async def test_sessions_that_are_over_leave_the_store(
+    app: Windlass, access: Access, clock: FrozenClock
+) -> None:
+    """They are pruned with everything else that has expired."""
+    await access.log_in("ada", PASSWORD)
+    clock.advance(app.settings.session_seconds)
+    fresh = await access.log_in("ada", PASSWORD)
+    await app.store.prune()
+    assert len(await app.store.documents("session", limit=10)) == 1
+    assert await logged_in(access, fresh.value)
 
 
 async def change_password(access: Access) -> None:
@@ -164,12 +247,6 @@ async def test_a_csrf_token_goes_with_one_session(access: Access) -> None:
     assert await access.is_csrf(one.value, one.csrf)
     for token in (None, "", "é", other.csrf, one.csrf[:-1], one.value):
         assert not await access.is_csrf(one.value, token)
-
-
-async def test_the_secret_of_sessions_is_made_once(app: Windlass) -> None:
-    """However many processes start at once."""
-    several = [elsewhere(app) for _ in range(5)]
-    assert len(set(await asyncio.gather(*(one.csrf("x") for one in several)))) == 1
 
 
 async def test_nothing_secret_is_shown(

@@ -45,6 +45,18 @@ async def test_a_session_lasts_from_login_to_logout(ask: Asking) -> None:
     assert {"login", "logout.everywhere"} <= actions
 
 
+async def test_logging_out_is_the_end_of_the_cookie(ask: Asking) -> None:
+    """A copy of it, kept by somebody else, is refused from then on; other sessions of the user stay."""
+    browser, token = await logged_in(ask)
+    cookie = browser.cookies["windlass_session"]
+    other = ask.client()
+    assert (await other.post(SESSION, json=LOGIN)).status_code == 200
+    assert (await browser.delete(SESSION, headers={"X-CSRF-Token": token})).status_code == 204
+    copy = ask.client(None, Cookie=f"windlass_session={cookie}")
+    assert (await copy.get(SESSION)).status_code == 401
+    assert (await other.get(SESSION)).status_code == 200
+
+
 async def test_changes_of_a_session_come_from_our_own_pages(ask: Asking) -> None:
     """Without the token, with a wrong one, or from another origin nothing is changed."""
     browser, token = await logged_in(ask)

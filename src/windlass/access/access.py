@@ -89,8 +89,17 @@ class Access:
         await self.audit.record(audit.by(session.caller, "login", address=address))
         return session
 
-    async def log_out(self, caller: Caller, *, everywhere: bool = False, address: str | None = None) -> None:
-        """Say so in the audit log; the door forgets the cookie. ``everywhere`` ends all its sessions."""
+    async def log_out(
+        self,
+        caller: Caller,
+        *,
+        cookie: str | None = None,
+        everywhere: bool = False,
+        address: str | None = None,
+    ) -> None:
+        """End the session of this cookie, or with ``everywhere`` all sessions of the caller."""
+        if cookie is not None:
+            await self._sessions.end(cookie)
         if everywhere and caller.kind is CallerKind.SESSION and caller.id is not None:
             await self._superusers.end_sessions(caller.id)
         action = "logout.everywhere" if everywhere else "logout"
@@ -98,15 +107,11 @@ class Access:
 
     async def csrf(self, cookie: str) -> str:
         """The token that a page sends along with whatever changes something in this session."""
-        return await self._sessions.csrf(cookie)
+        return self._sessions.csrf(cookie)
 
     async def is_csrf(self, cookie: str, token: str | None) -> bool:
         """Whether it is that token."""
-        return token is not None and await self._sessions.is_csrf(cookie, token)
-
-    async def secret(self, purpose: str) -> bytes:
-        """For what a door signs or scrambles: the same in every process on this store, and nowhere else."""
-        return await self._sessions.secret(purpose)
+        return token is not None and self._sessions.is_csrf(cookie, token)
 
     # -- may they ---------------------------------------------------------------------------------------
 

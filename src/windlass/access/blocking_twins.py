@@ -60,9 +60,16 @@ class BlockingAccess(AccessTwin[Access]):
         """A session for a superuser. ``TooManyAttempts`` after a few failures, for a while."""
         return self._portal.run(self._inner.log_in, name, password, address=address)
 
-    def log_out(self, caller: Caller, *, everywhere: bool = False, address: str | None = None) -> None:
-        """Say so in the audit log; the door forgets the cookie. ``everywhere`` ends all its sessions."""
-        self._portal.run(self._inner.log_out, caller, everywhere=everywhere, address=address)
+    def log_out(
+        self,
+        caller: Caller,
+        *,
+        cookie: str | None = None,
+        everywhere: bool = False,
+        address: str | None = None,
+    ) -> None:
+        """End the session of this cookie, or with ``everywhere`` all sessions of the caller."""
+        self._portal.run(self._inner.log_out, caller, cookie=cookie, everywhere=everywhere, address=address)
 
     def csrf(self, cookie: str) -> str:
         """The token that a page sends along with whatever changes something in this session."""
@@ -71,10 +78,6 @@ class BlockingAccess(AccessTwin[Access]):
     def is_csrf(self, cookie: str, token: str | None) -> bool:
         """Whether it is that token."""
         return self._portal.run(self._inner.is_csrf, cookie, token)
-
-    def secret(self, purpose: str) -> bytes:
-        """For what a door signs or scrambles: the same in every process on this store, and nowhere else."""
-        return self._portal.run(self._inner.secret, purpose)
 
     def create_key(
         self,

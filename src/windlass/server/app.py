@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from windlass.app import Windlass
 from windlass.clock import to_datetime
 from windlass.errors import NotOpen, NotOverHttp
-from windlass.server.cursors import Cursors
+from windlass.server.cursors import Cursors, shared_secret
 from windlass.server.deadlines import Deadlines
 from windlass.server.events.broadcast import Broadcast
 from windlass.server.gate import Gate
@@ -136,7 +136,7 @@ class Api:
     async def cursors(self) -> Cursors:
         """What turns places in lists into texts, under a secret that all servers of this store share."""
         if self._cursors is None:
-            self._cursors = Cursors(await self.app.access.secret("cursors"))
+            self._cursors = Cursors(await shared_secret(self.app))
         return self._cursors
 
     async def open(self) -> None:

@@ -1,7 +1,8 @@
 """Where a list goes on, as a text that tells nothing.
 
 A cursor is a job's number, and numbers are store-wide: they would tell a tenant how much others enqueue.
-So they go out scrambled under a secret, with a seal: a cursor somebody made up is refused.
+So they go out scrambled under a secret, with a seal: a cursor somebody made up is refused. The secret is in
+the store, for all servers on it. Reading the store gives away the numbers, and nothing else may rest on it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,29 @@ import base64
 import binascii
 import hashlib
 import hmac
+import secrets
 from typing import Final
 
+from windlass.app import Windlass
+from windlass.errors import StoreError
+from windlass.model import NewDocument
 from windlass.server.problems import refused
 
+SECRET_KIND: Final = "secret"  # noqa: S105 - the kind of a document
+SECRET_ID: Final = "cursors"  # noqa: S105 - its id
 _SEAL_BYTES: Final = 12
 _NUMBER_BYTES: Final = 8
+
+
+async def shared_secret(app: Windlass) -> bytes:
+    """Return the secret for cursors of the app's store. The first server makes it."""
+    store = app.store
+    secret = secrets.token_urlsafe(32).encode()
+    await store.write_documents([NewDocument(SECRET_KIND, SECRET_ID, secret, None, 0)])
+    document = await store.document(SECRET_KIND, SECRET_ID)
+    if document is None:
+        raise StoreError("the secret for cursors was removed while it was made; try again")
+    return document.body
 
 
 class Cursors:

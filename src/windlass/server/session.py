@@ -61,7 +61,10 @@ async def who_am_i(request: Request[Nothing, None]) -> Answer:
 async def log_out(request: Request[LogoutQuery, None]) -> Answer:
     if request.caller.kind is CallerKind.SESSION:
         await request.api.gate.access.log_out(
-            request.caller, everywhere=request.query.everywhere, address=request.address
+            request.caller,
+            cookie=session_cookie(request.headers),
+            everywhere=request.query.everywhere,
+            address=request.address,
         )
     return Answer(None, 204, (_cookie(request, "", 0),))
 

@@ -31,7 +31,7 @@ CALLERS = {
 }
 STORED = '{"to":"ann","password":"hunter2"}'
 """The payload of every job here, as a search for a text sees it."""
-KINDS = ("audit", "bulk", "key", "schedule", "secret", "session_epoch", "superuser")
+KINDS = ("audit", "bulk", "key", "schedule", "secret", "session", "session_epoch", "superuser")
 
 
 @pytest.fixture(params=[name for name in STORES if name != "memory"])
