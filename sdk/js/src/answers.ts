@@ -1,5 +1,6 @@
 /** Answers that are no good: the server's problems, pages of proxies, and redirects, as errors. */
 import { ProblemError, problemError } from "./errors.js";
+import { readJson } from "./json.js";
 import type { Problem } from "./shapes.js";
 
 /** What an answer that is not a good one says. `root`: who was asked. */
@@ -15,7 +16,7 @@ export async function problemOf(response: Response, root: string): Promise<Probl
 /** The JSON of a good answer. */
 export function parse(said: string, response: Response): unknown {
   try {
-    return JSON.parse(said);
+    return readJson(said);
   } catch {
     throw new ProblemError(response.status, "something between here and the server answered in its place: no JSON");
   }

@@ -4,6 +4,7 @@
  * Over fetch and not over EventSource, which cannot send a token.
  */
 import { ConnectionError, ProblemError, WindlassError } from "./errors.js";
+import { readJson } from "./json.js";
 import { serverEvents } from "./server_events.js";
 import type { TimelineEntry } from "./shapes.js";
 import { mayPass, pauseBefore, type CallOptions, type Transport } from "./transport.js";
@@ -108,7 +109,7 @@ export async function* events(transport: Transport, options: EventOptions): Asyn
 
 function read(data: string): unknown {
   try {
-    return JSON.parse(data);
+    return readJson(data);
   } catch (error) {
     throw new WindlassError("an event is no JSON", "not_ours", { cause: error });
   }

@@ -631,7 +631,7 @@ export interface components {
         };
         /**
          * ProgressBody
-         * @description How far a job is.
+         * @description Progress of a job: a percentage, clamped to 0 to 100, and texts, cut to 1,000 characters.
          */
         readonly ProgressBody: {
             readonly percent: number;

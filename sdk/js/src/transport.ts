@@ -6,6 +6,7 @@
  */
 import { parse, problemOf } from "./answers.js";
 import { ConnectionError, ProblemError } from "./errors.js";
+import { writeJson } from "./json.js";
 import { deadline, orAborted, pauseAfter, sleep, stopwatch } from "./waiting.js";
 
 const FIRST_PAUSE = 0.25;
@@ -107,7 +108,7 @@ export class Transport {
 
   /** One try, of `most` seconds whatever it waits for. */
   private async once(method: string, path: string, wish: Wish, requestId: string | undefined, most: number): Promise<unknown> {
-    const text = wish.text ?? (wish.body === undefined ? undefined : JSON.stringify(wish.body));
+    const text = wish.text ?? (wish.body === undefined ? undefined : writeJson(wish.body));
     const seconds = Math.min(most, Math.min(this.timeout, wish.timeout ?? Infinity) + (wish.waits ?? 0));
     const late = (): ConnectionError => new ConnectionError(`${method} ${path}: no answer within ${Number(seconds.toFixed(3))} s`);
     const limit = deadline(seconds, late, wish.signal);

@@ -46,6 +46,19 @@ test("bytes travel as they are", async () => {
   assert.deepEqual(windlass.fromBase64(payload), bytes);
 });
 
+test("integers of 64 bits are kept exactly, and a number that may be rounded is refused", async () => {
+  const job = await client.enqueue("add", { a: 9007199254740993n, b: 1 });
+  assert.equal(await client.result(job, { timeout: 10 }), 9007199254740994n);
+  assert.deepEqual((await client.get(job.id)).payload, { a: 9007199254740993n, b: 1 });
+  const edges = { text: "9007199254740993 \" 12345678901234567890", most: 2n ** 63n - 1n, least: -(2n ** 63n), huge: 1e300, safe: 2 ** 53 - 1 };
+  const kept = await client.enqueue("js-0", edges);
+  assert.deepEqual((await client.get(kept.id)).payload, edges);
+  await client.delete(kept.id);
+  for (const a of [2 ** 53, -(2 ** 60), 2n ** 63n]) {
+    await assert.rejects(client.enqueue("add", { a }), { name: "RangeError", message: /send (a bigint|it as text)/ });
+  }
+});
+
 test("a job that fails is thrown, with why", async () => {
   const job = await client.enqueue("refuse", { reason: "not today" });
   await assert.rejects(client.result(job, { timeout: 10 }), (error) => {

@@ -83,6 +83,18 @@ test("half a character gives way to the sign for one, wherever it is said", asyn
   assert.equal(settled[0].result, fine);
 });
 
+test("large integers reach handlers exactly, and are given back exactly", async (context) => {
+  const large = 9007199254740993n;
+  const { seen, settled } = await worked(context, async (payload, { checkpoint, step }) => {
+    await assert.rejects(checkpoint(2 ** 60), { name: "RangeError", message: /numbers are rounded/ });
+    assert.equal(await step("large", () => payload), large);
+    return payload === large ? payload : 2 ** 60;
+  }, [granted({ payload: large })]);
+  assert.equal(settled[0].result, large);
+  const [{ step }] = seen.filter(({ word }) => word === "report").flatMap(({ body }) => body.reports);
+  assert.equal(step.output, large);
+});
+
 test("handlers and graces that are none are refused at once, with what would do", async () => {
   const client = new Client({ url: "http://pretended" });
   const wrong = [["x", '"x"'], [null, "null"], [{}, "{}"], [{ topic: "mail" }, '{"topic":"mail"}'], [{ run: () => 1 }, "{}"], [7, "7"]];

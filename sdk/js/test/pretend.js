@@ -1,5 +1,6 @@
 /** A server that a test makes up, for what a real one does not do when it is wanted. */
 import { Client } from "windlass";
+import { readJson, writeJson } from "../dist/json.js";
 
 const all = (items) => items.map(() => true);
 
@@ -23,10 +24,10 @@ export function pretended(answers, options = {}) {
   const fetch = async (address, init) => {
     const { pathname, search } = new URL(address);
     const word = pathname.split("/").at(-1);
-    const body = init.body === undefined ? undefined : JSON.parse(init.body);
+    const body = init.body === undefined ? undefined : readJson(init.body);
     seen.push({ word, address, body, headers: init.headers });
     const said = await (answers[word] ?? WELL[word] ?? (() => ({})))(body, init, search);
-    return said instanceof Response ? said : Response.json(said);
+    return said instanceof Response ? said : new Response(writeJson(said));
   };
   return { seen, client: new Client({ url: "http://pretended", token: "secret", fetch, ...options }) };
 }

@@ -78,9 +78,9 @@ test("what is thrown says how the attempt ends", async (context) => {
         case "fail": throw new windlass.Fail("never", { code: "hopeless" });
         case "cancel": throw new windlass.Cancel("not needed");
         case "task error": throw new windlass.TaskError("declined", { code: "card", details: { order: 7 }, retryable: false });
-        case "bad details": throw new windlass.TaskError("odd", { details: { n: 1n }, retryable: false });
+        case "bad details": throw new windlass.TaskError("odd", { details: { n: 2n ** 64n }, retryable: false });
         case "text": throw "just text";
-        case "no json": return 1n;
+        case "no json": return 2n ** 64n;
         case "own json": return { toJSON() { throw new Error("not for you"); } };
         case "too large": return "x".repeat(100_000);
       }
@@ -102,7 +102,7 @@ test("what is thrown says how the attempt ends", async (context) => {
   assert.deepEqual([failed[0], failed[1].code, failed[1].message], ["JobFailed", "hopeless", "never"]);
   assert.deepEqual([cancelled[0], cancelled[1].message], ["JobCancelled", "not needed"]);
   assert.deepEqual([declined[0], declined[1].code, declined[1].details], ["JobFailed", "card", { order: 7 }]);
-  assert.match(odd[1].details.details_dropped, /BigInt/);
+  assert.match(odd[1].details.details_dropped, /more than 64 bits/);
   assert.equal(text[1].message, "thrown: just text");
   assert.deepEqual([nonsense[0], nonsense[1].code], ["JobFailed", "invalid_result"]);
   assert.deepEqual([last[0], last[1].message], ["JobFailed", "in a minute"], "there is no other try after the last");
@@ -278,7 +278,7 @@ test("an error that cannot be kept as it is stays the error it was", async (cont
     "details of too many bytes": () => new TaskError("boom", { code: "odd", details: { text: "ü".repeat(12_000) } }),
     "details that change their mind": () => {
       let asked = 0;
-      const toJSON = () => ((asked += 1) > 1 ? 1n : "fine");
+      const toJSON = () => ((asked += 1) > 1 ? 2n ** 64n : "fine");
       return new TaskError("boom", { code: "odd", details: { toJSON } });
     },
     "a delay": () => new RetryAfter(3600, "later\ud800"),
@@ -320,7 +320,7 @@ test("calls that nobody waits for do not end the process when the job is to stop
       void progress(101);
       told.keep();
       await aborted(signal);
-      void checkpoint(1n);
+      void checkpoint(2n ** 64n);
       void step("no", () => Promise.reject(new Error("no")));
       setTimeout(over.keep, 20);
       await over.promise;
@@ -347,7 +347,7 @@ test("whoever listens is told of attempts that error, and of no others", async (
       if (what in thrown && attempt === 1) throw thrown[what];
       if (what === "snooze" && !snoozed) throw ((snoozed = true), new windlass.Snooze(0));
       if (what === "late") throw await aborted(signal);
-      return what === "no json" ? 1n : what === "large" ? "x".repeat(100_000) : 1;
+      return what === "no json" ? 2n ** 64n : what === "large" ? "x".repeat(100_000) : 1;
     },
   }, { onError });
   const cases = ["fine", "thrown", "fail", "cancel", "snooze", "late", "no json", "large"];
@@ -359,7 +359,7 @@ test("whoever listens is told of attempts that error, and of no others", async (
   assert.deepEqual(Object.keys(told).sort(), ["fail", "large", "late", "no json", "thrown"]);
   assert.equal(heard.length, 5, "each once");
   assert.deepEqual([told.thrown, told.fail], [[1, thrown.thrown], [1, thrown.fail]], "what was thrown itself");
-  assert.deepEqual([told.late[1].reason, told["no json"][1].name], ["timeout", "TypeError"]);
+  assert.deepEqual([told.late[1].reason, told["no json"][1].name], ["timeout", "RangeError"]);
   assert.deepEqual([told.large[0], told.large[1].code], [1, "invalid_result"], "the server does not keep it");
   assert.equal(warnings.length, 2);
   assert.ok(warnings.some((warning) => warning.includes("onError failed") && warning.includes("a listener's own")));

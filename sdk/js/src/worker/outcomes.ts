@@ -1,5 +1,6 @@
 /** From what a handler did to what the server is told: pure decisions, nothing is run or sent here. */
 import { WindlassError } from "../errors.js";
+import { writeJson } from "../json.js";
 import { Cancel, Fail, Released, RetryAfter, Snooze, TaskError } from "./directives.js";
 import type { Failure, Outcome } from "./protocol.js";
 import type { Stopped } from "./stopping.js";
@@ -94,7 +95,7 @@ export function textOfThrown(thrown: unknown): string {
 function kept(details: TaskError["details"]): Pick<Failure, "details"> {
   if (details === undefined) return {};
   try {
-    const { length } = JSON.stringify(details);
+    const length = writeJson(details)?.length ?? 0;
     if (length <= LONGEST_DETAILS) return { details };
     return { details: dropped(`details are ${length} characters; the limit is ${LONGEST_DETAILS}`) };
   } catch (error) {

@@ -1,5 +1,5 @@
 /** A task written as named steps: what each returned is kept, and a later run of the job goes on after it. */
-import { jsonOf, storable } from "../json.js";
+import { jsonOf, readJson, storable } from "../json.js";
 
 export interface NewStep {
   name: string;
@@ -32,7 +32,7 @@ export class Steps {
       if (earlier.has(name)) return earlier.get(name) as Output;
       const began = performance.now();
       // As a later run would get it: through JSON.
-      const output: unknown = JSON.parse(storable(`what step ${JSON.stringify(name)} returned`, await work()));
+      const output: unknown = readJson(storable(`what step ${JSON.stringify(name)} returned`, await work()));
       await this.keep({ name, output, run_seconds: (performance.now() - began) / 1000 });
       return output as Output;
     } catch (error) {
