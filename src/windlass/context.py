@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, SupportsFloat, TypeVar, overload
 from uuid import UUID
 
 from windlass import headers, payload
@@ -18,8 +17,10 @@ from windlass.clock import to_datetime
 from windlass.errors import Directive, InvalidInput, LeaseLost, WrongState
 from windlass.headers import SCHEDULE
 from windlass.model import Claimed, Lease, Progress, Report, StepRecord
+from windlass.names import shorten
 from windlass.steps import Steps
 from windlass.transaction import BlockingTransaction, Transaction
+from windlass.wording import storable_text
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_MESSAGE = 1000
-"""Longest progress message or stage, in characters."""
+"""Max characters of a progress message or stage; longer ones are cut."""
 
 _log = logging.getLogger("windlass.job")
 
@@ -291,7 +292,10 @@ class Context:
     # -- what to say ------------------------------------------------------------------------------------
 
     async def progress(self, percent: float, message: str | None = None, stage: str | None = None) -> None:
-        """Tell everybody who looks how far this is. Raises ``LeaseLost`` when this run lost the job."""
+        """Report how far the job is: a percentage, clamped to 0 to 100, and texts, cut to 1,000 characters.
+
+        Raises ``LeaseLost`` if this run no longer holds the job's lease.
+        """
         await self.send(Report(self.lease, progress=make_progress(percent, message, stage)))
 
     @property
@@ -411,18 +415,26 @@ class BlockingContext:
 
 
 def make_progress(percent: Any, message: Any = None, stage: Any = None) -> Progress:
-    """How far a job is, as somebody says it."""
-    if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 <= percent <= 100:
-        raise InvalidInput(f"percent is {percent!r}; 0 to 100 are possible")
-    for name, text in (("message", message), ("stage", stage)):
-        if text is not None:
-            _check_words(name, text)
-    return Progress(math.floor(percent * 100) / 100, message, stage)
+    """Return a report of progress that can be stored.
+
+    A report is cosmetic and must not fail its job: a percentage outside 0 to 100 is clamped, a long text is
+    cut, and characters that no store can keep are replaced. Only values of a wrong type are refused.
+    """
+    if isinstance(percent, bool | str) or not isinstance(percent, SupportsFloat):
+        raise InvalidInput(f"percent is {shorten(percent)}; it must be a number, 0 to 100")
+    return Progress(_to_percent(float(percent)), _to_words("message", message), _to_words("stage", stage))
 
 
-def _check_words(name: str, text: Any) -> None:
+def _to_percent(percent: float) -> float:
+    if percent >= 100:
+        return 100.0
+    # Two decimals; 100 is for jobs that are done. NaN compares as False and becomes 0.
+    return min(round(percent, 2), 99.99) if percent > 0 else 0.0
+
+
+def _to_words(name: str, text: Any) -> str | None:
+    if text is None:
+        return None
     if not isinstance(text, str):
-        raise InvalidInput(f"{name} is {text!r}; it must be text")
-    if len(text) > MAX_MESSAGE:
-        raise InvalidInput(f"{name} has {len(text):,} characters; the limit is {MAX_MESSAGE:,}")
-    payload.encode(text, limit=8 * MAX_MESSAGE, what=name)
+        raise InvalidInput(f"{name} is {shorten(text)}; it must be text")
+    return storable_text(text, MAX_MESSAGE)

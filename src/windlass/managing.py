@@ -22,6 +22,9 @@ from windlass.visibility import in_view, relatives
 
 VERBS: Final = ("requeue", "cancel", "delete")
 
+MAX_TRIES: Final = 5
+"""How often a verb is tried on a job that changes its state meanwhile."""
+
 _ALLOWED: Final = {
     "requeue": ("requeued", (State.FAILED, State.CANCELLED)),
     "cancel": ("cancelled", (State.PENDING, State.RUNNING)),
@@ -55,26 +58,30 @@ async def act(store: Store, verb: str, job_id: UUID, tenant: str | None) -> bool
     """``requeue``, ``cancel`` or ``delete`` one job; False when a running one was only asked to stop."""
     if row_filter() is not None:
         await get(store, job_id, tenant)  # what cannot be seen cannot be changed
-    (verdict,) = await _verb(store, verb)([job_id], tenant=tenant)
-    match verdict:
-        case Verdict.DONE:
-            return True
-        case Verdict.REQUESTED:
-            return False
-        case Verdict.NOT_FOUND:
-            raise not_found(job_id)
-        case Verdict.KEY_TAKEN:
-            raise WrongState(
-                f"job {job_id} cannot be requeued while another job holds its key; "
-                "wait for that job, or cancel or delete it first"
-            )
-        case Verdict.WRONG_STATE:
-            record = await get(store, job_id, tenant)
-            done, states = _ALLOWED[verb]
-            raise WrongState(
-                f"job {job_id} is {record.state} and cannot be {done}; "
-                f"that is possible for jobs that are {_listed(states)}"
-            )
+    done, states = _ALLOWED[verb]
+    for _ in range(MAX_TRIES):
+        (verdict,) = await _verb(store, verb)([job_id], tenant=tenant)
+        match verdict:
+            case Verdict.DONE:
+                return True
+            case Verdict.REQUESTED:
+                return False
+            case Verdict.NOT_FOUND:
+                raise not_found(job_id)
+            case Verdict.KEY_TAKEN:
+                raise WrongState(
+                    f"job {job_id} cannot be requeued while another job holds its key; "
+                    "wait for that job, or cancel or delete it first"
+                )
+            case Verdict.WRONG_STATE:
+                record = await get(store, job_id, tenant)
+                if record.state not in states:
+                    raise WrongState(
+                        f"job {job_id} is {record.state} and cannot be {done}; "
+                        f"that is possible for jobs that are {_listed(states)}"
+                    )
+                # Its state changed between the verb and the look: the verb can succeed now.
+    raise WrongState(f"job {job_id} changed its state during {MAX_TRIES} tries to {verb} it; try again")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ handler's own default applies when the job runs.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -82,7 +83,7 @@ class FieldsShape:
         self.type = msgspec.defstruct(
             "Payload", fields, kw_only=True, forbid_unknown_fields=extra is EMPTY, module=__name__
         )
-        self._read = msgspec.json.Decoder(self.type, dec_hook=decode_foreign).decode
+        self._read = strict_reader(self.type)
         self._aliases = _aliases(task, self._names, types)
         self._checks = [(name, check) for name in self._names for check in checks_in(types[name])]
 
@@ -178,6 +179,7 @@ class FieldsShape:
         for name, value in extras.items():
             try:
                 extras[name] = msgspec.convert(value, self._extra, str_keys=True, dec_hook=decode_foreign)
+                refuse_dropped_fields(value, extras[name])
             except ValueError as error:
                 raise describe(self._task, error, body, self._names, inside=name) from None
         return extras
@@ -204,7 +206,10 @@ class ObjectShape:
         self._by_position = parameter.kind is parameter.POSITIONAL_ONLY
         self._fields = _field_names(type_)
         self.type = type_
-        self._read: Callable[[bytes], Any] = msgspec.json.Decoder(type_, dec_hook=decode_foreign).decode
+        self._read = self._reader(type_)
+
+    def _reader(self, type_: Any) -> Callable[[bytes], Any]:
+        return strict_reader(type_)
 
     def from_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return single_argument(self._task, self._parameter, args, kwargs)
@@ -231,9 +236,8 @@ class ObjectShape:
 class ModelShape(ObjectShape):
     """One parameter that is a pydantic model."""
 
-    def __init__(self, task: str, parameter: inspect.Parameter, type_: Any) -> None:
-        super().__init__(task, parameter, type_)
-        self._read = model_reader(type_)
+    def _reader(self, type_: Any) -> Callable[[bytes], Any]:
+        return model_reader(type_)
 
     def schema(self, prefix: str) -> dict[str, Any]:
         schema: dict[str, Any] = self.type.model_json_schema(ref_template=prefix + "{model}")
@@ -296,6 +300,65 @@ def model_reader(type_: Any) -> Callable[[bytes], Any]:
     return reader or (lambda body: type_.model_validate(msgspec.json.decode(body)))
 
 
+def strict_reader(type_: Any) -> Callable[[bytes], Any]:
+    """Return a decoder that also refuses unknown fields of dataclasses and TypedDicts.
+
+    msgspec drops those silently. Structs and pydantic models say themselves what they do with unknown fields.
+    """
+    read = msgspec.json.Decoder(type_, dec_hook=decode_foreign).decode
+    records = (msgspec.inspect.DataclassType, msgspec.inspect.TypedDictType)
+    if not any(isinstance(part, records) for part in parts_of(type_)):
+        return read
+
+    def read_strictly(body: bytes) -> Any:
+        value = read(body)
+        refuse_dropped_fields(msgspec.json.decode(body), value)
+        return value
+
+    return read_strictly
+
+
+def refuse_dropped_fields(given: Any, value: Any, path: str = "$") -> None:
+    """Raise ``msgspec.ValidationError`` if ``value``, read from ``given``, has lost a field of it.
+
+    Members of sets are not checked: their order differs from that of the JSON list.
+    """
+    if isinstance(given, dict):
+        if dataclasses.is_dataclass(value):
+            kept = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+        elif isinstance(value, msgspec.Struct):
+            names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+            kept = {name: getattr(value, field) for name, field in names}
+            given = {name: item for name, item in given.items() if name in kept}
+        elif isinstance(value, dict):
+            # Keys may have become numbers or dates; only a TypedDict drops some, and its keys stay texts.
+            kept = value if len(value) < len(given) else dict(zip(given, value.values(), strict=True))
+        else:
+            return
+        for name, item in given.items():
+            if name not in kept:
+                raise msgspec.ValidationError(f"Object contains unknown field `{name}` - at `{path}`")
+            refuse_dropped_fields(item, kept[name], f"{path}.{name}")
+    elif isinstance(given, list) and isinstance(value, list | tuple):
+        for index, (item, kept_item) in enumerate(zip(given, value, strict=False)):
+            refuse_dropped_fields(item, kept_item, f"{path}[{index}]")
+
+
+def parts_of(kind: Any) -> Iterator[msgspec.inspect.Type]:
+    """Every type that a type consists of, itself included, each once."""
+    seen: set[int] = set()
+    pending: list[Any] = [msgspec.inspect.type_info(kind)]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, tuple | list):
+            pending.extend(part)
+        elif isinstance(part, msgspec.inspect.Type | msgspec.inspect.Field) and id(part) not in seen:
+            seen.add(id(part))
+            if isinstance(part, msgspec.inspect.Type):
+                yield part
+            pending.extend(getattr(part, name) for name in part.__struct_fields__ if name != "default")
+
+
 def decode_foreign(type_: Any, value: Any) -> Any:
     """Models nested in other types."""
     if is_model(type_):
@@ -317,6 +380,10 @@ def schema_of(type_: Any, prefix: str) -> dict[str, Any]:
     (reference,), definitions = msgspec.json.schema_components(
         [type_], schema_hook=schema_of_model, ref_template=prefix + "{name}"
     )
+    structs = {part.cls.__name__ for part in parts_of(type_) if isinstance(part, msgspec.inspect.StructType)}
+    for definition in definitions.values():  # of dataclasses and TypedDicts: unknown fields are refused
+        if "properties" in definition and definition.get("title") not in structs:
+            definition.setdefault("additionalProperties", False)
     own = reference.get("$ref", "").removeprefix(prefix)
     # A type that refers to itself must stay among the definitions; any other one is shown in place.
     schema = dict(definitions[own]) if own else dict(reference)

@@ -26,6 +26,7 @@ from windlass.shapes import (
     ObjectShape,
     Shape,
     is_model,
+    parts_of,
 )
 
 
@@ -210,18 +211,9 @@ def _is_record(kind: Any) -> bool:
 
 def _refuse_foreign(task: str, parameter: str, kind: Any) -> None:
     """A type that JSON cannot carry is an error when the task is registered, not when its first job runs."""
-    seen: set[int] = set()
-    pending: list[Any] = [msgspec.inspect.type_info(kind)]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, tuple | list):
-            pending.extend(part)
-        elif isinstance(part, msgspec.inspect.CustomType):
-            if not is_model(part.cls):
-                raise ConfigurationError(
-                    f"task {task!r}: parameter {parameter} uses {part.cls.__name__}, "
-                    "which JSON cannot carry; use plain types, dataclasses, Structs or pydantic models"
-                )
-        elif isinstance(part, msgspec.inspect.Type | msgspec.inspect.Field) and id(part) not in seen:
-            seen.add(id(part))
-            pending.extend(getattr(part, name) for name in part.__struct_fields__ if name != "default")
+    for part in parts_of(kind):
+        if isinstance(part, msgspec.inspect.CustomType) and not is_model(part.cls):
+            raise ConfigurationError(
+                f"task {task!r}: parameter {parameter} uses {part.cls.__name__}, "
+                "which JSON cannot carry; use plain types, dataclasses, Structs or pydantic models"
+            )

@@ -52,3 +52,9 @@ def size(number: int) -> str:
 def printable(text: str) -> str:
     """Somebody else's text on one line, with escapes for what a terminal would obey: it may hold anything."""
     return text if text.isprintable() else text.translate(_CONTROLS)
+
+
+def storable_text(text: str, limit: int) -> str:
+    """Return text that every store can keep: no NUL, no lone surrogates, at most ``limit`` characters."""
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -21,6 +21,7 @@ from windlass import (
     Windlass,
     WrongState,
 )
+from windlass.model import ClaimRequest, Lane, Settlement, Verdict
 from windlass.outcome import Completed, Failed, Retried
 from windlass.stores.wakeups import WakeupHub
 from windlass.testing.clock import FrozenClock
@@ -228,14 +229,45 @@ async def test_a_handle_manages_its_job(app: Windlass, finish: Finish) -> None:
 
 async def test_cancelling_a_running_job_is_a_request(app: Windlass) -> None:
     """Its worker decides; the handle shows that it was asked. Deleting it is refused."""
-    from windlass.model import ClaimRequest, Lane
-
     job = await app.enqueue("t")
     await app.store.claim(ClaimRequest("w", (Lane("t", ""),), 1, 60))
     assert await job.cancel() is False
     assert (job.state, job.shown_state, job.cancel_requested) == ("running", "claimed", True)
     with pytest.raises(WrongState, match="is running and cannot be deleted"):
         await job.delete()
+
+
+@pytest.mark.parametrize("verb", ["delete", "requeue"])
+async def test_a_verb_is_tried_again_on_a_job_that_ends_at_that_moment(
+    app: Windlass, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """A refusal names a state in which the verb is impossible, never one in which it is possible."""
+    job = await app.enqueue("t", max_attempts=1)
+    (claimed,) = (await app.store.claim(ClaimRequest("w", (Lane("t", ""),), 1, 60))).jobs
+    real, verdicts = getattr(app.store, verb), []
+
+    async def end_just_afterwards(job_ids: Any, *, tenant: str | None) -> Any:
+        verdicts.extend(found := await real(job_ids, tenant=tenant))
+        await app.store.settle([Settlement(claimed.lease, Failed(BOOM), 0.1)])
+        return found
+
+    monkeypatch.setattr(app.store, verb, end_just_afterwards)
+    await getattr(app, verb)(job.id)
+    assert verdicts == [Verdict.WRONG_STATE, Verdict.DONE]
+
+
+async def test_a_verb_gives_up_on_a_job_that_keeps_changing(
+    app: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of tries is bounded, and the refusal says what happened."""
+
+    async def refuse(job_ids: Any, *, tenant: str | None) -> Any:
+        return [Verdict.WRONG_STATE]
+
+    job = await app.enqueue("t")
+    monkeypatch.setattr(app.store, "delete", refuse)
+    with pytest.raises(WrongState, match="changed its state during 5 tries to delete it; try again"):
+        await app.delete(job.id)
 
 
 async def test_handles_of_one_job_are_equal(app: Windlass) -> None:

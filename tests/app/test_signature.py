@@ -4,7 +4,7 @@ import functools
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, TypedDict
 from uuid import UUID, uuid4
 
 import msgspec
@@ -37,6 +37,15 @@ class Order:
     number: int
     lines: list[Line]
     placed: datetime | None = None
+
+
+class Address(TypedDict, total=False):
+    city: str
+
+
+class Label(msgspec.Struct):
+    text: str
+    line: Line | None = None
 
 
 class Parcel(msgspec.Struct, forbid_unknown_fields=True):
@@ -330,6 +339,67 @@ def test_misspelt_and_unknown_fields_are_refused_with_the_nearest_name() -> None
 
     with pytest.raises(InvalidPayload, match=r"usr_id is not a field of it \(did you mean user_id\?\)"):
         Signature(handler, "t").encode_payload({"user_id": "1", "usr_id": "1"}, LIMIT)
+
+
+LINE = {"sku": "x"}
+UNKNOWN = {"sku": "x", "cuont": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "does_not", "place"),
+    [
+        (Line, LINE, UNKNOWN, "/cuont"),
+        (Order, {"number": 1, "lines": [LINE]}, {"number": 1, "lines": [LINE, UNKNOWN]}, "/lines/1/cuont"),
+        (list[Line], [LINE], [UNKNOWN], "/value/0/cuont"),
+        (dict[int, Line], {"1": LINE}, {"1": UNKNOWN}, "/value/1/cuont"),
+        (tuple[int, Line], [1, LINE], [1, UNKNOWN], "/value/1/cuont"),
+        (Line | None, LINE, UNKNOWN, "/value/cuont"),
+        (Address, {"city": "Bonn"}, {"city": "Bonn", "ctiy": "Bonn"}, "/value/ctiy"),
+        (list[Address], [{}], [{"ctiy": "Bonn"}], "/value/0/ctiy"),
+        (Label, {"text": "a", "newer": 1}, {"text": "a", "line": UNKNOWN}, "/line/cuont"),
+    ],
+)
+def test_unknown_fields_inside_a_parameter_are_refused(
+    kind: Any, fits: Any, does_not: Any, place: str
+) -> None:
+    """A typo in a dataclass or TypedDict is found at enqueue, at any depth; Structs follow their own rule."""
+
+    def handler(value: Any) -> None: ...
+
+    handler.__annotations__["value"] = kind
+    signature = Signature(handler, "t")
+    whole = not place.startswith("/value")
+
+    def payload(value: Any) -> Any:
+        return value if whole else {"value": value}
+
+    signature.encode_payload(payload(fits), LIMIT)
+    with pytest.raises(InvalidPayload, match="is not a field of it") as refused:
+        signature.encode_payload(payload(does_not), LIMIT)
+    assert [found for found, _ in refused.value.places] == [place]
+    with pytest.raises(InvalidPayload, match="is not a field of it"):
+        signature.decode(msgspec.json.encode(payload(does_not)), BodyFormat.JSON)
+
+
+def test_unknown_fields_in_further_fields_are_refused() -> None:
+    """The types of ``**kwargs`` are as strict as those of named parameters."""
+
+    def handler(**lines: Line) -> None: ...
+
+    signature = Signature(handler, "t")
+    signature.encode_payload({"first": LINE}, LIMIT)
+    with pytest.raises(InvalidPayload, match=r"first\.cuont is not a field of it"):
+        signature.encode_payload({"first": UNKNOWN}, LIMIT)
+
+
+def test_the_schema_of_a_dataclass_says_that_unknown_fields_are_refused() -> None:
+    """What a schema admits is what the queue takes."""
+
+    def handler(order: Order, label: Label, address: Address) -> None: ...
+
+    definitions = Signature(handler, "t").json_schema()["$defs"]
+    closed = {name for name, schema in definitions.items() if schema.get("additionalProperties") is False}
+    assert closed == {"Order", "Line", "Address"}
 
 
 def test_wrong_calls_are_refused_like_wrong_payloads() -> None:

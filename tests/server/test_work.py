@@ -156,6 +156,17 @@ async def test_what_a_handler_wants_remembered_is_there_for_the_next_attempt(
     assert (kept["name"], kept["output"], kept["attempt"]) == ("one", [1, 2], 1)
 
 
+async def test_progress_out_of_range_is_kept_within_it(ask: Asking, worker: httpx2.AsyncClient) -> None:
+    """A cosmetic report of a worker in another language is not refused either."""
+    made = await ask.app.enqueue("sums")
+    (job,) = await take(worker, "sums")
+    said = {"progress": {"percent": 120.5, "message": "y" * 2000}}
+    assert await post(worker, "report", {"reports": [{**lease(job), **said}]}) == {"held": [True]}
+    found = await ask.app.get(made.id)
+    assert found.progress is not None
+    assert (found.progress.percent, found.progress.message) == (100, "y" * 999 + "…")
+
+
 async def test_a_request_to_stop_reaches_the_worker(ask: Asking, worker: httpx2.AsyncClient) -> None:
     made = await ask.app.enqueue("sums")
     (job,) = await take(worker, "sums")

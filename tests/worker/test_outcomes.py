@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from contextvars import ContextVar
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -27,6 +28,7 @@ from windlass import (
     Snooze,
     Windlass,
 )
+from windlass.context import make_progress
 from windlass.ids import new_id
 from windlass.model import NewJob
 
@@ -416,6 +418,33 @@ async def test_progress_and_checkpoint_are_visible_while_running(app: Windlass) 
         assert job.checkpoint == ["a", 1]
         go_on.set()
         await job.result(timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (33.3, 33.3), (0.29, 0.29), (66.666, 66.67), (99.999, 99.99), (100.5, 100), (-3, 0),
+        (float("inf"), 100), (float("nan"), 0), (Decimal("12.5"), 12.5),
+    ],
+)  # fmt: skip
+def test_a_percentage_is_kept_as_it_was_given_within_0_and_100(given: Any, kept: float) -> None:
+    """Rounded to two decimals, clamped, and 100 only for what is complete."""
+    assert make_progress(given).percent == kept
+
+
+async def test_a_report_of_progress_cannot_fail_its_job(app: Windlass) -> None:
+    """Reports are cosmetic: long texts are cut, and characters that cannot be stored are escaped."""
+
+    @app.task(max_attempts=1)
+    async def report(ctx: Context) -> None:
+        await ctx.progress(250, "x" * 5000, stage="NUL \x00 and half \ud800")
+
+    job = await report.enqueue()
+    await app.run_until_idle()
+    await job.result(timeout=10)
+    await job.refresh()
+    assert job.progress is not None
+    assert (job.progress.message, job.progress.stage) == ("x" * 999 + "…", "NUL \\x00 and half \\ud800")
 
 
 async def test_a_run_that_lost_its_job_cannot_report(app: Windlass) -> None:

@@ -15,6 +15,7 @@ from windlass.errors import Cancel, Fail, InvalidPayload, RetryAfter, Snooze, Ta
 from windlass.model import Claimed, JobError
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 from windlass.retry import DEFAULT_RETRY, MAX_DELAY, Retry
+from windlass.wording import storable_text
 from windlass.worker.held import Stop
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def told(
 
 
 def _code(said: object) -> str:
-    return _clean(said, MAX_CODE) or "handler_error"
+    return _clean(said, MAX_MESSAGE)[:MAX_CODE] or "handler_error"
 
 
 def _details(said: Any) -> Mapping[str, Any] | None:
@@ -211,4 +212,4 @@ def _clean(said: object, limit: int) -> str:
         text = str(said)
     except Exception as error:  # an exception whose own text raises
         text = f"(its text could not be made: {type(error).__name__})"
-    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")[:limit]
+    return storable_text(text, limit)

@@ -9,9 +9,9 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from windlass import payload
 from windlass.clock import to_datetime
-from windlass.context import MAX_MESSAGE, make_progress
+from windlass.context import make_progress
 from windlass.errors import InvalidInput
-from windlass.model import NewStep, Progress, Report, StepRecord
+from windlass.model import NewStep, Report, StepRecord
 from windlass.names import check_step_name
 from windlass.server.problems import located
 from windlass.server.repeats import REQUEST_ID
@@ -22,11 +22,11 @@ from windlass.server.work.settling import RunSeconds
 
 
 class ProgressBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a job is."""
+    """Progress of a job: a percentage, clamped to 0 to 100, and texts, cut to 1,000 characters."""
 
-    percent: Annotated[float, Meta(ge=0, le=100)]
-    message: Annotated[str, Meta(max_length=MAX_MESSAGE)] | None = None
-    stage: Annotated[str, Meta(max_length=MAX_MESSAGE)] | None = None
+    percent: float
+    message: str | None = None
+    stage: str | None = None
 
 
 class StepBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,17 +82,9 @@ async def steps(request: Request[Nothing, LeaseBody]) -> Answer:
 
 def _report(item: ReportBody, limit: int, pointer: str) -> Report:
     checkpoint = None if item.checkpoint is UNSET else _body(item.checkpoint, limit, "checkpoint", pointer)
-    return Report(item.lease, _progress(item, pointer), checkpoint, _new_step(item, limit, pointer))
-
-
-def _progress(item: ReportBody, pointer: str) -> Progress | None:
     said = item.progress
-    if said is None:
-        return None
-    try:
-        return make_progress(said.percent, said.message, said.stage)
-    except InvalidInput as error:
-        raise located(error, f"{pointer}/progress") from None
+    progress = None if said is None else make_progress(said.percent, said.message, said.stage)
+    return Report(item.lease, progress, checkpoint, _new_step(item, limit, pointer))
 
 
 def _new_step(item: ReportBody, limit: int, pointer: str) -> NewStep | None:
