@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from windlass import (
@@ -13,15 +16,15 @@ from windlass import (
     HandlerNotFound,
     InvalidInput,
     JobNotFound,
-    LimitExceeded,
     NotAuthenticated,
     NotPermitted,
     SecurityContext,
     StoreUnavailable,
     Windlass,
+    WrongState,
     acting_as,
 )
-from windlass.access.audit import AuditLine, by
+from windlass.access.audit import AuditLine, audited, by
 from windlass.access.caller import ANONYMOUS, Caller, CallerKind, Scope
 from windlass.conditions import Compare, Comparison, Field
 from windlass.testing.clock import FrozenClock
@@ -244,13 +247,105 @@ async def test_the_log_is_kept_for_audit_retention(clock: FrozenClock) -> None:
             assert len((await app.access.audit.lines()).lines) == left
 
 
-async def test_a_line_has_limits(app: Windlass) -> None:
-    """Long words are cut, long details refused: no payload belongs in there."""
+async def test_long_lines_are_cut_and_keep_a_hash(app: Windlass) -> None:
+    """A long value keeps its beginning, its size and a hash; the others of the line stay as they are."""
     await app.access.audit.record(AuditLine("login.failed", "x" * 10_000, "anonymous"))
     [line] = (await app.access.audit.lines()).lines
     assert len(line.actor) == 300
-    with pytest.raises(LimitExceeded, match="the limit is 4,000"):
-        await app.access.audit.record(by(ADA, "job.delete", details={"all": "x" * 5000}))
+    await app.access.audit.record(by(ADA, "job.delete", details={"all": "x" * 5000, "done": 3}))
+    line = (await app.access.audit.lines()).lines[0]
+    whole = msgspec.json.encode("x" * 5000)
+    assert line.details["done"] == 3
+    assert line.details["all"]["bytes"] == len(whole)
+    assert line.details["all"]["sha256"] == hashlib.sha256(whole).hexdigest()
+    assert line.details["all"]["cut"].startswith('"xxx')
+    await app.access.audit.record(by(ADA, "job.delete", details={f"name {n}": "x" * 100 for n in range(100)}))
+    line = (await app.access.audit.lines()).lines[0]
+    assert line.details["all"]["bytes"] > 10_000
+
+
+_nested: list[Any] = []
+for _ in range(2000):
+    _nested = [_nested]
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        {"text": "\ud800", "\udfff": 1},
+        {"number": 10**400},
+        {"number": float("nan")},
+        {"object": object()},
+        {"set": {1}, "bytes": b"\xff", 5: "five"},
+        {"deep": _nested},
+        {"many": ["\ud800" * 100] * 1000},
+    ],
+    ids=["half a character", "a huge number", "no number", "an object", "other kinds", "deep", "long"],
+)
+async def test_no_details_are_a_reason_not_to_record(app: Windlass, details: dict[Any, Any]) -> None:
+    """Recording does not fail because of what is in a line."""
+    await app.access.audit.record(by(ADA, "job.delete", "\ud800", details=details))
+    [line] = (await app.access.audit.lines()).lines
+    assert line.action == "job.delete"
+    assert line.details
+
+
+async def test_an_action_is_in_the_log_before_it_is_done(app: Windlass) -> None:
+    """Its outcome is added afterwards, to the same line."""
+    log = app.access.audit
+    async with audited(log, by(ADA, "bulk.start", details={"filter": "x" * 5000})) as entry:
+        [line] = (await log.lines()).lines
+        assert (line.action, line.outcome, line.details["filter"]["bytes"]) == ("bulk.start", "started", 5002)
+        entry.target = "42"
+        entry.details["done"] = 7
+    [line] = (await log.lines()).lines
+    assert (line.outcome, line.target, line.details["done"]) == ("done", "42", 7)
+
+
+async def test_a_line_says_how_its_action_ended(app: Windlass) -> None:
+    """Failed, refused (no line, as nothing was changed), or cut off: then it stays started."""
+    log = app.access.audit
+    for error, outcomes in (
+        (RuntimeError("a bug"), ["failed"]),
+        (StoreUnavailable("away"), ["failed"]),
+        (WrongState("too late"), []),
+        (asyncio.CancelledError(), ["started"]),
+    ):
+        with pytest.raises(type(error)):
+            async with audited(log, by(ADA, "job.delete", str(error))):
+                raise error
+        lines = (await log.lines(target=str(error) or None, limit=1)).lines
+        assert [line.outcome for line in lines] == outcomes
+
+
+async def test_what_cannot_be_recorded_is_not_done(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a line of the intent there is no action."""
+    made = await app.access.create_key("kept")
+
+    async def gone(documents: object) -> None:
+        raise StoreUnavailable("the database went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(app.store, "write_documents", gone)
+        with pytest.raises(StoreUnavailable):
+            await app.access.revoke_key(made.info.id)
+    assert (await app.access.authenticate(bearer=made.key)).id == made.info.id
+
+
+async def test_a_key_given_for_its_id_is_never_in_the_log(app: Windlass) -> None:
+    """Not for a moment: the id is checked before the intent is written."""
+    made = await app.access.create_key("billing")
+    written: list[bytes] = []
+    write = app.store.write_documents
+
+    async def watched(documents: Any) -> Any:
+        written.extend(document.body for document in documents)
+        return await write(documents)
+
+    app.store.write_documents = watched  # type: ignore[method-assign]
+    with pytest.raises(InvalidInput, match="that is a key"):
+        await app.access.revoke_key(made.key)
+    assert not any(made.key.encode() in body for body in written)
 
 
 def test_keys_can_be_made_by_blocking_code() -> None:

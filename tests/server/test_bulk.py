@@ -60,6 +60,24 @@ async def test_everything_that_matches_is_acted_on_in_the_background(store: str,
         assert actions.count("bulk.start") == actions.count("bulk.end") == 1
 
 
+async def test_a_long_filter_is_in_the_audit_log_before_anything_is_done(
+    root: httpx2.AsyncClient, shop: httpx2.AsyncClient
+) -> None:
+    """Start and end are recorded, with the beginning of the filter and a hash; the answer is 202."""
+    await fill(shop, 3)
+    characters = "\U0001d11e" * 200  # of four bytes each
+    where = " ".join(f'-user:"{characters}"' for _ in range(4))
+    for filters in ({"where": where, "text": characters}, {"where": where, "text": "\u0001" * 900}):
+        started = await root.post(BULK, json={"action": "cancel", "filter": filters})
+        assert started.status_code == 202, started.text
+        ended = await until_ended(root, started.headers["location"])
+        lines = (await root.get("/api/jobs/audit", params={"target": ended["id"]})).json()["items"]
+        assert {(line["action"], line["outcome"]) for line in lines} == {
+            ("bulk.start", "done"),
+            ("bulk.end", "done"),
+        }
+
+
 async def test_a_preview_counts_what_the_verb_can_act_on(shop: httpx2.AsyncClient) -> None:
     """Who asks to requeue what has completed is told of no job before, and of none skipped after."""
     await fill(shop, 3)

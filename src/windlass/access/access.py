@@ -11,11 +11,11 @@ from windlass.access import audit, paging
 from windlass.access.attempts import Attempts
 from windlass.access.audit import Audit, AuditLine
 from windlass.access.caller import ANONYMOUS, Caller, CallerKind, Scope
-from windlass.access.keys import PREFIX, ApiKey, Keys, NewApiKey
+from windlass.access.keys import PREFIX, ApiKey, Keys, NewApiKey, check_id
 from windlass.access.remembered import Remembered
 from windlass.access.rules import RuleRequest, asks_about_body, decide, read_rule, row_filter
 from windlass.access.sessions import Session, Sessions
-from windlass.access.superusers import Superuser, Superusers
+from windlass.access.superusers import Superuser, Superusers, check_name
 from windlass.conditions import ALWAYS, NEVER, Condition
 from windlass.errors import HandlerNotFound, InvalidInput, NotAuthenticated, NotPermitted, WrongState
 from windlass.names import shorten, suggest
@@ -98,12 +98,12 @@ class Access:
         address: str | None = None,
     ) -> None:
         """End the session of this cookie, or with ``everywhere`` all sessions of the caller."""
-        if cookie is not None:
-            await self._sessions.end(cookie)
-        if everywhere and caller.kind is CallerKind.SESSION and caller.id is not None:
-            await self._superusers.end_sessions(caller.id)
         action = "logout.everywhere" if everywhere else "logout"
-        await self.audit.record(audit.by(caller, action, address=address))
+        async with audit.audited(self.audit, audit.by(caller, action, address=address)):
+            if cookie is not None:
+                await self._sessions.end(cookie)
+            if everywhere and caller.kind is CallerKind.SESSION and caller.id is not None:
+                await self._superusers.end_sessions(caller.id)
 
     async def csrf(self, cookie: str) -> str:
         """The token that a page sends along with whatever changes something in this session."""
@@ -250,19 +250,21 @@ class Access:
         scopes and the rules allow. ``by`` is for the audit log.
         """
         system_only("create_key")
-        made = await self._keys.create(
-            name,
-            tenant=tenant,
-            superuser=superuser,
-            scopes=scopes,
-            user_id=user_id,
-            service_id=service_id,
-            expires=expires,
-        )
-        info = made.info
-        details = {"name": info.name, "superuser": info.superuser, "scopes": sorted(info.scopes)}
-        details["tenant"] = info.tenant
-        await self.audit.record(audit.by(by, "key.create", info.id, details=details, address=address))
+        line = audit.by(by, "key.create", details={"name": name}, address=address)
+        async with audit.audited(self.audit, line) as entry:
+            made = await self._keys.create(
+                name,
+                tenant=tenant,
+                superuser=superuser,
+                scopes=scopes,
+                user_id=user_id,
+                service_id=service_id,
+                expires=expires,
+            )
+            info = made.info
+            entry.target = info.id
+            entry.details |= {"superuser": info.superuser, "scopes": sorted(info.scopes)}
+            entry.details["tenant"] = info.tenant
         return made
 
     async def keys(
@@ -275,11 +277,14 @@ class Access:
     async def revoke_key(self, key_id: str, *, by: Caller = SYSTEM, address: str | None = None) -> ApiKey:
         """End a key: here at once, in other processes within a second. It cannot be undone."""
         system_only("revoke_key")
-        revoked = await self._keys.revoke(key_id)
-        if revoked is None:
-            raise InvalidInput(f"there is no key {shorten(key_id)}; `windlass keys list` has those there are")
-        details = {"name": revoked.name}
-        await self.audit.record(audit.by(by, "key.revoke", key_id, details=details, address=address))
+        check_id(key_id)  # before it is written to the log: it may be the key itself
+        async with audit.audited(self.audit, audit.by(by, "key.revoke", key_id, address=address)) as entry:
+            revoked = await self._keys.revoke(key_id)
+            if revoked is None:
+                raise InvalidInput(
+                    f"there is no key {shorten(key_id)}; `windlass keys list` has those there are"
+                )
+            entry.details["name"] = revoked.name
         return revoked
 
     # -- superusers -------------------------------------------------------------------------------------
@@ -298,18 +303,20 @@ class Access:
         ``new``: only where there is none of that name; otherwise ``WrongState``.
         """
         system_only("create_superuser")
-        if not await self._superusers.create(name, password, only_version=0 if new else None):
-            raise WrongState(f"there is a superuser {shorten(name)} already; give it another password")
-        await self.audit.record(audit.by(by, "superuser.create", name, address=address))
+        check_name(name)
+        async with audit.audited(self.audit, audit.by(by, "superuser.create", name, address=address)):
+            if not await self._superusers.create(name, password, only_version=0 if new else None):
+                raise WrongState(f"there is a superuser {shorten(name)} already; give it another password")
 
     async def change_password(
         self, name: str, password: str, *, by: Caller = SYSTEM, address: str | None = None
     ) -> None:
         """Give a superuser another password, which ends all its sessions."""
         system_only("change_password")
-        if not await self._superusers.change_password(name, password):
-            raise InvalidInput(f"there is no superuser {shorten(name)}")
-        await self.audit.record(audit.by(by, "superuser.password", name, address=address))
+        check_name(name)
+        async with audit.audited(self.audit, audit.by(by, "superuser.password", name, address=address)):
+            if not await self._superusers.change_password(name, password):
+                raise InvalidInput(f"there is no superuser {shorten(name)}")
 
     async def has_superuser(self, name: str) -> bool:
         """Whether there is one of that name, stored or configured."""
@@ -336,16 +343,19 @@ class Access:
         ``keep_last``: ``WrongState`` where nobody could log in then.
         """
         system_only("remove_superuser")
-        if not await self._superusers.remove(name, keep_last=keep_last):
-            raise InvalidInput(f"there is no superuser {shorten(name)}")
-        await self.audit.record(audit.by(by, "superuser.remove", name, address=address))
+        check_name(name)
+        async with audit.audited(self.audit, audit.by(by, "superuser.remove", name, address=address)):
+            if not await self._superusers.remove(name, keep_last=keep_last):
+                raise InvalidInput(f"there is no superuser {shorten(name)}")
 
     async def ensure_superuser(self) -> str | None:
         """Where nobody could log in: make ``admin``; its password, to be shown once. Otherwise None."""
         system_only("ensure_superuser")
-        password = await self._superusers.ensure()
-        if password is not None:
-            await self.audit.record(audit.by(SYSTEM, "superuser.create", "admin"))
+        if await self._superusers.any():
+            return None
+        async with audit.audited(self.audit, audit.by(SYSTEM, "superuser.create", "admin")) as entry:
+            password = await self._superusers.ensure()
+            entry.dropped = password is None
         return password
 
 

@@ -19,10 +19,9 @@ class BlockingAudit(Twin[Audit]):
     """Blocking twin of :class:`~windlass.access.audit.Audit`."""
 
     def record(self, *lines: AuditLine) -> None:
-        """Keep these, at most 1,000 at once, for ``audit_retention``.
+        """Write lines about completed actions, at most 1,000 at once; kept for ``audit_retention``.
 
-        They tell what has been done. Where the store cannot take them any more they go to the program's own
-        log: to answer that it failed would be wrong, and to lose them worse.
+        If the store cannot take them, they are written to the program's log as errors.
         """
         self._portal.run(self._inner.record, *lines)
 

@@ -160,7 +160,7 @@ class Keys:
     async def revoke(self, key_id: str) -> ApiKey | None:
         """None when there is no such key. One that is revoked already stays as it is."""
         for _ in range(MOST_TRIES):
-            document = await self._app.store.document(KIND, _check_id(key_id))
+            document = await self._app.store.document(KIND, check_id(key_id))
             if document is None:
                 return None
             body = _decoder.decode(document.body)
@@ -274,7 +274,7 @@ def _moment(microseconds: int | None) -> datetime | None:
     return None if microseconds is None else to_datetime(microseconds)
 
 
-def _check_id(value: Any) -> str:
+def check_id(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{16}", value):
         hint = "; that is a key, and its id are the 16 characters after wl_" if _is_key(value) else ""
         shown = "wl_…" if hint else shorten(value)

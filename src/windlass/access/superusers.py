@@ -72,7 +72,7 @@ class Superusers:
 
         False where ``only_version`` (0: there is none) did not let it.
         """
-        self._refuse_configured(_check_name(name))
+        self._refuse_configured(check_name(name))
         body = msgspec.json.encode(_Body(await hash_password(check_password(password))))
         new = NewDocument(KIND, name, body, None, only_version)
         [version] = await self._app.store.write_documents([new])
@@ -81,7 +81,7 @@ class Superusers:
 
     async def change_password(self, name: str, password: str) -> bool:
         """Give the one there is another password; False where there is none."""
-        self._refuse_configured(_check_name(name))
+        self._refuse_configured(check_name(name))
         document = await self._app.store.document(KIND, name)
         if document is None:
             return False
@@ -97,7 +97,7 @@ class Superusers:
     async def exists(self, name: str) -> bool:
         """Whether there is one of that name, looked up at once."""
         try:
-            _check_name(name)
+            check_name(name)
         except InvalidInput:
             return False  # nobody is called like that, and not every store could be asked
         return self.configured == name or await self._app.store.document(KIND, name) is not None
@@ -113,7 +113,7 @@ class Superusers:
 
     async def remove(self, name: str, *, keep_last: bool = False) -> bool:
         """Whether there was one. ``keep_last``: ``WrongState`` where nobody else could log in."""
-        self._refuse_configured(_check_name(name))
+        self._refuse_configured(check_name(name))
         store = self._app.store
         document = await store.document(KIND, name)
         if document is None:
@@ -130,10 +130,12 @@ class Superusers:
             raise _only(name)
         return removed
 
+    async def any(self) -> bool:
+        """Return whether there is a superuser, stored or configured."""
+        return self._configured is not None or bool(await self._app.store.documents(KIND, limit=1))
+
     async def ensure(self) -> str | None:
-        """At the first start: make ``admin``; its password, to be shown once. None when there is somebody."""
-        if self._configured is not None or await self._app.store.documents(KIND, limit=1):
-            return None
+        """Make ``admin``; return its password, to be shown once, or None if another server was first."""
         password = secrets.token_urlsafe(18)
         body = msgspec.json.encode(_Body(await hash_password(password)))
         # Several servers may start at once; one of them makes it.
@@ -143,7 +145,7 @@ class Superusers:
 
     async def end_sessions(self, name: str) -> None:
         """Log out everywhere."""
-        epoch = await self._epoch(_check_name(name))
+        epoch = await self._epoch(check_name(name))
         body = msgspec.json.encode(_Epoch(epoch + 1))
         await self._app.store.write_documents([NewDocument(EPOCH_KIND, name, body)])
         self._lookups.forget(name)
@@ -153,7 +155,7 @@ class Superusers:
     async def account(self, name: str) -> Account | None:
         """Believed for a second."""
         try:
-            return await self._lookups.get(_check_name(name))
+            return await self._lookups.get(check_name(name))
         except InvalidInput:
             return None  # nobody is called like that, and not every store could be asked
 
@@ -197,7 +199,7 @@ def _only(name: str) -> WrongState:
     )
 
 
-def _check_name(name: Any) -> str:
+def check_name(name: Any) -> str:
     text = check_text("name of a superuser", name, MAX_NAME)
     if {":", "/"} & set(text) or text != text.strip() or not text.isprintable():
         # The setting ends a name at its colon, the API's addresses at a slash.
@@ -215,6 +217,6 @@ def _read_setting(text: str | None) -> tuple[str, str] | None:
     try:
         if not colon:
             raise InvalidInput("there is no colon in it")
-        return _check_name(name), check_password(password)
+        return check_name(name), check_password(password)
     except InvalidInput as error:
         raise ConfigurationError(f"superuser must be name:password; {error}") from None

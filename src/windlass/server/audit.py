@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from msgspec import Meta, Struct
 
-from windlass.access.audit import MAX_WORDS, AuditLine
+from windlass.access.audit import MAX_WORDS, OUTCOMES, AuditLine
 from windlass.server.paging import PageQuery
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Permission, Route
@@ -16,7 +16,11 @@ Words: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_WORDS)]
 
 
 class AuditShape(Struct, frozen=True, kw_only=True):
-    """Somebody did something."""
+    """An action, and who did it.
+
+    ``outcome`` is ``started`` from before the action until it has ended. A line that stays ``started`` is one
+    of a server that stopped, or of a request that ran out of time, before the outcome was known.
+    """
 
     id: str
     at: datetime | None
@@ -27,6 +31,7 @@ class AuditShape(Struct, frozen=True, kw_only=True):
     tenant: str
     details: dict[str, Any]
     address: str | None
+    outcome: Annotated[str, Meta(extra_json_schema={"enum": list(OUTCOMES)})]
 
 
 class AuditList(Struct, frozen=True):

@@ -67,8 +67,12 @@ async def act(request: Request[Nothing, BulkBody]) -> Answer:
     if body.preview:
         matched = await bulk.matching(body.action, filters)
         return Answer(BulkPreview(body.action, matched.total, matched.exact))
-    operation = await bulk.start(body.action, filters, actor=request.caller.name, on_end=_recorder(request))
-    await _record(request, "bulk.start", operation)
+    intent = {"action": body.action, "filter": {name: str(value) for name, value in filters.items()}}
+    async with request.api.gate.audited(request, "bulk.start", details=intent) as entry:
+        operation = await bulk.start(
+            body.action, filters, actor=request.caller.name, on_end=_recorder(request)
+        )
+        entry.target, entry.details = operation.id, _details(operation)
     location = f"{request.root}{ROOT}/bulk/{operation.id}".encode()
     return Answer(_shape(operation), 202, ((b"location", location),))
 
@@ -84,8 +88,10 @@ async def show(request: Request[Nothing, None]) -> Answer:
 
 async def stop(request: Request[Nothing, None]) -> Answer:
     operation = await _own(request)
-    stopped = await request.app.bulk.stop(operation.id) or operation
-    await _record(request, "bulk.stop", stopped)
+    details = _details(operation)
+    async with request.api.gate.audited(request, "bulk.stop", target=operation.id, details=details) as entry:
+        stopped = await request.app.bulk.stop(operation.id) or operation
+        entry.details = _details(stopped)
     return Answer(_shape(stopped), 202)
 
 
@@ -105,20 +111,21 @@ def _is_own(request: Request[Any, Any], operation: BulkOperation) -> bool:
 def _recorder(request: Request[Any, Any]) -> Callable[[BulkOperation], Awaitable[None]]:
     async def ended(operation: BulkOperation) -> None:
         with acting_as(None):
-            await _record(request, "bulk.end", operation)
+            await request.api.gate.record(
+                request, "bulk.end", target=operation.id, details=_details(operation)
+            )
 
     return ended
 
 
-async def _record(request: Request[Any, Any], action: str, operation: BulkOperation) -> None:
-    details = {
+def _details(operation: BulkOperation) -> dict[str, Any]:
+    return {
         "action": operation.action,
         "filter": dict(operation.filter),
         "state": operation.state,
         "matched": operation.matched,
         "done": operation.done,
     }
-    await request.api.gate.record(request, action, target=operation.id, details=details)
 
 
 def _shape(operation: BulkOperation) -> BulkShape:

@@ -87,15 +87,16 @@ async def copy_job(request: Request[Nothing, CopyBody]) -> Answer:
         body={**given, "topic": record.topic, "task": record.task, "payload": payload},
         job={"priority": record.priority, "correlation_id": record.correlation_id, **given},
     )
-    try:
-        job = await app.enqueue_copy(record.id, payload=payload, **cast("CopyOptions", given))
-    except InvalidPayload as error:
-        raise _without_values(error) from None
-    deleted = body.delete_original and not job.duplicate and await _delete(request, record.id)
     edited = body.payload is not UNSET or body.patch is not UNSET
-    changed = sorted([*given, *(["payload"] if edited else [])])
-    details = {"copy": str(job.id), "changed": changed, "original_deleted": deleted}
-    await request.api.gate.record(request, "job.copy", target=str(record.id), details=details)
+    changed = {"changed": sorted([*given, *(["payload"] if edited else [])])}
+    async with request.api.gate.audited(request, "job.copy", target=str(record.id), details=changed) as entry:
+        try:
+            job = await app.enqueue_copy(record.id, payload=payload, **cast("CopyOptions", given))
+        except InvalidPayload as error:
+            raise _without_values(error) from None
+        entry.details["copy"] = str(job.id)
+        deleted = body.delete_original and not job.duplicate and await _delete(request, record.id)
+        entry.details["original_deleted"] = deleted
     answer = CopiedJob(**enqueued_fields(job), copied_from=record.id, original_deleted=deleted)
     location = f"{request.root}{ROOT}/{job.id}".encode()
     return Answer(answer, 200 if job.duplicate else 201, ((b"location", location),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from windlass.access import audit
@@ -15,6 +16,7 @@ from windlass.server.route import Permission
 
 if TYPE_CHECKING:
     from windlass.access.access import Access
+    from windlass.access.audit import AuditEntry
     from windlass.server.request import Request
 
 COOKIE: Final = "windlass_session"
@@ -73,15 +75,22 @@ class Gate:
         """Read the rules: one that makes no sense is told at the start, and not to the first who asks."""
         _ = self.access
 
-    async def record(
+    def audited(
         self,
         request: Request[Any, Any],
         action: str,
         *,
         target: str = "",
         details: Mapping[str, Any] | None = None,
+    ) -> AbstractAsyncContextManager[AuditEntry]:
+        """Record in the audit log that the caller does this: before it is done, and how it ended."""
+        line = audit.by(request.caller, action, target, details=details, address=request.address)
+        return audit.audited(self.access.audit, line)
+
+    async def record(
+        self, request: Request[Any, Any], action: str, *, target: str, details: Mapping[str, Any]
     ) -> None:
-        """Write a line of the audit log: who did what."""
+        """Record an event that no request asked for, such as the end of a bulk operation."""
         line = audit.by(request.caller, action, target, details=details, address=request.address)
         await self.access.audit.record(line)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeAlias, cast
 from uuid import UUID
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from windlass.access.audit import AuditEntry
 from windlass.app import DEFAULT_PAGE, LARGEST_OFFSET
 from windlass.errors import InvalidFilter, InvalidInput, JobCancelled, JobFailed, ResultTimeout
 from windlass.filtering.meaning import read_state
@@ -184,23 +186,29 @@ async def get_result(request: Request[ResultQuery, None]) -> Answer:
 
 
 async def requeue(request: Request[Nothing, None]) -> Answer:
-    await request.app.requeue(request.path["id"])
-    return await _changed(request, "requeue")
+    async with _audited(request, "requeue"):
+        await request.app.requeue(request.path["id"])
+    return _changed(request, "requeue")
 
 
 async def cancel(request: Request[Nothing, None]) -> Answer:
-    ended = await request.app.cancel(request.path["id"])
-    return await _changed(request, "cancel", requested=not ended)
+    async with _audited(request, "cancel"):
+        ended = await request.app.cancel(request.path["id"])
+    return _changed(request, "cancel", requested=not ended)
 
 
 async def delete(request: Request[Nothing, None]) -> Answer:
-    await request.app.delete(request.path["id"])
-    return await _changed(request, "delete")
+    async with _audited(request, "delete"):
+        await request.app.delete(request.path["id"])
+    return _changed(request, "delete")
 
 
-async def _changed(request: Request[Any, Any], action: str, *, requested: bool = False) -> Answer:
+def _audited(request: Request[Any, Any], action: str) -> AbstractAsyncContextManager[AuditEntry]:
+    return request.api.gate.audited(request, f"job.{action}", target=str(request.path["id"]))
+
+
+def _changed(request: Request[Any, Any], action: str, *, requested: bool = False) -> Answer:
     job_id = request.path["id"]
-    await request.api.gate.record(request, f"job.{action}", target=str(job_id))
     return Answer(Changed(id=job_id, action=action, requested=requested), 202 if requested else 200)
 
 

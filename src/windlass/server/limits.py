@@ -103,25 +103,24 @@ async def set_limits(request: Request[Nothing, LimitsBody]) -> Answer:
         raise Problem(INVALID_INPUT, str(error)) from None
     if body.origin == "code":
         return await _declare(request, topic, limits)
-    await request.app.limits.set(topic, limits)
-    await request.api.gate.record(request, "limits.set", target=topic, details={"limits": str(limits)})
+    details = {"limits": str(limits)}
+    async with request.api.gate.audited(request, "limits.set", target=topic, details=details):
+        await request.app.limits.set(topic, limits)
     return Answer(_shape(topic, limits))
 
 
 async def _declare(request: Request[Nothing, LimitsBody], topic: str, limits: TopicLimits) -> Answer:
-    declared = await request.app.limits.declare(topic, limits)
+    details = {"limits": str(limits), "origin": "code"}
+    async with request.api.gate.audited(request, "limits.set", target=topic, details=details) as entry:
+        entry.dropped = not await request.app.limits.declare(topic, limits)
     present = await request.app.limits.get(topic) or limits
-    if declared:
-        await request.api.gate.record(
-            request, "limits.set", target=topic, details={"limits": str(limits), "origin": "code"}
-        )
     return Answer(_shape(topic, present))
 
 
 async def remove_limits(request: Request[Nothing, None]) -> Answer:
     topic = request.path["topic"]
-    removed = await request.app.limits.remove(topic)
-    await request.api.gate.record(request, "limits.remove", target=topic, details={"removed": removed})
+    async with request.api.gate.audited(request, "limits.remove", target=topic) as entry:
+        removed = entry.details["removed"] = await request.app.limits.remove(topic)
     return Answer(LimitsRemoved(topic, removed))
 
 

@@ -161,20 +161,17 @@ async def _create(request: Request[Any, Any], name: str, *, replace: bool) -> Sc
     payload = payload_of(body.payload, body.format, "#")
     if replace:
         payload = await _restored(request, name, payload)
-    made = await request.app.schedules.create(
-        name,
-        target,
-        when,
-        payload,
-        replace=replace,
-        **cast("EnqueueOptions", options),  # the app checks every value
-    )
-    await request.api.gate.record(
-        request,
-        "schedule.replace" if replace else "schedule.create",
-        target=name,
-        details={"when": str(when), "for": target},
-    )
+    action = "schedule.replace" if replace else "schedule.create"
+    details = {"when": str(when), "for": target}
+    async with request.api.gate.audited(request, action, target=name, details=details):
+        made = await request.app.schedules.create(
+            name,
+            target,
+            when,
+            payload,
+            replace=replace,
+            **cast("EnqueueOptions", options),  # the app checks every value
+        )
     return _shape(request, made)
 
 
@@ -233,30 +230,31 @@ def _target(request: Request[Any, Any], body: ScheduleBody, options: dict[str, A
 
 async def pause_schedule(request: Request[Nothing, None]) -> Answer:
     name = request.path["schedule"]
-    paused = await request.app.schedules.pause(name)
-    await request.api.gate.record(request, "schedule.pause", target=name)
+    async with request.api.gate.audited(request, "schedule.pause", target=name):
+        paused = await request.app.schedules.pause(name)
     return Answer(_shape(request, paused))
 
 
 async def resume_schedule(request: Request[Nothing, None]) -> Answer:
     name = request.path["schedule"]
-    resumed = await request.app.schedules.resume(name)
-    await request.api.gate.record(request, "schedule.resume", target=name)
+    async with request.api.gate.audited(request, "schedule.resume", target=name):
+        resumed = await request.app.schedules.resume(name)
     return Answer(_shape(request, resumed))
 
 
 async def run_schedule(request: Request[Nothing, None]) -> Answer:
     name = request.path["schedule"]
-    job = await request.app.schedules.run(name)
-    await request.api.gate.record(request, "schedule.run", target=name, details={"job": str(job.id)})
+    async with request.api.gate.audited(request, "schedule.run", target=name) as entry:
+        job = await request.app.schedules.run(name)
+        entry.details["job"] = str(job.id)
     location = f"{request.root}{ROOT}/{job.id}".encode()
     return Answer(EnqueuedJob(**enqueued_fields(job)), 201, ((b"location", location),))
 
 
 async def delete_schedule(request: Request[Nothing, None]) -> Answer:
     name = request.path["schedule"]
-    await request.app.schedules.delete(name)
-    await request.api.gate.record(request, "schedule.delete", target=name)
+    async with request.api.gate.audited(request, "schedule.delete", target=name):
+        await request.app.schedules.delete(name)
     return Answer(ScheduleChanged(name, "delete"))
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct, structs
 
+from windlass.app import Windlass
 from windlass.errors import JobNotFound, WrongState
 from windlass.findings import TaskStats
 from windlass.model import TopicStats
@@ -121,20 +122,27 @@ def _detail(topic: TopicStats, lanes: list[TaskStats]) -> TopicDetail:
 
 async def pause(request: Request[Nothing, PauseBody]) -> Answer:
     topic, seconds = request.path["topic"], request.body.seconds
-    await request.app.pause(topic, seconds)
-    await request.api.gate.record(request, "topic.pause", target=topic, details={"seconds": seconds})
+    async with request.api.gate.audited(request, "topic.pause", target=topic, details={"seconds": seconds}):
+        await request.app.pause(topic, seconds)
     return Answer(TopicChanged(topic, "pause"))
 
 
 async def resume(request: Request[Nothing, None]) -> Answer:
     topic = request.path["topic"]
-    await request.app.resume(topic)
-    await request.api.gate.record(request, "topic.resume", target=topic)
+    async with request.api.gate.audited(request, "topic.resume", target=topic):
+        await request.app.resume(topic)
     return Answer(TopicChanged(topic, "resume"))
 
 
 async def kick(request: Request[Nothing, KickBody]) -> Answer:
-    app, topic, wanted = request.app, request.path["topic"], request.body.count
+    topic = request.path["topic"]
+    async with request.api.gate.audited(request, "topic.kick", target=topic) as entry:
+        kicked = entry.details["kicked"] = await _kick(request.app, topic, request.body.count)
+    return Answer(Kicked(topic, kicked))
+
+
+async def _kick(app: Windlass, topic: str, wanted: int) -> int:
+    """Requeue up to this many failed jobs, newest first; return how many."""
     kicked = 0
     cursor: int | None = None
     while kicked < wanted:
@@ -148,8 +156,7 @@ async def kick(request: Request[Nothing, KickBody]) -> Answer:
         cursor = page.cursor
         if cursor is None:
             break
-    await request.api.gate.record(request, "topic.kick", target=topic, details={"kicked": kicked})
-    return Answer(Kicked(topic, kicked))
+    return kicked
 
 
 ROUTES: Final = (

@@ -81,8 +81,10 @@ export function targetOf({ action, target, details }: Line): { text: string; hre
 }
 
 /** The rest, in few words. */
-export function notesOf({ action, details, tenant }: Line): string[] {
+export function notesOf({ action, details, tenant, outcome }: Line): string[] {
   const notes: string[] = [];
+  if (outcome === "failed") notes.push("failed");
+  if (outcome === "started") notes.push("outcome not known yet");
   const rest: Record<string, unknown> = { ...details };
   const take = (name: string, say: (value: never) => string | null) => {
     if (!(name in rest)) return;
