@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
+from tests.patience import PATIENCE
 from windlass import ConfigurationError, NotAuthenticated, SecurityContext, Windlass
 from windlass.access import jwks
 from windlass.access.caller import ALL_SCOPES, Caller, CallerKind, Scope
@@ -435,7 +436,7 @@ async def test_an_issuer_who_sends_byte_by_byte_is_not_waited_for(
     monkeypatch.setattr(jwks, "FETCH_SECONDS", 0.2)
     issuer.drips = True
     app = published(clock, issuer)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await refused(app, token(key=RSA_KEY, alg="RS256", kid="r"))
         assert "no answer within 0.2 s" in caplog.text
         clock.advance(jwks.RETRY_SECONDS)

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 from tests.app.conftest import Finish
+from tests.patience import PATIENCE
 from windlass import (
     BY_PAYLOAD,
     Context,
@@ -359,7 +360,7 @@ async def test_jobs_run_until_none_is_due(url: str) -> None:
     async with app:
         jobs = [await add.enqueue(1), await double.enqueue(n=4), await app.enqueue("add", {"a": 1, "b": 2})]
         assert await app.run_until_idle(concurrency=2) == 3
-        assert [await job.result(timeout=10) for job in jobs] == [2, 8, 3]
+        assert [await job.result(timeout=PATIENCE) for job in jobs] == [2, 8, 3]
 
 
 async def test_a_rename_with_an_alias_does_not_strand_waiting_jobs(tmp_path: Path) -> None:
@@ -375,7 +376,7 @@ async def test_a_rename_with_an_alias_does_not_strand_waiting_jobs(tmp_path: Pat
 
     async with after:
         assert await after.run_until_idle() == 1
-        assert await after.result(old.id, timeout=10) == 2
+        assert await after.result(old.id, timeout=PATIENCE) == 2
 
 
 def test_worker_options_are_the_workers_own() -> None:
@@ -463,4 +464,4 @@ def test_an_app_does_not_show_its_password() -> None:
 async def test_a_missing_job_is_not_found(app: Windlass) -> None:
     """Whatever is asked about it."""
     with pytest.raises(JobNotFound):
-        await app.result(uuid4(), timeout=5)
+        await app.result(uuid4(), timeout=PATIENCE)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.patience import PATIENCE
 from windlass import payload
 from windlass.benchmark import Figure, Figures, Measurement, concerns
 from windlass.benchmark.bench_app import SMALLEST_PAYLOAD, make_text
@@ -17,8 +18,6 @@ from windlass.benchmark.helper import _PROGRAM
 from windlass.cli.bench.meaning import meanings
 from windlass.findings import Ailment, AilmentKind
 from windlass.stores import Ground
-
-PATIENCE = 30.0
 
 
 def run_of(ground: Ground | None = None, load: float | None = 0.1, **p50_seconds: float) -> Figures:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from windlass import InvalidPayload, JobNotFound, NotOpen, ResultTimeout, Windlass, WindlassError
 from windlass.app import Windlass as App
 from windlass.blocking_twins import BlockingBoundTask, BlockingJob, BlockingTask, BlockingWindlass
@@ -125,7 +126,7 @@ def test_a_call_that_is_running_when_the_portal_closes_ends(app: Windlass) -> No
     while not _is_waiting(app):
         threading.Event().wait(0.001)
     app.sync.close()
-    thread.join(10)
+    thread.join(PATIENCE)
     assert [type(error) for error in ended] == [NotOpen]
 
 
@@ -183,7 +184,7 @@ def test_a_forked_child_makes_a_portal_of_its_own(tmp_path: Path) -> None:
     process.start()
     assert receiving.poll(20)
     child_id = receiving.recv()
-    process.join(20)
+    process.join(PATIENCE)
     assert process.exitcode == 0
     assert app.sync.get(child_id).payload == {"who": "child"}
     assert app.sync.get(before.id).payload == {"who": "parent"}
@@ -215,7 +216,7 @@ def test_ctrl_c_interrupts_a_blocking_call(tmp_path: Path) -> None:
     assert process.stdout.readline() == b"waiting\n"
     process.send_signal(signal.SIGINT)
     try:
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     assert (out, process.returncode) == (b"stopped pending\n", 0), err
@@ -230,10 +231,10 @@ def test_ctrl_c_before_the_call_has_begun_returns_too(app: Windlass) -> None:
 
     async def block() -> None:
         busy.set()
-        go_on.wait(20)
+        go_on.wait(PATIENCE)
 
     def interrupt() -> None:
-        busy.wait(20)
+        busy.wait(PATIENCE)
         threading.Event().wait(0.05)  # by now the main thread waits for a loop that is busy
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         threading.Event().wait(0.05)
@@ -244,14 +245,14 @@ def test_ctrl_c_before_the_call_has_begun_returns_too(app: Windlass) -> None:
     interrupter = threading.Thread(target=interrupt)
     try:
         blocker.start()
-        busy.wait(20)
+        busy.wait(PATIENCE)
         interrupter.start()
         with pytest.raises(KeyboardInterrupt):
             app.sync.topics()
     finally:
         signal.signal(signal.SIGINT, before)
-        interrupter.join(20)
-        blocker.join(20)
+        interrupter.join(PATIENCE)
+        blocker.join(PATIENCE)
     assert app.sync.topics() == []
 
 
@@ -263,7 +264,7 @@ def test_the_program_ends_without_closing(tmp_path: Path) -> None:
         "print(app.sync.enqueue('t').state)\n"
     )
     ran = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", code], capture_output=True, timeout=30, check=False
+        [sys.executable, "-X", "dev", "-c", code], capture_output=True, timeout=PATIENCE, check=False
     )
     assert (ran.returncode, ran.stdout.strip(), ran.stderr) == (0, b"pending", b"")
 

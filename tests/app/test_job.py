@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.app.conftest import Finish
+from tests.patience import PATIENCE
 from windlass import (
     InvalidInput,
     JobCancelled,
@@ -42,7 +43,7 @@ async def test_a_result_is_what_the_handler_returned_in_its_type(app: Windlass, 
 
     job = await locate.enqueue()
     await finish(app, job, Completed(b'{"x":1}'))
-    assert await job.result(timeout=5) == Point(1)
+    assert await job.result(timeout=PATIENCE) == Point(1)
     assert await app.result(job.id) == Point(1)
 
     bare = await app.enqueue("bare")
@@ -71,7 +72,7 @@ async def test_a_failed_or_cancelled_job_raises_its_reason(app: Windlass, finish
 async def test_a_result_arrives_when_the_job_ends(app: Windlass, finish: Finish) -> None:
     """The waiter is woken; it does not have to ask again and again."""
     job = await app.enqueue("t")
-    waiting = asyncio.create_task(job.result(timeout=30))
+    waiting = asyncio.create_task(job.result(timeout=PATIENCE))
     await asyncio.sleep(0)
     await finish(app, job, Completed(b"7"))
     assert await waiting == 7
@@ -83,7 +84,7 @@ async def test_a_result_arrives_without_any_hint(
     """Hints may be lost; the poll underneath finds the result all the same."""
     monkeypatch.setattr(WakeupHub, "finished", lambda _: None)
     job = await app.enqueue("t")
-    waiting = asyncio.create_task(job.result(timeout=30))
+    waiting = asyncio.create_task(job.result(timeout=PATIENCE))
     await asyncio.sleep(0)
     await finish(app, job, Completed(b"7"))
     assert await waiting == 7
@@ -104,7 +105,7 @@ async def test_a_timeout_leaves_the_job_alone(app: Windlass, finish: Finish) -> 
 async def test_waiting_for_a_deleted_job_ends(app: Windlass) -> None:
     """Nobody waits for ever for something that is gone."""
     job = await app.enqueue("t")
-    waiting = asyncio.create_task(job.result(timeout=30))
+    waiting = asyncio.create_task(job.result(timeout=PATIENCE))
     await asyncio.sleep(0.01)
     await job.delete()
     with pytest.raises(JobNotFound):
@@ -126,7 +127,7 @@ async def test_a_job_requeued_while_awaited_is_awaited_on(
         return await real_get(job_id, **kwargs)
 
     monkeypatch.setattr(app.store, "get", get)
-    waiting = asyncio.create_task(job.result(timeout=30))
+    waiting = asyncio.create_task(job.result(timeout=PATIENCE))
     await requeued.wait()
     await finish(app, job, Completed(b"1"))
     assert await waiting == 1
@@ -182,14 +183,14 @@ async def test_database_trouble_is_waited_out_and_errors_are_told(
 
     monkeypatch.setattr(app.store, "states", states)
     await finish(app, job, Completed(b"1"))
-    assert await job.result(timeout=30) == 1
+    assert await job.result(timeout=PATIENCE) == 1
 
     async def broken(job_ids: Any, **options: Any) -> Any:
         raise StoreError("damaged")
 
     monkeypatch.setattr(app.store, "states", broken)
     with pytest.raises(StoreError, match="damaged"):
-        await job.result(timeout=30)
+        await job.result(timeout=PATIENCE)
 
 
 async def test_a_handle_shows_errors_and_attempts_with_times(

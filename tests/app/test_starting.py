@@ -10,6 +10,7 @@ import pytest
 
 import windlass
 from tests.app.conftest import URLS
+from tests.patience import PATIENCE
 from windlass import Windlass
 from windlass.errors import StoreUnavailable
 from windlass.verification import starting
@@ -34,7 +35,7 @@ async def worked(app: Windlass, caplog: pytest.LogCaptureFixture) -> None:
     """A worker runs until the look is over."""
     async with app:
         worker = asyncio.ensure_future(app.run_worker(handle_signals=False))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not lines(caplog):
                 await asyncio.sleep(0.01)
         worker.cancel()
@@ -61,7 +62,7 @@ async def test_what_is_wrong_is_logged_once_and_the_worker_works(
         assert lines(caplog) == []  # who runs jobs for a moment only does not look
         (root / "a").unlink()
         worker = asyncio.ensure_future(app.run_worker(handle_signals=False))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not any("looked at the store" in text for _, text in lines(caplog)):
                 await asyncio.sleep(0.01)
         warnings = [text for level, text in lines(caplog) if level == "WARNING"]
@@ -72,7 +73,7 @@ async def test_what_is_wrong_is_logged_once_and_the_worker_works(
         await starting.look_after_start(app)
         assert lines(caplog) == []  # it was somebody else's turn
         job = await app.enqueue("create_file", {"path": "b", "content": "two"})
-        await job.result(timeout=10)
+        await job.result(timeout=PATIENCE)
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)
 
@@ -99,7 +100,7 @@ async def test_a_look_that_fails_harms_nobody(
     async with app:
         worker = asyncio.ensure_future(app.run_worker(handle_signals=False))
         job = await app.enqueue("create_file", {"path": "a", "content": "one"})
-        await job.result(timeout=10)
+        await job.result(timeout=PATIENCE)
         assert not worker.done()
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)

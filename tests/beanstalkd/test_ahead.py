@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.beanstalkd.talking import Talk, app, clock, other, shared, talk, url
+from tests.patience import PATIENCE
 from windlass import Windlass
 from windlass.beanstalkd.session import Later
 from windlass.beanstalkd.shared import Shared
@@ -141,7 +142,7 @@ async def test_a_more_urgent_job_that_is_put_during_a_claim_comes_first(
 
     monkeypatch.setattr(app.store, "claim", slow_reply)
     await talk.say(f"delete {number}")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not urgent:
             await asyncio.sleep(0.001)
     taken = [int((await talk.say("reserve")).split()[1]) for _ in range(2)]
@@ -203,7 +204,7 @@ async def test_what_is_not_asked_for_in_time_is_everybodys_again(
     *_, third = await put(talk, 3)
     await run_two(talk)
     store = shared.app.store
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not (claim := await store.claim(ClaimRequest("another", (Lane("default"),), 10, 60.0))).jobs:
             await asyncio.sleep(0.001)
     assert [job.number for job in claim.jobs] == [third]

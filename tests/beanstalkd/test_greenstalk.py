@@ -14,6 +14,7 @@ import greenstalk
 import pytest
 
 from tests.cli.processes import Process, Project
+from tests.patience import PATIENCE
 from tests.servers.shared import empty_url
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="it is stopped by signals of other systems")
@@ -94,7 +95,7 @@ def test_a_day_of_a_worker(server: Started) -> None:
         client.reserve(timeout=0)
     assert client.stats_tube("emails")["pause"] == 3600
     client.pause_tube("emails", 0)
-    client.delete(client.reserve(timeout=5))
+    client.delete(client.reserve(timeout=PATIENCE))
     for verb in (client.delete, client.peek, client.stats_job, client.kick_job, client.reserve_job):
         with pytest.raises(greenstalk.NotFoundError):
             verb(number)
@@ -129,7 +130,7 @@ def test_the_last_second_and_the_end_of_a_reservation_are_told(server: Started) 
     client.reserve()
     with pytest.raises(greenstalk.DeadlineSoonError):
         client.reserve()
-    assert other.reserve(timeout=10).id == number
+    assert other.reserve(timeout=PATIENCE).id == number
     with pytest.raises(greenstalk.NotFoundError):
         client.touch(greenstalk.Job(number, "x"))
     assert client.stats()["job-timeouts"] == 1
@@ -156,10 +157,10 @@ def test_stopped_in_order_it_gives_reserved_jobs_back(project: Project, url: str
         for _ in numbers:
             client.reserve()
         server.signal(signal.SIGTERM)
-        assert server.process.popen.wait(30) == 0
+        assert server.process.popen.wait(PATIENCE) == 0
     with started(project, url) as server:
         client = server.client()
-        assert {client.reserve(timeout=10).id for _ in numbers} == numbers
+        assert {client.reserve(timeout=PATIENCE).id for _ in numbers} == numbers
 
 
 def test_killed_in_the_middle_of_puts_it_has_lost_nothing_it_acknowledged(project: Project, url: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.beanstalkd.playing import Connection
+from tests.patience import PATIENCE
 from tests.servers.door import Door
 from tests.servers.shared import empty_url
 
@@ -16,7 +17,6 @@ CLIENTS = 10
 WORKERS = 3
 TTR = 2
 """Seconds after which jobs that were reserved when the server was killed are anybody's again."""
-PATIENCE = 30
 
 
 @dataclass(slots=True)

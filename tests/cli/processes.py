@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
-PATIENCE = 30.0
-"""Seconds until a condition that does not come true fails its test."""
+from tests.patience import PATIENCE
 
 COMMAND = (sys.executable, "-m", "windlass.cli")
 

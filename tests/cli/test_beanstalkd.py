@@ -16,6 +16,7 @@ import pytest
 import windlass
 from tests.cli.conftest import Run
 from tests.cli.processes import Process, Project
+from tests.patience import PATIENCE
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and sockets of other systems")
 
@@ -26,7 +27,7 @@ def port_of(process: Process) -> int:
 
 def stop(process: Process) -> None:
     process.popen.send_signal(signal.SIGTERM)
-    assert process.popen.wait(30) == 0
+    assert process.popen.wait(PATIENCE) == 0
 
 
 @posix
@@ -60,7 +61,7 @@ def test_it_listens_on_a_path_and_leaves_nothing_there(project: Project) -> None
             with greenstalk.Client(str(path)) as client:
                 assert client.using() == "default"
             process.popen.send_signal(number)
-            process.popen.wait(30)
+            process.popen.wait(PATIENCE)
     assert not path.exists()
 
 
@@ -70,7 +71,7 @@ def test_a_command_that_serves_nothing_leaves_no_socket(project: Project, option
     """It listens before it has read its options, and takes that back when they are wrong."""
     path = project.directory / "queue.sock"
     with project.start("beanstalkd", "--listen", f"unix:{path}", *options) as process:
-        assert process.popen.wait(30) == (0 if options == ["-Vv"] else 2)
+        assert process.popen.wait(PATIENCE) == (0 if options == ["-Vv"] else 2)
     assert not path.exists()
 
 
@@ -124,7 +125,7 @@ def test_it_says_where_it_listens_on_stderr_and_nothing_on_stdout(project: Proje
         assert popen.stderr is not None
         assert b"127.0.0.1:" in popen.stderr.readline()
         popen.send_signal(signal.SIGTERM)
-        out, errors = popen.communicate(timeout=30)
+        out, errors = popen.communicate(timeout=PATIENCE)
     assert (out, errors, popen.returncode) == (b"", b"", 0)
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, Within
-from tests.cli.processes import COMMAND, PATIENCE, Project, on_terminal
+from tests.cli.processes import COMMAND, Project, on_terminal
+from tests.patience import PATIENCE
 from windlass import Windlass
 from windlass.cli.root import COMMANDS
 

@@ -627,7 +627,7 @@ def test_on_a_terminal_lines_fit_and_the_verdict_is_in_colour(run: Run, project:
 def test_on_a_terminal_a_bar_shows_how_far_a_sweep_is(project: Project) -> None:
     """It goes with the sweep, and leaves a line that says so."""
     with on_terminal(project, "doctor", "--verify") as terminal:
-        terminal.wait_for("making trouble .* 0:00:0")
+        terminal.wait_for(r"making trouble .* \d:\d\d:\d\d")
         terminal.popen.send_signal(signal.SIGINT)
         assert terminal.wait() == 130
     assert terminal.text.splitlines()[-1].endswith("stopped; nothing is left behind")

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, Within
-from tests.cli.processes import COMMAND, PATIENCE, Project
+from tests.cli.processes import COMMAND, Project
+from tests.patience import PATIENCE
 from windlass import Windlass
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGINT to one process")

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.cli.processes import Process, Project, wait_until
+from tests.patience import PATIENCE
 from tests.telemetry.scraping import scrape
 from windlass import Windlass
 from windlass.cli.health.counts import WHOLE_EVERY, Counted, Counts, Recount
@@ -69,7 +70,7 @@ def pids(project: Project) -> list[int]:
 
 
 def metrics(where: tuple[str, int]) -> dict[tuple[str, ...], float]:
-    connection = http.client.HTTPConnection(*where, timeout=10)
+    connection = http.client.HTTPConnection(*where, timeout=PATIENCE)
     try:
         connection.request("GET", "/metrics")
         answer = connection.getresponse()

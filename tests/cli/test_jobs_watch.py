@@ -12,7 +12,8 @@ import subprocess
 import pytest
 
 from tests.cli.conftest import Run, Within
-from tests.cli.processes import COMMAND, PATIENCE, Process, Project, on_terminal
+from tests.cli.processes import COMMAND, Process, Project, on_terminal
+from tests.patience import PATIENCE
 from windlass import Windlass
 from windlass.cli.jobs.watching import watch_jobs
 

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from tests.cli.processes import Process, wait_until
+from tests.patience import PATIENCE
 from windlass.cli.root import windlass
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +65,7 @@ def test_shell_lines_of_the_dockerfile_are_well_formed() -> None:
     """As far as a shell can tell without running them."""
     for name, rest in instructions():
         if name == "RUN":
-            subprocess.run(["sh", "-n", "-c", rest], check=True, timeout=10)
+            subprocess.run(["sh", "-n", "-c", rest], check=True, timeout=PATIENCE)
 
 
 def test_what_the_dockerfile_copies_makes_a_whole_wheel(tmp_path: Path) -> None:
@@ -176,7 +177,7 @@ def test_server_and_worker_of_the_compose_file_work_and_are_healthy(
 
 
 def _succeeds(command: Sequence[str]) -> bool:
-    return subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 0
+    return subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False).returncode == 0
 
 
 def _free_port() -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import Project
+from tests.patience import PATIENCE
 from windlass import Windlass
 from windlass.stores.sqlite.migrating import migrations
 
@@ -53,4 +54,4 @@ async def _run_a_job_after_a_migration(project: Project) -> None:
             connection.execute("INSERT INTO windlass_schema VALUES (?, 'of_tomorrow', 0)", (version,))
         connection.close()
         job = await app.enqueue("work", {"number": 1})
-        assert await job.result(timeout=30) == 1
+        assert await job.result(timeout=PATIENCE) == 1

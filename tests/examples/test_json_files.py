@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.processes import PATIENCE, wait_until
+from tests.cli.processes import wait_until
 from tests.examples.walkthrough import EXAMPLES, Walkthrough
+from tests.patience import PATIENCE
 from tests.tasks.killing import LATER, START, Victims, victims
 from windlass.testing.clock import FrozenClock
 

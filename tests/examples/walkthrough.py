@@ -22,8 +22,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.cli.processes import PATIENCE, Process
+from tests.cli.processes import Process
 from tests.docs.pages import ROOT, blocks
+from tests.patience import PATIENCE
 
 EXAMPLES = ROOT / "examples"
 PORT_OF_THE_PAGES = "8000"

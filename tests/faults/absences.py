@@ -19,6 +19,7 @@ from typing import Literal, cast
 from msgspec.structs import replace
 
 from tests.faults.network import Network
+from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
 from windlass.app import Windlass
 from windlass.payload import encode
@@ -33,7 +34,6 @@ from windlass.verification.sweep_app import Conduct, make_job, make_sweep_app
 LEASE = 2.0
 AWAY = 3 * LEASE
 JOBS = 10
-PATIENCE = 60.0
 
 Absence = Literal["blocked", "frozen", "half-open"]
 

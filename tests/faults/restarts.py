@@ -18,14 +18,13 @@ from pathlib import Path
 
 import asyncpg
 
+from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
 from tests.worker.processes import Site
 from windlass import Windlass
 from windlass.errors import StoreUnavailable
 
 CALLERS = 5
-PATIENCE = 60.0
-"""Seconds for everything to be completed after the last restart."""
 ENOUGH = 0.8
 """The share of the throughput before a restart at which it counts as back."""
 

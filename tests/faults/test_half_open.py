@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.faults.sites import starts_recorded
+from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.worker.helpers import until, working
 from windlass import Context, Windlass
@@ -83,7 +84,7 @@ async def test_a_worker_whose_connections_are_all_half_open_soon_works_on_new_on
         began = time.monotonic()
         assert await run(here, range(50, 60)) == [1] * 10
         seconds = time.monotonic() - began
-        assert seconds < ANSWER_SECONDS + STATEMENT_SECONDS + 3.0, f"{silent} connections, {seconds:.1f} s"
+        assert seconds < silent * STATEMENT_SECONDS, "one wait for each of them"
         await until(lambda: here.worker.tally.completed == 60)
         assert here.worker.tally.lost == 0
 
@@ -99,7 +100,7 @@ async def test_running_jobs_survive_connections_that_are_half_open(
         here.proxy.half_open()
         await asyncio.sleep(LEASE)
         here.gate.set()
-        assert [await job.result(timeout=30) for job in jobs] == [1] * 5
+        assert [await job.result(timeout=PATIENCE) for job in jobs] == [1] * 5
         assert here.worker.tally.lost == 0
     assert len(here.runs) == 10
 
@@ -121,7 +122,7 @@ async def test_a_worker_that_was_cut_off_works_again_by_itself(
             return ctx.attempt
 
         async with working(here.app):
-            assert [await job.result(timeout=30) for job in jobs] == [2] * 5
+            assert [await job.result(timeout=PATIENCE) for job in jobs] == [2] * 5
         await asyncio.sleep(max(0.0, cut_off + seconds - time.monotonic()))
         await until(lambda: here.worker.tally.lost == 5)  # it stopped them itself, without being told
         here.proxy.restore()

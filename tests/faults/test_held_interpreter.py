@@ -7,6 +7,7 @@ import os
 import pytest
 
 from tests.faults.sites import of_kind
+from tests.patience import PATIENCE
 from tests.worker.processes import Site, stop
 from windlass import Windlass
 
@@ -25,7 +26,7 @@ async def test_a_job_that_holds_the_interpreter_is_taken_away_and_settled_once(
     """No thread of its worker runs meanwhile, so the lease is lost; the newer run's settlement counts."""
     job = await app.enqueue(task, {"seconds": 1.6 * site.lease})
     with site.workers(2) as workers:
-        assert await job.result(timeout=30) == 2
+        assert await job.result(timeout=PATIENCE) == 2
         site.wait_for("end", number=2)
         said = [stop(worker)[1] for worker in workers]
     await job.refresh()
@@ -41,7 +42,7 @@ async def test_in_a_process_of_its_own_it_keeps_its_job(site: Site, app: Windlas
     """The worker's own interpreter is free to extend the lease, so nobody else gets the job."""
     job = await app.enqueue("holds_in_a_process", {"seconds": 1.3 * site.lease})
     with site.workers(2):
-        assert await job.result(timeout=30) == 1
+        assert await job.result(timeout=PATIENCE) == 1
     [start], [end] = (of_kind(site.events(), kind) for kind in ("start", "end"))
     assert end["at"] - start["at"] > site.lease
     await job.refresh()

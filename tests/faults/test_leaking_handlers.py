@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.faults.sites import of_kind
+from tests.patience import PATIENCE
 from tests.worker.helpers import until
 from tests.worker.processes import Site, stop
 from windlass import Windlass
@@ -41,10 +42,10 @@ async def test_leaked_threads_and_children_disturb_neither_the_worker_nor_its_en
     children: list[int] = []
     try:
         with site.workers(1) as [worker]:
-            assert [await job.result(timeout=20) for job in leaking] == ["threads", "children"]
+            assert [await job.result(timeout=PATIENCE) for job in leaking] == ["threads", "children"]
             children = of_kind(site.events(), "children")[0]["children"]
             for job in await app.enqueue_many("work", [{}] * 20):
-                await job.result(timeout=20)
+                await job.result(timeout=PATIENCE)
             code, said = stop(worker)
         assert (code, '"lost": 0' in said) == (0, True)
     finally:
@@ -62,13 +63,13 @@ async def test_a_worker_without_a_free_descriptor_goes_on_with_those_it_has(
     with few_descriptors(80):
         worker = site.start(SLOTS="2")
     try:
-        await first.result(timeout=20)
+        await first.result(timeout=PATIENCE)
         await until(lambda: is_listed(app))  # by its keeper, which has its own connection by then
         leaking = await app.enqueue("leaks", {"what": "descriptors"})
         jobs = await app.enqueue_many("work", [{"seconds": 0.01}] * 50)
         slow = await app.enqueue("work", {"seconds": 1.1 * site.lease})  # has to be extended meanwhile
         for job in [*jobs, slow]:
-            await job.result(timeout=30)
+            await job.result(timeout=PATIENCE)
             await job.refresh()
             assert (job.state, job.attempt) == ("completed", 1)
         await leaking.refresh()
@@ -90,11 +91,11 @@ async def test_a_child_forked_by_a_handler_ends_where_it_comes_back_to_the_worke
     with site.workers(1) as [worker]:
         for how, code in ways.items():
             job = await app.enqueue(task, {"how": how})
-            assert await job.result(timeout=10) == code
+            assert await job.result(timeout=PATIENCE) == code
             await job.refresh()
             assert job.attempt == 1
         for later in await app.enqueue_many("work", [{}] * 20):
-            await later.result(timeout=10)
+            await later.result(timeout=PATIENCE)
         code, said = stop(worker)
     assert (code, '"lost": 0' in said) == (0, True)
     assert {event["pid"] for event in of_kind(site.events(), "start")} == {worker.pid}

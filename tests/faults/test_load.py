@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.servers.shared import empty_url
 from tests.worker.helpers import until, working
 from windlass import Retry, Windlass
@@ -114,7 +115,7 @@ async def test_jobs_that_fail_together_do_not_come_back_together(app: Windlass, 
 
     jobs = await app.enqueue_many("breaks", [{}] * number)
     async with working(app, concurrency=50) as worker:
-        await until(lambda: worker.tally.retried == number, patience=60)
+        await until(lambda: worker.tally.retried == number, patience=PATIENCE)
     delays = []
     for job in jobs[:: number // 200]:
         await job.refresh()
@@ -170,5 +171,5 @@ async def test_many_who_enqueue_under_one_key_get_one_job(app: Windlass, number:
         ]
         [(first, _)] = [answer for answer in answers if not answer[1]]
         assert {job_id for job_id, _ in answers} == {first}
-        await app.result(str(first), timeout=30)
+        await app.result(str(first), timeout=PATIENCE)
     assert (runs, (await app.stats()).completed) == (1, 1)

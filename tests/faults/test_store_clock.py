@@ -23,6 +23,7 @@ from tests.faults.stepping import (
     faketime_library,
     server_with_clock,
 )
+from tests.patience import PATIENCE
 from tests.servers import PostgresServer
 from tests.servers.shared import empty_url, fresh_schema
 from tests.worker.helpers import state_is, until, working
@@ -85,15 +86,15 @@ async def test_a_clock_that_steps_back_makes_things_late_and_nothing_else(scene:
         await until(lambda: scene.runs["running began"] == 1)
         scene.clock.step(-HOUR)
         later = await app.enqueue("work", {"name": "later"})
-        assert await later.result(timeout=20) == 1
-        assert await running.result(timeout=20) == 1  # extended again and again, by the clock as it is
+        assert await later.result(timeout=PATIENCE) == 1
+        assert await running.result(timeout=PATIENCE) == 1  # extended again and again, by the clock as it is
         # An hour late, both; they are in sight, and nothing is wrong with them.
         assert (scene.runs["delayed began"], scene.runs["orphan began"]) == (0, 0)
         assert await state_is(delayed, "pending")
         assert await state_is(orphan, "running")
         scene.clock.step(0.0)
-        assert await delayed.result(timeout=20) == 1
-        assert await orphan.result(timeout=20) in (1, 2)
+        assert await delayed.result(timeout=PATIENCE) == 1
+        assert await orphan.result(timeout=PATIENCE) in (1, 2)
         assert worker.tally.lost == 0
     assert set(scene.runs.values()) == {1}
     assert (await app.stats()).completed == 4
@@ -108,8 +109,8 @@ async def test_a_clock_that_steps_forward_ends_leases_and_late_writers_are_kept_
     async with working(app) as worker:
         await starts_recorded(running)
         scene.clock.step(HOUR)
-        assert [await job.result(timeout=20) for job in running] == [2] * 3
-        assert await delayed.result(timeout=20) == 1  # its time has come, by this clock
+        assert [await job.result(timeout=PATIENCE) for job in running] == [2] * 3
+        assert await delayed.result(timeout=PATIENCE) == 1  # its time has come, by this clock
         await until(lambda: worker.tally.lost == 3)
         assert worker.tally.completed == 4
     for job in running:
@@ -148,7 +149,7 @@ async def test_a_host_that_slept_two_hours_loses_its_leases_and_no_job(
             for process in workers:
                 process.send_signal(signal.SIGCONT)
             for job in jobs:
-                await job.result(timeout=30)
+                await job.result(timeout=PATIENCE)
             said = [stop(process) for process in workers]
         assert [code for code, _ in said] == [0, 0]
         for job in jobs:
@@ -169,9 +170,9 @@ async def test_the_clocks_of_workers_do_not_matter(tmp_path: Path) -> None:
             await _are_up(app, 2)
             # Each runs one at a time, so each gets one of the first two, and has to extend it.
             first = await app.enqueue_many("enqueues", [{"delay": 1.0, "seconds": 1.1 * site.lease}] * 2)
-            second = [await app.get(await job.result(timeout=20)) for job in first]
+            second = [await app.get(await job.result(timeout=PATIENCE)) for job in first]
             for job in second:
-                await job.result(timeout=20)
+                await job.result(timeout=PATIENCE)
         believed = [event["now"] - time.time() for event in site.events() if "now" in event]
         assert max(believed) > 23 * HOUR, "one did have a clock ahead"
         assert min(believed) < -23 * HOUR, "and one a clock behind"

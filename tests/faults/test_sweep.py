@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cli.test_bench import schemas
+from tests.patience import PATIENCE
 from tests.servers import PostgresServer
 from windlass.errors import InvalidInput, StoreError
 from windlass.verification import members
@@ -192,7 +193,7 @@ async def test_one_that_ends_by_itself_is_a_problem(crew: Crew, tmp_path: Path) 
     member = await crew.start("producer")
     (tmp_path / f"{member.name}.log").write_text("first\nlast words\n")
     os.kill(member.popen.pid, signal.SIGUSR2)
-    assert await member.wait(10)
+    assert await member.wait(PATIENCE)
     await crew.replace_the_dead()
     assert crew.problems == [f"producer-1 ended with code {-signal.SIGUSR2}: first\nlast words"]
     assert [one.name for one in crew.members] == ["producer-2"]

@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.stores import raw
 from tests.servers import FAST, PostgresServer
 from tests.servers.shared import fresh_url
@@ -93,7 +94,7 @@ async def test_handlers_that_use_up_the_pool_do_not_cost_a_lease(postgres_url: s
                 jobs = await producer.enqueue_many("asks", [{}] * 8)
                 await until(lambda: asking == 8)
                 await asyncio.sleep(1.25 * LEASE)
-            assert [await job.result(timeout=30) for job in jobs] == [1] * 8
+            assert [await job.result(timeout=PATIENCE) for job in jobs] == [1] * 8
         assert (worker.tally.completed, worker.tally.lost) == (8, 0)
 
 
@@ -124,7 +125,7 @@ async def test_jobs_are_found_by_polling_while_the_notify_queue_is_full(small_qu
             return "done"
 
         async with working(app):
-            assert await (await producer.enqueue("work")).result(timeout=20) == "done"
+            assert await (await producer.enqueue("work")).result(timeout=PATIENCE) == "done"
             forgotten = await asyncpg.connect(small_queue.url())
             flood = await asyncpg.connect(small_queue.url())
             try:
@@ -135,14 +136,14 @@ async def test_jobs_are_found_by_polling_while_the_notify_queue_is_full(small_qu
                 with pytest.raises(asyncpg.PostgresError, match="too many notifications"):
                     await fill_queue(flood)
                 jobs = [await producer.enqueue("work") for _ in range(10)]
-                assert [await job.result(timeout=20) for job in jobs] == ["done"] * 10
+                assert [await job.result(timeout=PATIENCE) for job in jobs] == ["done"] * 10
                 with pytest.raises(asyncpg.PostgresError, match="too many notifications"):
                     await flood.execute("SELECT pg_notify('nothing', '')")  # it was full all the time
                 await transaction.rollback()
             finally:
                 await flood.close()
                 await forgotten.close()
-            assert await (await producer.enqueue("work")).result(timeout=20) == "done"
+            assert await (await producer.enqueue("work")).result(timeout=PATIENCE) == "done"
 
 
 async def test_an_old_snapshot_costs_neither_a_job_nor_promptness(postgres_url: str) -> None:
@@ -180,7 +181,7 @@ async def test_a_running_worker_outlives_a_newer_schema_and_a_new_one_of_its_kin
             return "done"
 
         async with working(old):
-            assert await (await old.enqueue("work")).result(timeout=20) == "done"
+            assert await (await old.enqueue("work")).result(timeout=PATIENCE) == "done"
             async with raw(url) as connection, connection.transaction():
                 # What a migration may do while others work: add, never take away (CONTRIBUTING.md).
                 await connection.execute(
@@ -189,7 +190,7 @@ async def test_a_running_worker_outlives_a_newer_schema_and_a_new_one_of_its_kin
                     "INSERT INTO schema_versions (version, name) VALUES (9999, '9999_from_the_future')"
                 )
             jobs = await old.enqueue_many("work", [{}] * 50)
-            assert [await job.result(timeout=20) for job in jobs] == ["done"] * 50
+            assert [await job.result(timeout=PATIENCE) for job in jobs] == ["done"] * 50
             with pytest.raises(SchemaTooNew, match="upgrade Windlass"):
                 await Windlass(url).open()
         assert await old.check() == []

@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from tests.faults.sites import of_kind, runs_by_job, starts_recorded
+from tests.patience import PATIENCE
 from tests.worker.processes import Site, stop
 from windlass import Windlass
 
@@ -27,7 +28,7 @@ async def test_a_worker_frozen_past_its_lease_can_write_nothing_about_its_jobs(
         site.freeze(frozen)
         with site.workers(1, NAME="same") as [replacement]:
             # The job was completed by the replacement before the old run makes its first try.
-            assert [await job.result(timeout=30) for job in jobs] == [2] * NUMBER
+            assert [await job.result(timeout=PATIENCE) for job in jobs] == [2] * NUMBER
             gate.touch()
             frozen.send_signal(signal.SIGCONT)
             insisted = site.wait_for("insisted", number=NUMBER)
@@ -55,10 +56,10 @@ async def test_a_worker_killed_between_effect_and_settlement_has_its_effect_repe
     """At least once: the effect happens twice, the job completes once, whatever the next worker's name."""
     job = await app.enqueue("killed_after_effect")
     with site.workers(1, NAME="same") as [victim]:
-        victim.wait(30)
+        victim.wait(PATIENCE)
         # At once, and under the same name: it may not go on where the dead one stopped.
         with site.workers(1, NAME="same"):
-            assert await job.result(timeout=30) == 2
+            assert await job.result(timeout=PATIENCE) == 2
     events = site.events()
     first, second = of_kind(events, "effect")
     assert first["fence"] < second["fence"]

@@ -8,6 +8,7 @@ import pytest
 
 from tests.http.serving import Served
 from tests.http.shop import KNOWN, Shop, client_side, server_side
+from tests.patience import PATIENCE
 from tests.worker.helpers import working
 from windlass import InvalidInput, JobFailed, LimitExceeded, SecurityContext, acting_as
 
@@ -63,7 +64,7 @@ async def test_what_handlers_enqueue_is_for_whom_their_job_is(served: Served) ->
         with acting_as(whom):
             first = await hand_on(server).enqueue(name="Ada")
         async with working(client.app, topics=["pass_on"]):
-            made = await server.app.get(await first.result(timeout=10))
+            made = await server.app.get(await first.result(timeout=PATIENCE))
         assert made.task == "greet"
         assert SecurityContext(made.tenant, made.user_id, made.service_id, made.correlation_id) == whom
 
@@ -75,7 +76,7 @@ async def test_a_handler_whose_worker_may_only_work_is_told_what_its_key_lacks(s
         job = await hand_on(server).enqueue(name="Ada")
         async with working(client.app, topics=["pass_on"]):
             with pytest.raises(JobFailed, match="needs the scope enqueue; what was shown is good for: work"):
-                await job.result(timeout=10)
+                await job.result(timeout=PATIENCE)
 
 
 async def test_a_token_is_good_for_its_own_tenant(served: Served) -> None:

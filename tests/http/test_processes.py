@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import COMMAND, Process, Project, wait_until
+from tests.patience import PATIENCE
 from windlass import Windlass
 
 APP = """
@@ -75,7 +76,7 @@ def test_a_worker_lives_through_the_death_of_its_server(tmp_path: Path) -> None:
             worker.wait_for("the store is there")
             with app.sync as queue:
                 job = queue.enqueue("double", {"number": 21})
-                assert job.result(timeout=30) == 42
+                assert job.result(timeout=PATIENCE) == 42
                 slow = queue.enqueue("slow", {"number": 7})
                 wait_until((tmp_path / "begun").exists)
                 server.signal(signal.SIGKILL)
@@ -84,8 +85,8 @@ def test_a_worker_lives_through_the_death_of_its_server(tmp_path: Path) -> None:
         worker.wait_for("settling finished jobs failed")
         with serving(project, port), app.sync as queue:
             done = queue.get(slow.id)
-            assert (done.result(timeout=30), queue.get(slow.id).attempt) == (7, 1)
-            assert queue.enqueue("double", {"number": 2}).result(timeout=30) == 4
+            assert (done.result(timeout=PATIENCE), queue.get(slow.id).attempt) == (7, 1)
+            assert queue.enqueue("double", {"number": 2}).result(timeout=PATIENCE) == 4
             worker.signal(signal.SIGTERM)
             assert worker.wait() == 0
             assert there["WINDLASS_TOKEN"] not in worker.text

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from tests.http.serving import Served, key_of
 from tests.http.shop import Shop, server_side
+from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from windlass import JobFailed
 
@@ -32,7 +33,7 @@ async def test_a_result_that_the_server_does_not_keep_fails_its_job_here_as_well
         async with client.app, working(client.app, topics=["fill"]):
             for job in jobs:
                 with suppress(JobFailed):
-                    await job.result(timeout=10)
+                    await job.result(timeout=PATIENCE)
         found = [await job.refresh() for job in jobs]
         assert [job.state for job in found] == ["completed", "failed", "failed", "completed"]
         why = [job.error.message for job in found if job.error is not None]
@@ -61,5 +62,5 @@ async def test_a_large_result_survives_a_server_of_another_version(served: Serve
             before = served.asked(TIME)
             await until(lambda: served.asked(TIME) > before)
             served.switch.unknown.clear()
-            assert len(await job.result(timeout=20)) == 100_000
+            assert len(await job.result(timeout=PATIENCE)) == 100_000
         assert (await job.refresh()).attempt == 1

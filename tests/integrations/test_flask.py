@@ -20,6 +20,7 @@ from flask import Flask, current_app, g
 
 from tests.cli.processes import Process, wait_until
 from tests.docs.pages import ROOT
+from tests.patience import PATIENCE
 from windlass import ConfigurationError, SecurityContext, Windlass, acting_as
 from windlass.integrations.flask import FlaskWindlass, current_windlass
 from windlass.testing import in_memory
@@ -175,7 +176,7 @@ def test_a_worker_in_the_web_process_starts_with_the_first_request(queue: FlaskW
     threads = {thread.name for thread in threading.enumerate()}
     with acting_as(SecurityContext("acme")):
         assert app.test_client().post("/jobs/hello").status_code == 200
-    assert ran.wait(10)
+    assert ran.wait(PATIENCE)
     assert app.test_client().post("/jobs/hello").status_code == 200
     (worker,) = queue._worker_threads.values()
     worker.stop()
@@ -220,7 +221,7 @@ def test_each_database_has_its_worker(queue: FlaskWindlass, url: str) -> None:
         return queue.url
 
     def run(app: Flask) -> Any:
-        return queue.sync.result(app.test_client().post("/jobs/hello").text, timeout=10)
+        return queue.sync.result(app.test_client().post("/jobs/hello").text, timeout=PATIENCE)
 
     for place in (url, url.replace("jobs.db", "other.db"), url):
         app = create_app(queue, WINDLASS_URL=place, WINDLASS_WORKER=True)

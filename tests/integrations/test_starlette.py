@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
+from tests.patience import PATIENCE
 from windlass import ConfigurationError, NotOpen, Windlass
 from windlass.integrations.starlette import get_windlass, lifespan
 from windlass.server import create_api
@@ -37,7 +38,9 @@ async def enqueue(request: Request) -> JSONResponse:
 
 
 async def result(request: Request) -> JSONResponse:
-    return JSONResponse(await (await get_windlass(request)).result(request.path_params["id"], timeout=10))
+    return JSONResponse(
+        await (await get_windlass(request)).result(request.path_params["id"], timeout=PATIENCE)
+    )
 
 
 ROUTES = [Route("/jobs", enqueue, methods=["POST"]), Route("/jobs/{id}", result)]
@@ -71,7 +74,7 @@ def test_jobs_run_beside_the_requests(queue: Windlass) -> None:
     @queue.task
     async def blocking() -> None:
         entered.set()
-        leave.wait(10)
+        leave.wait(PATIENCE)
 
     queue.task(hello)
     web = Starlette(routes=ROUTES, lifespan=lifespan(queue, worker={"concurrency": 2}))
@@ -80,7 +83,7 @@ def test_jobs_run_beside_the_requests(queue: Windlass) -> None:
         assert client.get(f"/jobs/{first}").json() == "hello"
         assert client.portal is not None
         client.portal.call(blocking.enqueue)
-        assert entered.wait(10)
+        assert entered.wait(PATIENCE)
         assert client.post("/jobs").status_code == 200
         leave.set()
 
@@ -103,7 +106,7 @@ def test_running_jobs_finish_before_the_program_ends(queue: Windlass) -> None:
     with TestClient(Starlette(lifespan=lifespan(queue, inner=own, worker=True))) as client:
         assert client.portal is not None
         client.portal.call(slow.enqueue)
-        assert entered.wait(10)
+        assert entered.wait(PATIENCE)
     assert order == ["the job ended", "the program ended"]
     assert queue.sync.count(state="completed").total == 1
     queue.sync.close()
@@ -126,11 +129,11 @@ async def test_another_signal_while_jobs_finish_gives_them_back(queue: Windlass)
         await asyncio.to_thread(entered.wait, 10)
         ending = asyncio.create_task(living.__aexit__(None, None, None))
         before = signal.getsignal(signal.SIGINT)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while signal.getsignal(signal.SIGINT) is before:
                 await asyncio.sleep(0.005)
         os.kill(os.getpid(), signal.SIGINT)
-        await asyncio.wait_for(ending, 5)
+        await asyncio.wait_for(ending, PATIENCE)
         assert signal.getsignal(signal.SIGINT) is before
         assert ((await job.refresh()).state, job.attempt) == ("pending", 0)
 
@@ -188,7 +191,7 @@ def test_the_dependency_waits_for_no_thread(queue: Windlass) -> None:
     @web.get("/blocking")
     def blocking() -> None:
         entered.set()
-        leave.wait(20)
+        leave.wait(PATIENCE)
 
     @web.get("/awaited", dependencies=[Depends(get_windlass)])
     async def awaited() -> str:
@@ -203,7 +206,7 @@ def test_the_dependency_waits_for_no_thread(queue: Windlass) -> None:
         with ThreadPoolExecutor() as pool:
             blocked = pool.submit(client.get, "/blocking")
             try:
-                assert entered.wait(10)
+                assert entered.wait(PATIENCE)
                 assert pool.submit(client.get, "/awaited").result(10).json() == "here"
                 assert not blocked.done()
             finally:

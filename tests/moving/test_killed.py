@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import PATIENCE, Project
+from tests.cli.processes import Project
 from tests.moving.mixed import SHORT_LEASE, all_jobs, fill
+from tests.patience import PATIENCE
 from tests.servers.shared import empty_url
 from windlass.model import JobFilter
 from windlass.stores import create_store

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import asyncpg
 
+from tests.patience import PATIENCE
 from tests.servers.postgres import PostgresServer
 from tests.servers.shared import fresh_schema
 from windlass.stores.postgres import PostgresStore
@@ -47,7 +48,7 @@ async def raw(url: str, **options: Any) -> AsyncIterator[Any]:
 
 async def waited_for(connection: Any) -> None:
     """Until somebody waits for what this connection has locked."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not await connection.fetchval(
             "SELECT count(*) FROM pg_locks"
             " WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"

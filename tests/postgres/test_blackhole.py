@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.postgres.stores import opened
 from windlass.errors import StoreUnavailable
@@ -16,16 +16,16 @@ from windlass.outcome import Completed
 from windlass.stores.postgres import PostgresStore, connections, database, writer
 from windlass.testing.conformance.building import ask, claim_one, end, job, look, put
 
-PATIENCE = 0.4
+ANSWER_SECONDS = 0.4
 """What half a minute is in real life."""
 
 
 @pytest.fixture
 async def proxy(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Proxy]:
     for name in ("CONNECT_SECONDS", "STATEMENT_SECONDS"):
-        monkeypatch.setattr(database, name, PATIENCE)
-    monkeypatch.setattr(connections, "ACQUIRE_SECONDS", PATIENCE)
-    monkeypatch.setattr(writer, "PATIENCE_SECONDS", PATIENCE)
+        monkeypatch.setattr(database, name, ANSWER_SECONDS)
+    monkeypatch.setattr(connections, "ACQUIRE_SECONDS", ANSWER_SECONDS)
+    monkeypatch.setattr(writer, "PATIENCE_SECONDS", ANSWER_SECONDS)
     async with opened(postgres_url), Proxy(postgres_url) as proxy:
         yield proxy
 
@@ -56,9 +56,8 @@ async def test_every_verb_gives_up_in_time_and_works_again_afterwards(
         store.rescue,
         store.check,
     ]
-    began = time.monotonic()
-    answers = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
-    assert time.monotonic() - began < 6 * PATIENCE
+    async with asyncio.timeout(PATIENCE):
+        answers = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
     assert [type(answer) for answer in answers] == [StoreUnavailable] * len(calls)
     proxy.restore()
     assert await store.settle([Settlement(lease, Completed(b"1"), 0.01)]) == [True]
@@ -73,10 +72,12 @@ async def test_an_extension_can_be_given_up_at_any_time(store: PostgresStore, pr
     lease = (await claim_one(store)).lease
     proxy.blackhole()
     for _ in range(12):  # more often than there are connections
-        began = time.monotonic()
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(store.extend([lease], 60.0), 0.02)
-        assert time.monotonic() - began < 0.15
+        extension = asyncio.create_task(store.extend([lease], 60.0))
+        await asyncio.wait((extension,), timeout=0.02)
+        extension.cancel()
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.wait((extension,))
+        assert extension.cancelled()
     proxy.restore()
     assert await store.extend([lease], 60.0) == [True]
 
@@ -88,9 +89,8 @@ async def test_a_store_closes_though_nobody_answers(store: PostgresStore, proxy:
         proxy.blackhole()
         under_way = [asyncio.create_task(store.enqueue([job()])), asyncio.create_task(store.now())]
         await asyncio.sleep(0)
-        began = time.monotonic()
-        await store.close()
-        assert time.monotonic() - began < 6 * PATIENCE
+        async with asyncio.timeout(PATIENCE):
+            await store.close()
         answers = await asyncio.gather(*under_way, return_exceptions=True)
         assert {type(answer) for answer in answers} == {StoreUnavailable}
 
@@ -108,8 +108,7 @@ async def test_opening_a_store_gives_up_in_time(proxy: Proxy) -> None:
     """A program that starts while the server is unreachable is told so."""
     proxy.blackhole()
     store = PostgresStore(proxy.url)
-    began = time.monotonic()
     with pytest.raises(StoreUnavailable, match="did not answer in time"):
-        await store.open()
-    assert time.monotonic() - began < 2 * PATIENCE
+        async with asyncio.timeout(PATIENCE):
+            await store.open()
     await store.close()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw
 from windlass.errors import StoreError, StoreUnavailable
 from windlass.model import (
@@ -234,7 +235,7 @@ async def test_a_job_that_cannot_be_stored_is_refused_at_once_and_alone(
     """Neither the caller is told to try again, nor do those suffer whose jobs were to be written with it."""
     bad = job(**{"topic": "mail", **options})  # type: ignore[arg-type]
     calls = [store.enqueue([job()]), store.enqueue([bad, job()]), store.enqueue([job()])]
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(PATIENCE):
         first, refused, last = await asyncio.gather(*calls, return_exceptions=True)
     assert not isinstance(first, BaseException)
     assert not isinstance(last, BaseException)
@@ -262,7 +263,7 @@ async def test_those_behind_a_failing_write_are_written(
         failing = [asyncio.create_task(store.enqueue([broken])) for _ in range(2)]
         await asyncio.sleep(0.01)
         with caplog.at_level(logging.CRITICAL, "windlass.postgres"):
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(PATIENCE):
                 await store.enqueue([job()])
                 for task in failing:
                     with pytest.raises(StoreUnavailable, match="ArithmeticError"):
@@ -278,7 +279,7 @@ async def test_the_key_of_a_job_that_was_taken_out_by_hand_is_free(
         await put(store, key=f"k-{until}", key_until=until)
     async with raw(postgres_url) as connection:
         await connection.execute("DELETE FROM jobs; DELETE FROM tally; DELETE FROM counts")
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(PATIENCE):
         answers = await store.enqueue([job(key=f"k-{until}", key_until=until) for until in KeyLifetime])
     assert not any(answer.duplicate for answer in answers)
     assert len(await claim(store)) == 2

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.postgres.stores import opened, raw
 from windlass.errors import StoreUnavailable
@@ -25,7 +26,7 @@ async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
 
 async def five_at_once(store: PostgresStore) -> None:
     """Every connection of the pool can be had."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await asyncio.gather(*(store._database.fetchval("SELECT pg_sleep(0.02)") for _ in range(5)))
 
 
@@ -65,7 +66,7 @@ async def test_who_shares_a_write_with_one_that_gives_up_is_answered(
         for task in tasks[::2]:
             task.cancel()
         await asyncio.sleep(0.01)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         answers = await asyncio.gather(*tasks[1::2])
     assert len({answer.job_id for [answer] in answers}) == 20
     assert not any(answer.duplicate for [answer] in answers)
@@ -100,7 +101,7 @@ async def test_a_cancelled_enqueue_is_written_or_not_but_never_half(store: Postg
         await asyncio.gather(enqueueing, return_exceptions=True)
     await put(store)  # behind whatever was still being written
     await asyncio.sleep(0.05)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while store._writer._writing:
             await asyncio.sleep(0.01)
     assert (await store.count(JobFilter())).total % 10 == 1

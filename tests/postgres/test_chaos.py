@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
+from tests.patience import PATIENCE
 from tests.postgres.complaints import Complaints
 from tests.postgres.stores import opened, raw
 from tests.servers import PostgresServer
@@ -229,7 +230,7 @@ async def test_a_storm_on_one_key_is_weathered(postgres_url: str) -> None:
                     job(key=way, on_duplicate=way, delay=60.0 + n, payload=b"%d" % n) for n in range(5000)
                 ]
 
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 single = await asyncio.gather(*(store.enqueue([one]) for one in storm()))
                 batch = await store.enqueue(storm())
             answers = [*(answer for [answer] in single), *batch]

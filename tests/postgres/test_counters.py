@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.stores import opened, own_database
 from tests.servers.postgres import PostgresServer
-from tests.servers.processes import PATIENCE
 from tests.servers.shared import fresh_url
 from windlass.model import Settlement
 from windlass.outcome import Completed

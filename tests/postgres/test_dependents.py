@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.complaints import Complaints
 from tests.postgres.stores import opened, raw, waited_for
 from tests.servers import PostgresServer
@@ -58,7 +59,7 @@ async def at_once(*verbs: Callable[[], Awaitable[Any]]) -> None:
 
 async def nobody_waits_in_vain(store: PostgresStore) -> None:
     """After all is told, whoever waits waits for a job that has not ended; the store's own check says so."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while await rows(store, "SELECT FROM {schema}.endings LIMIT 1"):
             await store.rescue()
     assert await store.check() == []
@@ -123,7 +124,7 @@ async def test_two_parents_that_end_at_once_let_their_child_go(stores: list[Post
         await asyncio.gather(
             *(end(store, lease, Completed()) for store, lease in zip(stores, leases, strict=False))
         )
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while not (got := await claim(stores[2], "children")):
                 await asyncio.sleep(0.001)
         assert [one.lease.job_id for one in got] == [child]
@@ -140,9 +141,9 @@ async def test_a_child_that_is_locked_is_not_waited_for_by_who_ends_its_parent(
     schema = stores[1]._database.schema
     async with stores[1]._database.connection() as holder, holder.transaction():
         await holder.execute(f"SELECT FROM {schema}.jobs WHERE id = $1 FOR UPDATE", child)
-        assert await asyncio.wait_for(end(stores[0], lease, Completed()), 3)
+        assert await asyncio.wait_for(end(stores[0], lease, Completed()), PATIENCE)
         assert (await look(stores[2], child)).blocked == 1
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         while (await look(stores[2], child)).blocked:
             await stores[2].rescue()
 
@@ -209,11 +210,11 @@ async def test_who_waits_for_a_child_holds_no_other_parent_s_children(
             await one.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE", free)
             await stores[0].settle([Settlement(each.lease, Completed(), 0.001) for each in held])
             await waited_for(one)  # it is looked after, and waits for this one
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while (await look(stores[2], free)).blocked:
                 await asyncio.sleep(0.01)
         assert (await look(stores[2], locked)).blocked == 1
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while (await look(stores[2], locked)).blocked:
             await stores[2].rescue()
 
@@ -228,7 +229,7 @@ async def test_a_child_that_has_ended_and_is_being_removed_is_not_waited_for(
     lease = (await claim_one(stores[0])).lease
     async with raw(postgres_url) as operator, operator.transaction():
         await operator.execute("DELETE FROM dependencies WHERE child = $1", child)
-        assert await asyncio.wait_for(end(stores[1], lease, Completed()), 3)
+        assert await asyncio.wait_for(end(stores[1], lease, Completed()), PATIENCE)
     await nobody_waits_in_vain(stores[0])
 
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.stores import opened
 from windlass.errors import UsedAfterFork
 from windlass.model import JobFilter
@@ -29,7 +30,7 @@ def in_child(work: Callable[[], Awaitable[None]]) -> int:
         code = 1
         try:
             asyncio.events._set_running_loop(None)  # the parent's, which does not run here
-            asyncio.new_event_loop().run_until_complete(asyncio.wait_for(work(), 5))
+            asyncio.new_event_loop().run_until_complete(asyncio.wait_for(work(), PATIENCE))
             code = 0
         except BaseException:
             traceback.print_exc()

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.secured import Secured, refused, secured
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.shared import fresh_url
@@ -289,7 +290,7 @@ async def test_a_key_that_is_let_go_of_meanwhile_needs_no_more_rights(role: Any)
         enqueuing = asyncio.create_task(
             mail.options(key="k", until="finished").using(connection).enqueue(text="a")
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not await holding.fetchval(  # it has met the key, and has not looked yet whose it is
                 "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND NOT granted"
             ):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw, waited_for
 from windlass.limits import Rate, TopicLimits
 from windlass.model import ClaimRequest, Lane, Settlement
@@ -105,7 +106,7 @@ async def test_setting_a_limit_waits_for_no_running_job(
     async with raw(postgres_url) as other, other.transaction():
         await other.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE", job_id)
         await other.execute("SELECT FROM packs FOR UPDATE")
-        await asyncio.wait_for(stores[1].set_limits("mail", TopicLimits(concurrency=1)), 5)
+        await asyncio.wait_for(stores[1].set_limits("mail", TopicLimits(concurrency=1)), PATIENCE)
     assert await claim(stores[1], "mail") == []
 
 
@@ -128,7 +129,7 @@ async def test_who_finds_nothing_due_waits_for_nobody(stores: list[PostgresStore
     await stores[0].set_limits("mail", TopicLimits(concurrency=1))
     plain = await put(stores[0], "plain")
     async with _somebody_choosing(postgres_url):
-        [claimed] = await asyncio.wait_for(claim(stores[1], "mail", "plain"), 5)
+        [claimed] = await asyncio.wait_for(claim(stores[1], "mail", "plain"), PATIENCE)
         assert claimed.lease.job_id == plain
 
 
@@ -141,7 +142,7 @@ async def test_who_finds_no_room_waits_for_nobody(
     await put_many(stores[0], 2, "mail")
     running = await claim_one(stores[0], "mail")
     async with _somebody_choosing(postgres_url) as chooser:
-        answer = await asyncio.wait_for(ask(stores[1], "mail"), 5)
+        answer = await asyncio.wait_for(ask(stores[1], "mail"), PATIENCE)
         assert answer.jobs == ()
         assert answer.next_due_in is not None
         assert 50 < answer.next_due_in <= 60
@@ -172,7 +173,7 @@ async def test_a_job_that_somebody_has_locked_is_left_to_them(
     first, second = await put_many(stores[0], 2, "mail")
     async with raw(postgres_url) as connection, connection.transaction():
         await connection.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE", first)
-        [claimed] = await asyncio.wait_for(claim(stores[1], "mail"), 5)
+        [claimed] = await asyncio.wait_for(claim(stores[1], "mail"), PATIENCE)
         assert claimed.lease.job_id == second
     assert (await claim_one(stores[1], "mail")).lease.job_id == first
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.stores import opened, own_database, raw, schema_of
 from tests.servers import PgBouncer, PostgresServer
 from tests.servers.shared import fresh_schema, fresh_url
@@ -69,7 +70,7 @@ async def test_a_step_that_adds_a_column_disturbs_nobody_who_is_at_work() -> Non
         await connection.execute("ALTER TABLE jobs ADD COLUMN of_tomorrow text")
         assert await store.settle([Settlement(one.lease, Completed()) for one in held]) == [True] * 30
         again: list[Claimed] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while len(again) < 30:  # those that were not started come one by one
                 found = await claim(store, limit=30)
                 assert await store.settle([Settlement(one.lease, Completed()) for one in found]) == [

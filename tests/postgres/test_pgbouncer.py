@@ -10,6 +10,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.complaints import Complaints
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers import PgBouncer, PostgresServer
@@ -215,7 +216,7 @@ async def test_a_cancelled_verb_frees_the_servers_connection(
                 await asyncio.wait_for(put(store), 0.05)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(ask(store), 0.05)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         for store in stores:
             await store.now()
             await put(store)

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw
 from windlass.model import JobFilter, Settlement, State
 from windlass.outcome import Completed
@@ -45,7 +46,7 @@ async def test_a_locked_job_is_passed_over_and_claims_go_on(postgres_url: str) -
         held, *_ = await _complete(store, 30)
         async with raw(postgres_url) as connection, connection.transaction():
             await connection.execute("SELECT FROM finished WHERE id = $1 FOR UPDATE", held)
-            async with asyncio.timeout(5):  # half of what a lock is waited for
+            async with asyncio.timeout(PATIENCE):  # half of what a lock is waited for
                 assert await store.prune() == {State.COMPLETED: 29}
                 assert await store.prune() == {}
                 await put(store)

@@ -12,6 +12,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.secured import API, WORKER, Secured, acting, refused, secured
 from tests.postgres.stores import opened, raw
 from windlass import Windlass
@@ -387,7 +388,7 @@ async def test_hints_name_no_topics(place: Secured) -> None:
             await spy.add_listener(channel, lambda *said: heard.put_nowait(said[3]))
         for store in stores:
             await put(store, "confidential", tenant="zeta")
-            message = await asyncio.wait_for(heard.get(), 10)
+            message = await asyncio.wait_for(heard.get(), PATIENCE)
             assert "confidential" not in message
             assert '",null,' in message
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.catalogue import walls
 from tests.postgres.secured import API, MIGRATOR, WORKER, Secured, acting, secured
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.binaries import find_binaries
 from tests.servers.postgres import FAST, PostgresServer
-from tests.servers.processes import PATIENCE
 from tests.servers.shared import fresh_url, other_version
 from windlass.errors import ConfigurationError, StoreError
 from windlass.model import JobFilter, Settlement, State

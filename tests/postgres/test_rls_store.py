@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.postgres.secured import API, MIGRATOR, WORKER, Secured, secured
 from tests.postgres.stores import opened, raw
@@ -343,12 +344,12 @@ async def test_a_caller_can_follow_the_job_it_has_just_enqueued(place: Secured) 
         with pytest.raises(JobNotFound):
             await calling.get(job.id)  # for nobody in particular it is not there
         await working.run_until_idle()
-        assert await job.result(timeout=30) == 8
+        assert await job.result(timeout=PATIENCE) == 8
         with acting_as(SecurityContext("acme")):
-            assert await calling.result(job.id, timeout=30) == 8
+            assert await calling.result(job.id, timeout=PATIENCE) == 8
             assert (await calling.count()).total == 1
         with acting_as(SecurityContext("globex")), pytest.raises(JobNotFound):
-            await job.result(timeout=30)
+            await job.result(timeout=PATIENCE)
 
 
 async def test_a_role_that_sees_one_tenant_cannot_copy(api: PostgresStore, worker: PostgresStore) -> None:

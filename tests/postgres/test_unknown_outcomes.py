@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.postgres.stores import opened, raw
 from windlass.errors import StoreUnavailable
@@ -260,7 +261,7 @@ async def test_a_settlement_that_was_cancelled_is_accepted_when_it_is_sent_again
     """Whoever gives up waiting for the reply knows as little as one whose connection broke."""
     await put(store)
     settlement = Settlement((await claim_one(store)).lease, Completed(b"1"), 0.01)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         happened = proxy.lose_reply(".settle(", cut=False)
         settling = asyncio.create_task(store.settle([settlement]))
         await happened.wait()
@@ -467,7 +468,7 @@ async def test_connections_cut_at_random_lose_and_double_nothing(
             else:
                 proxy.cut_after(dice.randrange(1500))
 
-    async with opened(*[proxy.url] * 3, migrated=False) as stores, asyncio.timeout(20):
+    async with opened(*[proxy.url] * 3, migrated=False) as stores, asyncio.timeout(PATIENCE):
         workers = [work(store, f"worker-{number}") for number, store in enumerate(stores * 2)]
         await asyncio.gather(*map(produce, stores), *workers, cut())
     assert completed == Counter(dict.fromkeys(enqueued, 1))

@@ -15,12 +15,11 @@ from uuid import UUID
 import pytest
 
 from tests.app.conftest import URLS
+from tests.patience import PATIENCE
 from windlass import NotOpen, Windlass
 from windlass.model import Claimed
 from windlass.pulling.queue import Queue
 from windlass.pulling.reserved import Reserved
-
-PATIENCE = 20.0
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

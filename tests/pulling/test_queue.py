@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from windlass import (
     InvalidInput,
     JobNotFound,
@@ -365,8 +366,8 @@ def test_everything_has_a_blocking_twin(url: str) -> None:
         head = app.queue.peek_ready("mail")
         assert head is not None
         assert head.refresh().id == job.id
-        reserved = app.queue.reserve("mail", timeout=5)
+        reserved = app.queue.reserve("mail", timeout=PATIENCE)
         assert (reserved.id, reserved.body) == (job.id, {"to": "Ada"})
         app.queue.release(reserved, delay=0)
-        app.queue.reserve("mail", timeout=5).delete()
+        app.queue.reserve("mail", timeout=PATIENCE).delete()
         assert app.queue.stats_job(job.id).state == "deleted"

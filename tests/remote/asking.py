@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from windlass import Windlass
 from windlass.model import Claim, Claimed, ClaimRequest, Lane
 from windlass.remote.room import Grant
-
-PATIENCE = 20.0
 
 
 def wish(*topics: str, worker: str = "elsewhere", limit: int = 1, **more: Any) -> ClaimRequest:

@@ -9,7 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from tests.remote.asking import PATIENCE, Claims, jobs_of, reserve, standing, wish
+from tests.patience import PATIENCE
+from tests.remote.asking import Claims, jobs_of, reserve, standing, wish
 from windlass import NotOpen, StoreUnavailable, Windlass
 from windlass.errors import InvalidInput, NotPermitted
 from windlass.model import Lease, Settlement, State

@@ -12,7 +12,8 @@ from uuid import UUID
 
 import pytest
 
-from tests.remote.asking import PATIENCE, Claims, jobs_of, reserve, standing, wish
+from tests.patience import PATIENCE
+from tests.remote.asking import Claims, jobs_of, reserve, standing, wish
 from windlass import LimitExceeded, NotOpen, Retry, StoreUnavailable, TooManyWaiters, TopicLimits, Windlass
 from windlass.errors import StoreError
 from windlass.model import (

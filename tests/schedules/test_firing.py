@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from windlass import Context, Cron, Every, InvalidInput, JobDraft, StoreUnavailable, Windlass
 from windlass.answers import FindingKind
@@ -437,10 +438,10 @@ async def test_the_lane_of_non_durable_tasks_has_no_schedules(memory: Windlass, 
 
     flashing = memory.task(durable=False)(flash)
     job = await flashing.enqueue()
-    assert await job.result(timeout=20) == "done"
+    assert await job.result(timeout=PATIENCE) == "done"
     await _run(memory)
     clock.advance(60)
-    await (await flashing.enqueue()).result(timeout=20)
+    await (await flashing.enqueue()).result(timeout=PATIENCE)
     assert seen == []
     await _run(memory)
     assert seen == ["03-27T12:01"]

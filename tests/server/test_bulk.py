@@ -10,6 +10,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
+from tests.patience import PATIENCE
 from tests.server.conftest import Asking, asking, make_app
 from tests.stores.urls import STORES
 from windlass import Windlass, bulk
@@ -25,7 +26,7 @@ async def fill(client: httpx2.AsyncClient, number: int) -> None:
 
 
 async def until_ended(client: httpx2.AsyncClient, place: str) -> Any:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while True:
             shown = (await client.get(place)).json()
             if shown["state"] != "running":
@@ -188,7 +189,7 @@ async def test_a_shutdown_does_not_wait_for_a_store_that_hangs(
         if ended is None:
             monkeypatch.setattr(app.store, "cancel", hang)
         await app.bulk.start("cancel", {"topic": "mail"}, on_end=ended)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await reached.wait()
             await app.bulk.close()
         assert not app.bulk._running

@@ -11,6 +11,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
+from tests.patience import PATIENCE
 from tests.server.conftest import KNOWN, Asking, asking, make_app
 from tests.stores.urls import STORES
 from windlass.server.cursors import Cursors
@@ -197,7 +198,7 @@ async def test_a_result_can_be_waited_for(ask: Asking, shop: httpx2.AsyncClient)
     waiting = asyncio.create_task(shop.get(f"{JOBS}/{job}/result", params={"wait": 60}))
     await asyncio.sleep(0)
     await ask.app.run_until_idle()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         answer = await waiting
     assert (answer.status_code, answer.json()["result"]["sent"]) == (200, "1")
     assert (await shop.get(f"{JOBS}/{job}/result", params={"wait": 61})).status_code == 422
@@ -209,7 +210,7 @@ async def test_a_wait_for_a_result_ends_with_the_server(ask: Asking, shop: httpx
     waiting = asyncio.create_task(shop.get(f"{JOBS}/{job}/result", params={"wait": 60}))
     await asyncio.sleep(0.05)
     ask.api.closing.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         assert (await waiting).json()["code"] == "not_open"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.patience import PATIENCE
 from tests.server.conftest import asking, make_app
 from windlass.errors import NotOpen
 from windlass.server import Api, create_api
@@ -28,7 +29,7 @@ async def lived(api: Api, key: str) -> None:
         made = (await client.post("/api/jobs/enqueue", json={"task": "refuse", "delay": 60})).json()
         assert (await client.get(f"/api/jobs/{made['id']}/result?wait=0.01")).status_code == 202
         assert (await client.delete(f"/api/jobs/{made['id']}")).status_code == 200
-        async with asyncio.timeout(10):  # all jobs of the stream are over: it ends by itself
+        async with asyncio.timeout(PATIENCE):  # all jobs of the stream are over: it ends by itself
             made = (await client.post("/api/jobs/enqueue", json={"task": "refuse", "delay": 60})).json()
             await client.post(f"/api/jobs/{made['id']}/cancel")
             told = await client.get(f"/api/jobs/events?job={made['id']}")
@@ -83,7 +84,7 @@ async def test_looking_up_who_asks_is_part_of_a_request(path: str, monkeypatch: 
             await asyncio.Event().wait()
 
         monkeypatch.setattr(ask.app.store, "document", hang)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             answer = await root.get(path)
         assert (answer.status_code, answer.json()["code"]) == (504, "timed_out")
 
@@ -98,7 +99,7 @@ async def test_a_stream_that_cannot_begin_ends_in_time(monkeypatch: pytest.Monke
             await asyncio.Event().wait()
 
         monkeypatch.setattr(ask.app.store, "topics", hang)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             answer = await root.get("/api/jobs/events")
         assert (answer.status_code, answer.json()["code"]) == (504, "timed_out")
         assert not ask.api.broadcast.listeners

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 from starlette.applications import Starlette
 
+from tests.patience import PATIENCE
 from tests.server.conftest import Asking, asking, make_app
 from windlass import Windlass, errors
 from windlass.server import create_api
@@ -132,7 +133,7 @@ async def test_requests_end_after_their_time(monkeypatch: pytest.MonkeyPatch) ->
             waiting = asyncio.create_task(
                 root.post(ENQUEUE, content=drip(), headers={"Content-Type": "application/json"})
             )
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 assert (await slow).json()["code"] == "timed_out"
                 late = await waiting
         assert (late.json()["code"], late.headers["connection"]) == ("request_timeout", "close")

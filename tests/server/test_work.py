@@ -11,6 +11,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
+from tests.patience import PATIENCE
 from tests.server.conftest import Asking
 from tests.server.working import lease, post, serving, settle, take, waiting
 from windlass.model import State
@@ -100,7 +101,7 @@ async def test_a_result_waits_for_who_asks(ask: Asking, worker: httpx2.AsyncClie
     made = await ask.app.enqueue("sums", {"of": [1, 2]})
     (job,) = await take(worker, "sums")
     assert await settle(worker, job, "complete", result=3)
-    assert await made.result(timeout=5) == 3
+    assert await made.result(timeout=PATIENCE) == 3
 
 
 async def test_a_stale_worker_changes_nothing_and_is_told_so(ask: Asking, worker: httpx2.AsyncClient) -> None:

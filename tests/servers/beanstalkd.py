@@ -9,10 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.patience import PATIENCE
 from tests.servers.accounts import server_account
 from tests.servers.packages import BEANSTALKD
 from tests.servers.postgres import HOST
-from tests.servers.processes import PATIENCE, ServerError, end_process, last_lines
+from tests.servers.processes import ServerError, end_process, last_lines
 from tests.servers.program import ServerProgram
 
 

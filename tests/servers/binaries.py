@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.patience import PATIENCE
 from tests.servers.accounts import Account
 from tests.servers.processes import ServerError
 
@@ -88,7 +89,7 @@ def _look(directory: Path, origin: str) -> tuple[PostgresBinaries, ...]:
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=PATIENCE,
         )
     except OSError:  # for another machine
         return ()

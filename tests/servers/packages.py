@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import PATIENCE
 from tests.servers.processes import ServerError
 
 LEVELS = 3
@@ -101,7 +102,7 @@ def missing_libraries(root: Path, package: Package) -> list[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=PATIENCE,
     )
     return re.findall(r"(\S+) => not found", answer.stdout)
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlencode
 
+from tests.patience import PATIENCE
 from tests.servers.accounts import server_account
 from tests.servers.packages import PGBOUNCER
 from tests.servers.postgres import HOST, PostgresServer
-from tests.servers.processes import PATIENCE, ServerError, last_lines
+from tests.servers.processes import ServerError, last_lines
 from tests.servers.program import ServerProgram
 
 PoolMode = Literal["session", "transaction", "statement"]

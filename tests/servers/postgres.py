@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlencode
 
+from tests.patience import PATIENCE
 from tests.servers.accounts import server_account
 from tests.servers.binaries import PostgresBinaries, find_binaries, usable_by
 from tests.servers.processes import (
     DIE_AT_ONCE,
-    PATIENCE,
     ServerError,
     close_at_exit,
     end_process,

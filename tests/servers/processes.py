@@ -15,10 +15,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
 
+from tests.patience import PATIENCE
 from tests.servers.accounts import Account
-
-PATIENCE = 60.0
-"""Seconds a server gets to start or to stop."""
 
 
 class ServerError(Exception):

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from tests.patience import PATIENCE
 from tests.servers import packages
 from tests.servers.accounts import Account
 from tests.servers.packages import Package
 from tests.servers.postgres import HOST, free_port
-from tests.servers.processes import PATIENCE, close_at_exit, end_process, start_process
+from tests.servers.processes import close_at_exit, end_process, start_process
 
 
 class ServerProgram(ABC):

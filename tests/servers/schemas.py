@@ -11,10 +11,9 @@ from typing import Any
 
 import asyncpg
 
+from tests.patience import PATIENCE
 from tests.servers.postgres import PostgresServer
 from tests.servers.processes import close_at_exit
-
-PATIENCE = 30.0
 
 # All at once, tables in one order; the schema's own record of its version stays.
 EMPTY = """

@@ -17,6 +17,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from tests.patience import PATIENCE
 from tests.servers import (
     DURABLE,
     Beanstalkd,
@@ -172,7 +173,7 @@ def test_a_killed_owner_takes_its_server_along() -> None:
     lock_file = log.with_name("data") / "postmaster.pid"
     pid = int(lock_file.read_text().splitlines()[0])
     owner.send_signal(signal.SIGKILL)
-    owner.wait(20)
+    owner.wait(PATIENCE)
     _wait_for_end(pid)
     shutil.rmtree(log.parent)
 

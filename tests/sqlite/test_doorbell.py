@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from windlass.ids import new_id
 from windlass.model import ClaimRequest, Lane, NewJob, Settlement, State
 from windlass.outcome import Completed
@@ -61,7 +62,7 @@ async def test_a_finished_job_rings_at_those_who_wait_for_results(store: SqliteS
     [job] = (await store.claim(ClaimRequest("w", (Lane("mail"),), 1, 60))).jobs
     async with sibling.wakeups(finished=True) as finished, sibling.wakeups(topics=["mail"]) as ready:
         await store.settle([Settlement(job.lease, Completed(), 0.0)])
-        assert await finished.wait(5) is True
+        assert await finished.wait(PATIENCE) is True
         assert await ready.wait(0.02) is False
     await sibling.close()
 
@@ -104,7 +105,7 @@ async def test_who_waits_long_to_write_knocks_at_those_who_write(store: SqliteSt
         connection.execute("INSERT INTO windlass_listeners VALUES (?, 1, 0, ?)", (port, 2**60))
         connection.execute("BEGIN IMMEDIATE")
         enqueueing = asyncio.create_task(store.enqueue([NewJob(id=new_id(), topic="mail")]))
-        knock = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(inbox, 1400), 5)
+        knock = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(inbox, 1400), PATIENCE)
         connection.execute("ROLLBACK")
         assert len(await enqueueing) == 1
     connection.close()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from windlass.errors import StoreError, StoreUnavailable
 from windlass.ids import new_id
 from windlass.model import ClaimRequest, Enqueued, JobFilter, Lane, NewJob, Settlement, State
@@ -166,7 +167,7 @@ async def test_a_job_granted_to_somebody_who_has_left_is_free_at_once(store: Sql
             await leaving
         outsider.execute("ROLLBACK")
         outsider.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while (record := await store.get(answer.job_id)) is None or not (
                 record.fence > fence and record.state is State.PENDING
             ):

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.tasks.web import PATIENCE, Web
+from tests.patience import PATIENCE
+from tests.tasks.web import Web
 
 
 @dataclass

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import windlass
+from tests.patience import PATIENCE
 from tests.servers.shared import empty_url
 from tests.tasks.fetch_apps import AT_ONCE, hidden, run
 from tests.tasks.web import Web, saying
@@ -78,7 +79,7 @@ async def test_the_answer_to_a_prompt_becomes_a_file(store: str, tmp_path: Path,
     async with app:
         job = await app.enqueue("claude_extraction", payload)
         await app.run_until_idle()
-        result = await job.result(timeout=10)
+        result = await job.result(timeout=PATIENCE)
     target = root / "answers" / "r1.json"
     assert json.loads(target.read_text())["answer"] == PROMPT
     assert (result.path, result.bytes) == (str(target), target.stat().st_size)
@@ -228,7 +229,7 @@ async def test_a_cancelled_job_ends_its_program(tmp_path: Path, root: Path) -> N
         worker = asyncio.create_task(app.run_until_idle())
         await asyncio.to_thread(until, lambda: standing(log))
         await app.cancel(job.id)
-        await asyncio.wait_for(worker, 20)
+        await asyncio.wait_for(worker, PATIENCE)
         assert (await app.get(job.id)).state is State.CANCELLED
     pid = json.loads(log.read_text().splitlines()[0])["pid"]
     await asyncio.to_thread(until, lambda: not alive(pid))
@@ -286,7 +287,7 @@ async def test_a_worker_killed_while_it_asks_leaves_one_answer(
             process.communicate()
             assert not (root / "answers" / "r1.json").exists()
             process = await asyncio.to_thread(site.start, **environment)
-            result = await job.result(timeout=30)
+            result = await job.result(timeout=PATIENCE)
         finally:
             process.kill()
             process.communicate()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.tasks.fetch_apps import error_of, fetching_app, hidden, run
 from tests.tasks.fetching import MB
 from tests.tasks.web import Web, bytes_of, redirecting, saying
@@ -30,7 +31,7 @@ async def test_a_cancelled_download_stops_in_the_middle(tmp_path: Path) -> None:
             worker = asyncio.create_task(app.run_until_idle())
             await asyncio.to_thread(web.hold)
             await app.cancel(job.id)
-            await asyncio.wait_for(worker, 20)
+            await asyncio.wait_for(worker, PATIENCE)
             job = await app.get(job.id)
     assert job.state is State.CANCELLED
     assert os.listdir(tmp_path) == []
@@ -46,7 +47,7 @@ async def test_a_download_has_the_mode_that_was_configured_once_it_is_whole(tmp_
             [draft] = hidden(tmp_path)
             assert (tmp_path / draft).stat().st_mode & 0o700 == 0o600
             web.release()
-            await asyncio.wait_for(worker, 20)
+            await asyncio.wait_for(worker, PATIENCE)
     assert (tmp_path / "file.bin").stat().st_mode & 0o777 == 0o466
 
 
@@ -72,7 +73,7 @@ async def test_a_worker_that_shuts_down_gives_the_download_back(tmp_path: Path) 
             await asyncio.to_thread(web.hold)
             worker.stop()
             web.release()
-            await asyncio.wait_for(running, 20)
+            await asyncio.wait_for(running, PATIENCE)
             job = await app.get(job.id)
             assert (job.state, job.attempt) == (State.PENDING, 0)
             saved = job.checkpoint["bytes_downloaded"]
@@ -126,7 +127,7 @@ async def test_a_frozen_worker_that_goes_on_does_not_spoil_the_file(tmp_path: Pa
                     await asyncio.to_thread(web.hold)
                     frozen.send_signal(signal.SIGCONT)  # both are at it now
                     web.release()
-                    result = await job.result(timeout=30)
+                    result = await job.result(timeout=PATIENCE)
                     assert (root / "file.bin").read_bytes() == web.content
                     await asyncio.to_thread(stop, frozen)
                     await asyncio.to_thread(stop, successor)

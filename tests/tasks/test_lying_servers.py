@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.tasks.fetch_apps import error_of, fetching_app, hidden, run
 from tests.tasks.web import Web, bytes_of, redirecting, saying
 from windlass import State
@@ -200,7 +201,7 @@ async def test_a_slow_server_s_bytes_count_before_a_chunk_is_full(
             await app.enqueue("download_file", {"url": web.url, "dest": "file.bin"})
             worker = asyncio.create_task(app.run_until_idle())
             await asyncio.to_thread(web.hold)
-            await asyncio.wait_for(saved.wait(), 20)
+            await asyncio.wait_for(saved.wait(), PATIENCE)
             web.release()
             await worker
     assert (tmp_path / "file.bin").read_bytes() == web.content

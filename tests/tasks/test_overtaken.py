@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.tasks.stepping import step_through
 from windlass import Windlass
 from windlass.testing.clock import FrozenClock
-
-PATIENCE = 30.0
 
 
 class Runs:

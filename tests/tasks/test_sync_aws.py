@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import windlass
+from tests.patience import PATIENCE
 from tests.servers.shared import empty_url
 from tests.tasks.cloud import Cloud
 from tests.tasks.fetch_apps import AT_ONCE, run
@@ -66,7 +67,7 @@ async def test_a_resource_is_created_updated_and_deleted(store: str, tmp_path: P
                     "sync_aws", {"resourceType": TYPE, "resourceId": "a", "config": config}
                 )
                 await app.run_until_idle()
-                told.append((await job.result(timeout=10)).operation)
+                told.append((await job.result(timeout=PATIENCE)).operation)
                 if config is not None:
                     assert cloud.resources["a"].items() >= config.items()
         assert told == ["create", "update", "none", "delete", "none"]
@@ -280,7 +281,7 @@ async def test_long_requests_are_waited_for_outside(monkeypatch: pytest.MonkeyPa
             payload = {"resource_type": TYPE, "resource_id": None, "config": {"Size": 1}}
             job = await app.enqueue("sync_aws", payload)
             working = asyncio.create_task(app.run_worker())
-            await job.result(timeout=20)
+            await job.result(timeout=PATIENCE)
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
             job = await app.get(job.id)
@@ -327,7 +328,7 @@ async def test_a_worker_killed_in_the_middle_leaves_one_resource(
                 process.communicate()
                 cloud.go_on.set()
                 process = await asyncio.to_thread(site.start, **environment)
-                result = await job.result(timeout=30)
+                result = await job.result(timeout=PATIENCE)
             finally:
                 process.kill()
                 process.communicate()

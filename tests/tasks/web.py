@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-PATIENCE = 60.0
+from tests.patience import PATIENCE
 
 
 def bytes_of(size: int, seed: int = 1) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.telemetry.scraping import scrape
 from windlass import Cancel, Context, Fail, Retry, Snooze, Windlass
 from windlass.ids import new_id
@@ -252,7 +253,7 @@ async def test_a_worker_is_told_of_while_it_runs_and_the_lane_is_not_the_queue()
             assert ("windlass_worker_ready", "ada") in told(app)
 
         job = await quick.enqueue()
-        await job.result(timeout=10)
+        await job.result(timeout=PATIENCE)
         await work.enqueue()
         await app.run_until_idle(name="ada")
         found = told(app)

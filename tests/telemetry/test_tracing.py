@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from tests.patience import PATIENCE
 from tests.worker.conftest import URLS
 from windlass import Cancel, Context, Every, Fail, Retry, Snooze, Windlass, headers
 from windlass.errors import ConfigurationError, InvalidInput
@@ -330,7 +331,7 @@ async def test_a_broken_span_processor_harms_no_job(
 
         job = await work.enqueue()
         await app.run_until_idle()
-        assert await job.result(timeout=5) == "done"
+        assert await job.result(timeout=PATIENCE) == "done"
     assert "a span could not be begun" in caplog.text
 
 
@@ -491,7 +492,7 @@ async def test_a_batch_beyond_the_bound_is_not_recorded(spans: Spans) -> None:
         await app.run_until_idle(concurrency=1)
         (execute,), (enqueue,) = spans.named("job.execute"), spans.named("job.enqueue")
         own, outside = context_of(execute).span_id, context_of(enqueue).span_id
-        found = [await job.result(timeout=1) for job in jobs]
+        found = [await job.result(timeout=PATIENCE) for job in jobs]
         assert found == [format(span, "x") for span in (own, own, outside, outside)]
 
 
@@ -582,7 +583,7 @@ async def test_a_broken_propagator_harms_no_job(quick: Windlass, caplog: pytest.
     broken.broken = "extract"
     jobs.append(await work.enqueue())
     await quick.run_until_idle()
-    assert [await job.result(timeout=5) for job in jobs] == ["done", "done"]
+    assert [await job.result(timeout=PATIENCE) for job in jobs] == ["done", "done"]
     assert "could not be written" in caplog.text
     assert "could not be read" in caplog.text
 

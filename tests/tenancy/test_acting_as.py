@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.stores.urls import STORES
 from windlass import (
     ConfigurationError,
@@ -204,7 +205,7 @@ async def test_a_bulk_verb_still_has_to_say_which_jobs(memory: Windlass) -> None
 
 async def _told(verb: Callable[..., Any], job_id: UUID, *more: float) -> tuple[type, str]:
     with pytest.raises(WindlassError) as caught:
-        await asyncio.wait_for(verb(job_id, *more), 20)
+        await asyncio.wait_for(verb(job_id, *more), PATIENCE)
     return type(caught.value), str(caught.value).replace(str(job_id), "…")
 
 
@@ -246,10 +247,10 @@ async def test_a_result_is_waited_for_under_the_context_of_the_call(memory: Wind
 
     with acting_as(ACME):
         job = await send.enqueue()
-        own = asyncio.create_task(job.result(timeout=20))
-    system = asyncio.create_task(memory.result(job.id, timeout=20))
+        own = asyncio.create_task(job.result(timeout=PATIENCE))
+    system = asyncio.create_task(memory.result(job.id, timeout=PATIENCE))
     with acting_as(GLOBEX):
-        foreign = asyncio.create_task(memory.result(job.id, timeout=20))
+        foreign = asyncio.create_task(memory.result(job.id, timeout=PATIENCE))
     with pytest.raises(JobNotFound):
         await foreign
     assert not own.done()
@@ -349,7 +350,7 @@ def test_tenants_at_once_on_threads_do_not_mix(tmp_path: Path) -> None:
     def request(number: int) -> None:
         tenant = f"tenant-{number % 4}"
         with acting_as(SecurityContext(tenant, user_id=f"user-{number}")):
-            together.wait(20)
+            together.wait(PATIENCE)
             for _ in range(10):
                 job = app.sync.enqueue("mail")
                 job.refresh()

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.stores.urls import STORES
 from windlass import Job, JobNotFound, SecurityContext, Windlass, acting_as
 from windlass.conditions import Compare, ComparePayload, Comparison, Condition, Field, HoldsText, InState, Not
@@ -83,7 +84,7 @@ async def test_a_job_out_of_view_is_not_found_in_the_same_words(app: Windlass, o
         app.requeue,
         app.cancel,
         app.delete,
-        lambda job_id: asyncio.wait_for(app.result(job_id), 10),  # says so at once, and does not wait
+        lambda job_id: asyncio.wait_for(app.result(job_id), PATIENCE),  # says so at once, and does not wait
         lambda job_id: app.result(job_id, 0),
     ]
     with acting_as(replace(TENANT, only=only)):

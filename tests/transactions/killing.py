@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
 from tests.transactions.ledger import ACCOUNTS, OPENING, ledger_of
 from tests.worker.processes import Site
 from windlass import Job, Windlass
 
-PATIENCE = 60.0
 PROGRAM = "tests.transactions.bank"
 
 

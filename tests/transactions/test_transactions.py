@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.transactions.ledger import ACCOUNTS, OPENING, Ledger, mark
 from tests.worker.helpers import working
 from windlass import Context, Fail, JobFailed, LeaseLost, LimitExceeded, Snooze, Windlass, WrongState
@@ -213,7 +214,7 @@ async def test_a_transaction_open_for_too_long_is_rolled_back_and_its_job_retrie
     async with app:
         job = await pay.enqueue()
         async with working(app):
-            assert await job.result(timeout=30) == "paid"
+            assert await job.result(timeout=PATIENCE) == "paid"
         assert runs == [1, 2]
         await job.refresh()
         assert [attempt.error.code for attempt in job.attempts] == ["transaction_timeout"]
@@ -239,7 +240,7 @@ async def test_a_transaction_is_ended_though_the_event_loop_is_blocked(
 
         other = threading.Thread(target=look)
         other.start()
-        other.join(30)  # blocks the event loop until the other one got through
+        other.join(PATIENCE)  # blocks the event loop until the other one got through
 
     async with app:
         job = await pay.enqueue()
@@ -278,7 +279,7 @@ async def test_progress_and_checkpoints_inside_are_written_with_the_end(
 
     job = await pay.options(retry=_at_once()).enqueue()
     async with working(app):
-        assert await job.result(timeout=30) is None
+        assert await job.result(timeout=PATIENCE) is None
     await job.refresh()
     assert job.checkpoint == {"half": True}
     assert (await ledger.balances())[0] == OPENING - 7

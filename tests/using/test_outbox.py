@@ -13,6 +13,7 @@ from pathlib import Path
 import asyncpg
 import psycopg
 
+from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
 from windlass import Windlass
 
@@ -50,7 +51,7 @@ async def test_on_postgresql_jobs_are_those_of_committed_orders() -> None:
                         enough.set()
 
         orders = [asyncio.create_task(order(number)) for number in range(TRANSACTIONS)]
-        await asyncio.wait_for(enough.wait(), 30)
+        await asyncio.wait_for(enough.wait(), PATIENCE)
         server.kill()
         await asyncio.gather(*orders)
         pool.terminate()

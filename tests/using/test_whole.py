@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy.ext import asyncio as alchemy
 
+from tests.patience import PATIENCE
 from tests.using.caller import TABLE
 from tests.using.conftest import Place
 from tests.using.test_waking import listening
@@ -121,7 +122,7 @@ def test_a_handle_finds_its_job_once_that_is_committed(sqlite_place: Place, post
         job = place.greet.using(connection).enqueue(name="Ada")
         assert (job.state, job.payload) == ("pending", {"name": "Ada"})
         with pytest.raises(JobNotFound):
-            job.result(timeout=1)
+            job.result(timeout=PATIENCE)
         connection.commit()
         assert job.refresh().state == "pending"
         connection.close()

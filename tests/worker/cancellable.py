@@ -9,6 +9,7 @@ import asyncio
 import threading
 import time
 
+from tests.patience import PATIENCE
 from windlass import Context, Windlass
 
 app = Windlass()
@@ -35,7 +36,7 @@ def looks(ctx: Context) -> None:
 def ignores(ctx: Context) -> None:
     """A plain function that does not look: its job ends all the same, and its slot when it does."""
     ctx.sync.progress(1)
-    threading.Event().wait(5)
+    threading.Event().wait(PATIENCE)
 
 
 @app.task(max_attempts=1, isolation="process")

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
 from tests.worker import cancellable
 from tests.worker.helpers import until
@@ -54,7 +55,7 @@ async def measure(task: str, number: int) -> Times:
         asked = time.monotonic()
         assert await app.cancel(job.id) is False
         with contextlib.suppress(JobCancelled):
-            await job.result(timeout=30)
+            await job.result(timeout=PATIENCE)
         seconds.append(time.monotonic() - asked)
     return Times(seconds)
 

@@ -7,13 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.patience import PATIENCE
 from windlass import Job, Windlass
 from windlass.model import Lease, Settlement
 from windlass.outcome import Released
 from windlass.worker import Worker
-
-PATIENCE = 20.0
-"""Seconds after which a condition that should come true is a failure."""
 
 
 @asynccontextmanager

@@ -23,15 +23,13 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
 from tests.worker.processes import Site
 from tests.worker.rows import Row, rows_of
 from windlass import Windlass
 from windlass.errors import StoreUnavailable
 from windlass.model import Stats
-
-PATIENCE = 60.0
-"""Seconds without the next milestone after which a run has failed."""
 
 
 @dataclass

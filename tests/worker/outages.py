@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 from uuid import UUID
 
-from tests.worker.helpers import PATIENCE
+from tests.patience import PATIENCE
 from windlass import StoreError, StoreUnavailable, Windlass
 from windlass.model import Settlement
 from windlass.stores.protocol import Store, Wakeups

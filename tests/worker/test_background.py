@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.cli.processes import wait_until
+from tests.patience import PATIENCE
 from windlass import ConfigurationError, Windlass, WrongState, background
 from windlass.clock import SystemClock
 
@@ -26,21 +26,19 @@ async def test_a_busy_handler_does_not_hold_the_program_up(app: Windlass) -> Non
     @app.task
     async def rude() -> str:
         blocking.set()
-        release.wait(20)
+        release.wait(PATIENCE)
         return "done"
 
     async with app, app.worker_thread():
         job = await rude.enqueue()
         while not blocking.is_set():
             await asyncio.sleep(0.001)
-        began = time.monotonic()
         for _ in range(10):
             await asyncio.sleep(0.001)
         await job.refresh()
-        assert time.monotonic() - began < 5
         assert job.state == "running"
         release.set()
-        assert await job.result(timeout=10) == "done"
+        assert await job.result(timeout=PATIENCE) == "done"
 
 
 def test_a_program_without_an_event_loop_can_have_one(app: Windlass) -> None:
@@ -51,7 +49,7 @@ def test_a_program_without_an_event_loop_can_have_one(app: Windlass) -> None:
         return 2 * n
 
     with app.worker_thread(concurrency=2):
-        assert double.sync.enqueue(n=21).result(timeout=10) == 42
+        assert double.sync.enqueue(n=21).result(timeout=PATIENCE) == 42
     app.sync.close()
 
 
@@ -87,7 +85,7 @@ def test_a_handler_that_blocks_for_ever_does_not_keep_the_program_from_ending(
     thread = app.worker_thread()
     with thread:
         rude.sync.enqueue()
-        assert blocking.wait(10)
+        assert blocking.wait(PATIENCE)
         thread.hurry()
     assert not release.is_set()
     assert "a handler blocks the event loop" in caplog.text

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 
 import pytest
 
+from tests.patience import PATIENCE
 from windlass import StoreUnavailable, UsedAfterFork
 from windlass.worker.backoff import FIRST_SECONDS, LONGEST_SECONDS, Backoff, pause_after
 from windlass.worker.waiting import Recovery, end, within
@@ -44,7 +44,7 @@ async def test_the_first_to_get_through_wakes_all_on_every_loop() -> None:
     failing = Backoff("doing it", recovery)
     failing.failed(GONE)
     failing.reset()
-    await asyncio.wait_for(here, 20)
+    await asyncio.wait_for(here, PATIENCE)
     await asyncio.to_thread(thread.join)
     assert sorted(woken) == ["here", "there"]
 
@@ -104,10 +104,9 @@ async def test_a_sleeper_whose_loop_is_gone_is_no_problem() -> None:
 
 async def test_a_store_that_hangs_is_unavailable() -> None:
     """After the time it was given, with that time in the message."""
-    began = time.monotonic()
     with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.01 s"):
-        await within(0.01, asyncio.sleep(60))
-    assert time.monotonic() - began < 20
+        async with asyncio.timeout(PATIENCE):
+            await within(0.01, asyncio.sleep(10 * PATIENCE))
 
 
 async def test_a_task_that_swallows_its_cancellation_is_cancelled_again() -> None:
@@ -123,7 +122,7 @@ async def test_a_task_that_swallows_its_cancellation_is_cancelled_again() -> Non
 
     task = asyncio.create_task(stubborn())
     await asyncio.sleep(0)
-    await asyncio.wait_for(end([task]), 20)
+    await asyncio.wait_for(end([task]), PATIENCE)
     assert len(swallowed) == 3
 
 

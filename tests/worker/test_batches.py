@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.worker.helpers import PATIENCE, state_is, take_away, until, working
+from tests.patience import PATIENCE
+from tests.worker.helpers import state_is, take_away, until, working
 from windlass import (
     Batch,
     BatchContext,
@@ -61,7 +62,7 @@ async def test_jobs_that_are_due_together_are_one_call(app: Windlass) -> None:
     jobs = await double.enqueue_many(items(10))
     assert await app.run_until_idle(concurrency=1) == 10
     assert calls == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert [await job.result(timeout=1) for job in jobs] == [2 * number for number in range(10)]
+    assert [await job.result(timeout=PATIENCE) for job in jobs] == [2 * number for number in range(10)]
 
 
 async def test_each_item_may_end_in_its_own_way(app: Windlass) -> None:
@@ -83,7 +84,7 @@ async def test_each_item_may_end_in_its_own_way(app: Windlass) -> None:
     await app.run_until_idle()
     assert await states(jobs) == ["completed", "pending", "failed", "pending", "pending", "cancelled"]
     assert [job.attempt for job in jobs] == [1, 1, 1, 0, 1, 1]
-    assert await jobs[0].result(timeout=1) == "done"
+    assert await jobs[0].result(timeout=PATIENCE) == "done"
     errors = [job.error and (job.error.code, job.error.message) for job in jobs]
     assert errors[1] == ("handler_error", "ValueError: bad")
     assert errors[2] == ("handler_error", "never")
@@ -229,7 +230,7 @@ async def test_each_job_has_a_context_of_its_own(app: Windlass) -> None:
     jobs = await decorate(work).enqueue_many(items(2))
     await app.run_until_idle()
     assert attempts == [[None, None], [0, 1]]
-    assert [await job.result(timeout=1) for job in jobs] == [2, 2]
+    assert [await job.result(timeout=PATIENCE) for job in jobs] == [2, 2]
     await jobs[1].refresh()
     assert [step.name for step in jobs[1].steps] == ["half"]
 
@@ -245,7 +246,7 @@ async def test_a_batch_has_no_transaction_of_a_job() -> None:
         job = await work.enqueue(Item(0))
         await app.run_until_idle()
         with pytest.raises(JobFailed, match="connection of yours"):
-            await job.result(timeout=1)
+            await job.result(timeout=PATIENCE)
 
 
 async def test_one_job_of_a_batch_can_be_cancelled(app: Windlass) -> None:
@@ -397,7 +398,7 @@ async def test_a_plain_function_runs_on_a_thread(app: Windlass) -> None:
 
     jobs = await work.enqueue_many(items(2))
     await app.run_until_idle()
-    assert [await job.result(timeout=1) for job in jobs] == [0, 1]
+    assert [await job.result(timeout=PATIENCE) for job in jobs] == [0, 1]
     assert threads[0].startswith("windlass-handler")
     assert len(threads) == 1
 
@@ -499,7 +500,7 @@ async def test_batches_in_tests() -> None:
     async with in_memory(app):
         with inline(app):
             jobs = await work.enqueue_many(items(3))
-        assert [await job.result(timeout=1) for job in jobs] == [3, 3, 3]
+        assert [await job.result(timeout=PATIENCE) for job in jobs] == [3, 3, 3]
     assert await work([Item(1), Item(2)]) == [2, 2], "called by itself it is the function"
 
 

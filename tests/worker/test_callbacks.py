@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import state_is, until, working
 from windlass import (
     Cancel,
@@ -307,8 +308,8 @@ async def test_a_slow_callback_keeps_no_outcome_waiting(app: Windlass) -> None:
     async with working(app, concurrency=2):
         job = await first.enqueue()
         await started.wait()
-        assert await job.result(timeout=10) == "done"
-        assert await (await second.enqueue()).result(timeout=10) == "done too"
+        assert await job.result(timeout=PATIENCE) == "done"
+        assert await (await second.enqueue()).result(timeout=PATIENCE) == "done too"
         release.set()
 
 
@@ -472,7 +473,7 @@ async def test_a_worker_that_is_hurried_lets_go_of_callbacks(
         await until(lambda job=job: state_is(job, "completed"))  # type: ignore[misc]
     with caplog.at_level(logging.WARNING):
         worker.stop(now=True)
-        await asyncio.wait_for(run, 20)
+        await asyncio.wait_for(run, PATIENCE)
     assert cancelled.is_set()
     assert "callbacks of 1 jobs are stopped and those of 1 are not called" in caplog.text
 

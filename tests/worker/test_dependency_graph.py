@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from windlass import Context, Fail, RetryAfter, Windlass
 from windlass.model import JobRecord, State
@@ -43,7 +44,7 @@ async def run_graph(app: Windlass, number: int, seed: int) -> dict[UUID, JobReco
             known += [job.id for job in jobs]
             if chance.random() < 0.3:  # an operator who cancels, one that may be in any state
                 await app.store.cancel([chance.choice(known)])
-        await until(lambda: all_ended(app, known), patience=300)
+        await until(lambda: all_ended(app, known), patience=PATIENCE)
     return {job_id: record for job_id in known if (record := await app.store.get(job_id)) is not None}
 
 

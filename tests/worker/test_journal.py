@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.processes import Project
+from tests.patience import PATIENCE
 from tests.worker.conftest import URLS
 from windlass import Cancel, Context, Fail, Retry, Snooze, Windlass
 from windlass.model import ClaimRequest, Lane
@@ -150,7 +151,7 @@ async def test_a_job_of_a_lost_worker_is_reclaimed(
     await lose(app, 2, started=started)
     async with app.worker_thread():
         for job in jobs:
-            await job.result(timeout=30)
+            await job.result(timeout=PATIENCE)
     for job in jobs:
         assert events(lines, job.id) == ["queued", "reclaimed", "claimed", "completed"]
         _, reclaimed, claimed, _ = told(lines, job.id)
@@ -185,7 +186,7 @@ async def test_a_job_is_reclaimed_when_the_sweep_finds_it_though_nobody_takes_it
     more = await work.enqueue()
     await lose(app, 1, started=True)
     async with app.worker_thread(topics=["other"]):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while len(events(lines, last.id)) < 2 or len(events(lines, more.id)) < 2:
                 await asyncio.sleep(0.01)
     assert events(lines, more.id) == ["queued", "reclaimed"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import until
 from tests.worker.outages import Switch, working_on
 from windlass import Windlass
@@ -46,7 +47,7 @@ async def test_a_store_that_cannot_be_opened_does_not_stop_the_watchdog(
                 await started.wait()
                 await until(lambda: switch.unheard["open"] >= tries)
                 clock.advance(10)
-                await asyncio.wait_for(stopped.wait(), 20)
+                await asyncio.wait_for(stopped.wait(), PATIENCE)
 
 
 class _Importing(Held):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import run
 from windlass import (
     BY_PAYLOAD,
@@ -75,7 +76,7 @@ async def test_middleware_is_nested_in_the_order_it_was_registered(app: Windlass
         "second after done",
         "first after second(done)",
     ]
-    assert await job.result(timeout=1) == "first(second(done))"
+    assert await job.result(timeout=PATIENCE) == "first(second(done))"
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -105,7 +106,7 @@ async def test_middleware_sees_errors_and_may_replace_them(memory: Windlass, pla
 
     forgiven, failed = await work.enqueue(key="key"), await work.enqueue(key="value")
     await run(memory, failed)
-    assert await forgiven.result(timeout=1) == "forgiven"
+    assert await forgiven.result(timeout=PATIENCE) == "forgiven"
     assert seen == ["KeyError('bad')"]
     assert (failed.state, failed.error and failed.error.message) == ("failed", "ValueError: bad")
 
@@ -127,7 +128,7 @@ async def test_an_error_of_middleware_is_the_jobs(memory: Windlass) -> None:
         return "done"
 
     job = await run(memory, await work.enqueue())
-    assert await job.result(timeout=1) == "done"
+    assert await job.result(timeout=PATIENCE) == "done"
     assert ran == [1]
     assert [attempt.error.message for attempt in job.attempts] == ["windlass.errors.NotPermitted: not now"]
 
@@ -154,8 +155,8 @@ async def test_handlers_see_what_middleware_sets(memory: Windlass, plain: bool) 
     task = memory.task(name="work")(work if plain else work_async)
     first, second = await task.enqueue(), await task.enqueue()
     await memory.run_until_idle(concurrency=1)
-    assert await first.result(timeout=1) == str(first.id)
-    assert await second.result(timeout=1) == str(second.id)
+    assert await first.result(timeout=PATIENCE) == str(first.id)
+    assert await second.result(timeout=PATIENCE) == str(second.id)
     assert values == ["none", "none"]
 
 
@@ -213,7 +214,7 @@ async def test_a_batch_is_one_run(memory: Windlass) -> None:
     jobs = await work.enqueue_many([{"numbers": 1}, {"numbers": 2}])
     await memory.run_until_idle()
     assert seen == [(2, [-1, -2])]
-    assert [await job.result(timeout=1) for job in jobs] == [-1, -2]
+    assert [await job.result(timeout=PATIENCE) for job in jobs] == [-1, -2]
 
 
 async def test_a_transaction_of_the_handler_goes_on_inside_middleware(app: Windlass) -> None:
@@ -323,7 +324,7 @@ async def test_middleware_may_change_a_job(app: Windlass) -> None:
     assert (job.priority, job.max_attempts, job.timeout, job.key) == (1, 7, 9.0, "k")
     assert job.record.headers == '{"seen":"other"}'
     await app.run_until_idle()
-    assert await job.result(timeout=1) == [3, "why"]
+    assert await job.result(timeout=PATIENCE) == [3, "why"]
 
 
 @pytest.mark.parametrize(
@@ -428,7 +429,7 @@ async def test_jobs_that_are_not_durable_pass_through_too(memory: Windlass) -> N
     token = request_id.set("r-9")
     job = await work.enqueue({1, 2})
     request_id.reset(token)
-    assert await job.result(timeout=5) == "{1, 2} r-9"
+    assert await job.result(timeout=PATIENCE) == "{1, 2} r-9"
     assert (marks, job.correlation_id) == ([(False, None)], "c")
 
 
@@ -514,8 +515,8 @@ async def test_variables_travel_with_the_job(app: Windlass, plain: bool) -> None
     request_id.reset(token)
     bare = await task.enqueue()
     await app.run_until_idle()
-    assert await carried.result(timeout=1) == "r-1"
-    assert await bare.result(timeout=1) == "none"
+    assert await carried.result(timeout=PATIENCE) == "r-1"
+    assert await bare.result(timeout=PATIENCE) == "none"
     assert sorted(told) == ["none", "r-1"]
 
 
@@ -535,7 +536,7 @@ async def test_jobs_of_jobs_carry_on(memory: Windlass) -> None:
     job = await parent.enqueue()
     request_id.reset(token)
     await memory.run_until_idle()
-    assert await memory.result(await job.result(timeout=1), timeout=1) == "r-2"
+    assert await memory.result(await job.result(timeout=PATIENCE), timeout=PATIENCE) == "r-2"
 
 
 async def test_a_copy_keeps_what_the_first_job_carried(app: Windlass) -> None:
@@ -556,7 +557,7 @@ async def test_a_copy_keeps_what_the_first_job_carried(app: Windlass) -> None:
     await app.cancel(job.id)
     await app.requeue(job.id)
     await app.run_until_idle()
-    assert [await one.result(timeout=1) for one in (job, copy)] == ["kept", "kept"]
+    assert [await one.result(timeout=PATIENCE) for one in (job, copy)] == ["kept", "kept"]
 
 
 async def test_a_batch_has_the_variables_its_jobs_agree_on(memory: Windlass) -> None:
@@ -594,7 +595,7 @@ async def test_values_are_texts_or_made_into_texts(memory: Windlass) -> None:
     with enqueued(memory) as jobs:
         await work.enqueue()
     await memory.run_until_idle()
-    assert await jobs[0].result(timeout=1) == 4
+    assert await jobs[0].result(timeout=PATIENCE) == 4
     level.reset(tokens[0])
     for value, why in ((b"pass", "give app.carry|Give app.carry"), ("x" * 5000, "the limit is 4,096")):
         token = depth.set(value)

@@ -13,6 +13,7 @@ from typing import Any
 import pydantic
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import take_away, until, working
 from windlass import (
     Cancel,
@@ -314,7 +315,7 @@ async def test_a_function_on_a_thread_is_told_about_its_timeout_and_keeps_its_sl
         while not ctx.cancelled:
             release.wait(0.01)
         told.set()
-        release.wait(20)
+        release.wait(PATIENCE)
 
     @app.task
     async def quick() -> str:
@@ -335,7 +336,7 @@ async def test_a_function_on_a_thread_is_told_about_its_timeout_and_keeps_its_sl
         await waiting.refresh()
         assert waiting.started_at is None
         release.set()
-        assert await waiting.result(timeout=10) == "ran"
+        assert await waiting.result(timeout=PATIENCE) == "ran"
 
 
 async def test_context_variables_do_not_leak_from_one_job_to_the_next(app: Windlass) -> None:
@@ -417,7 +418,7 @@ async def test_progress_and_checkpoint_are_visible_while_running(app: Windlass) 
         assert (job.progress.percent, job.progress.message, job.progress.stage) == (42.5, "rendering", "two")
         assert job.checkpoint == ["a", 1]
         go_on.set()
-        await job.result(timeout=10)
+        await job.result(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from windlass import StoreUnavailable, Windlass
 from windlass.model import Claim, ClaimRequest
@@ -65,7 +66,7 @@ async def test_a_hint_is_not_waited_for_until_the_next_poll(monkeypatch: pytest.
         async with working(app):
             await until(lambda: bool(claims.moments))
             job = await app.enqueue("work", {})
-            await job.result(timeout=20)
+            await job.result(timeout=PATIENCE)
 
 
 async def test_a_job_is_found_by_the_poll_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +80,7 @@ async def test_a_job_is_found_by_the_poll_alone(monkeypatch: pytest.MonkeyPatch)
             monkeypatch.setattr(type(wakeups), "wait", deaf)
         async with working(app):
             job = await app.enqueue("work", {})
-            await job.result(timeout=20)
+            await job.result(timeout=PATIENCE)
 
 
 async def test_a_store_that_fails_is_asked_less_and_less_and_then_as_before(

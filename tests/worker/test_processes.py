@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
 from tests.servers.shared import empty_url
 from tests.worker.helpers import until
@@ -72,7 +73,7 @@ async def test_a_frozen_worker_loses_its_job_and_cannot_settle_it(site: Site, ap
         with site.workers(1):
             site.wait_for("start", number=2)
             frozen.send_signal(signal.SIGCONT)
-            await job.result(timeout=20)
+            await job.result(timeout=PATIENCE)
         _, said = stop(frozen)
     starts = [event for event in site.events() if event["event"] == "start"]
     assert starts[0]["fence"] < starts[1]["fence"]
@@ -131,7 +132,7 @@ async def _until_poison_has_failed(
                 done = (await app.count(state="completed")).total == len(neighbours)
                 return worker.poll() is not None or (poison.state == "failed" and done)
 
-            await until(over, patience=30)
+            await until(over, patience=PATIENCE)
             if worker.poll() is None:
                 break
             deaths += 1
@@ -148,7 +149,7 @@ async def test_a_handler_that_blocks_the_loop_for_leases_keeps_its_job(site: Sit
     """The keeper's thread extends the lease; a second worker never gets the job."""
     job = await app.enqueue("rude", {"seconds": 3 * site.lease})
     with site.workers(2):
-        await job.result(timeout=30)
+        await job.result(timeout=PATIENCE)
     await job.refresh()
     assert (job.state, job.attempt) == ("completed", 1)
     assert len([event for event in site.events() if event["event"] == "start"]) == 1
@@ -158,7 +159,7 @@ async def test_a_store_used_after_fork_says_so(site: Site, app: Windlass) -> Non
     """A forked child has neither the threads nor the locks of its parent."""
     job = await app.enqueue("forks")
     with site.workers(1):
-        answer = await job.result(timeout=20)
+        answer = await job.result(timeout=PATIENCE)
     assert answer.startswith("UsedAfterFork: ")
     assert "open" in answer
 
@@ -170,7 +171,7 @@ async def test_jobs_reach_a_waiting_worker_in_another_process_without_polling(
     with site.workers(1, WINDLASS_POLL_INTERVAL="3600"):
         for _ in range(5):
             job = await app.enqueue("work", {"shortest": 0, "longest": 0})
-            await job.result(timeout=10)
+            await job.result(timeout=PATIENCE)
     assert len(site.events()) == 10
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import state_is, until
 from tests.worker.outages import Switch, working_on
 from windlass import Windlass
@@ -28,13 +29,13 @@ async def test_an_outcome_that_is_refused_holds_up_no_other(
     poisoned, *others = await work.enqueue_many([{"n": n} for n in range(5)])
     switch.poison = {poisoned.id}
     async with working_on(app, switch, lease=60) as running:
-        assert [await job.result(timeout=20) for job in others] == [1, 2, 3, 4]
-        assert await (await work.enqueue(n=5)).result(timeout=20) == 5
+        assert [await job.result(timeout=PATIENCE) for job in others] == [1, 2, 3, 4]
+        assert await (await work.enqueue(n=5)).result(timeout=PATIENCE) == 5
         await until(lambda: switch.refused["poison"] >= 4)
         assert caplog.text.count("an outcome was refused") == 1
         assert await state_is(poisoned, "running")
         switch.poison = set()
-        assert await poisoned.result(timeout=20) == 0
+        assert await poisoned.result(timeout=PATIENCE) == 0
     assert (running.tally.completed, running.tally.lost) == (6, 0)
 
 

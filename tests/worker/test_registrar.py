@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from tests.worker.outages import Switch, working_on
 from windlass import InvalidInput, Windlass, WorkerInfo, __version__
@@ -107,7 +108,7 @@ async def test_a_blocked_event_loop_goes_on_beating_and_its_lag_shows(app: Windl
 
     @app.task
     async def rude() -> None:
-        release.wait(20)
+        release.wait(PATIENCE)
 
     seen: list[WorkerRecord] = []
     other = app.store.sibling()
@@ -151,7 +152,7 @@ async def test_a_list_that_cannot_be_written_disturbs_no_job(
 
     async with working_on(app, switch, name="ada"):
         job = await work.enqueue()
-        assert await job.result(timeout=20) == "done"
+        assert await job.result(timeout=PATIENCE) == "done"
         await until(lambda: switch.refused["beat"] > 2)
         assert await app.workers() == []
         assert caplog.text.count("listing this worker failed") == 1
@@ -175,7 +176,7 @@ async def test_a_bug_in_the_list_disturbs_no_job(
 
     async with working(app):
         await until(lambda: "could not be listed, which is a bug" in caplog.text)
-        assert await (await work.enqueue()).result(timeout=20) == "done"
+        assert await (await work.enqueue()).result(timeout=PATIENCE) == "done"
     assert await app.workers() == []
 
 

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import working
 from windlass import Windlass
 from windlass.worker import runner
@@ -29,7 +30,7 @@ async def test_handlers_that_wait_run_side_by_side_behind_others_that_do_not() -
             await quick.enqueue()
         jobs = [await meet.enqueue() for _ in range(5)]
         async with working(app, concurrency=5):
-            assert [await job.result(timeout=20) for job in jobs] == ["met"] * 5
+            assert [await job.result(timeout=PATIENCE) for job in jobs] == ["met"] * 5
 
 
 async def test_functions_on_threads_run_side_by_side() -> None:
@@ -49,7 +50,7 @@ async def test_functions_on_threads_run_side_by_side() -> None:
         jobs = [await meet.enqueue(number) for number in range(5)]
         async with working(app, concurrency=5):
             for job in jobs:
-                await job.result(timeout=20)
+                await job.result(timeout=PATIENCE)
 
 
 async def test_handlers_that_never_wait_let_others_have_the_event_loop(

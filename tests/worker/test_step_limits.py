@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import run, until
 from windlass import Context, InvalidInput, LimitExceeded, Retry, Windlass, steps
 from windlass.stores.protocol import MAX_STEPS
@@ -121,7 +122,7 @@ async def test_so_many_plain_functions_of_a_job_run_at_once_and_no_more() -> Non
         with lock:
             inside.append(n)
             most = max(most, len(inside))
-        assert go_on.wait(20)
+        assert go_on.wait(PATIENCE)
         with lock:
             inside.remove(n)
         return n

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import run, take_away, until, working
 from tests.worker.outages import Switch, working_on
 from windlass import Context, InvalidInput, Job, LeaseLost, Retry, Snooze, Windlass
@@ -210,7 +211,7 @@ async def test_a_plain_function_does_not_hold_up_the_event_loop(app: Windlass) -
 
     def waits() -> list[str]:
         asked.set()
-        assert answered.wait(20), "the event loop should go on meanwhile"
+        assert answered.wait(PATIENCE), "the event loop should go on meanwhile"
         return [variable.get(), threading.current_thread().name]
 
     @app.task
@@ -355,7 +356,7 @@ async def test_a_function_on_a_thread_begins_no_step_after_its_time(app: Windlas
     @app.task(timeout=0.2, max_attempts=1)
     def work(ctx: Context) -> None:
         ctx.sync.step("one", lambda: 1)
-        go_on.wait(20)
+        go_on.wait(PATIENCE)
         try:
             ctx.sync.step("two", pytest.fail)
         except LeaseLost:
@@ -382,7 +383,7 @@ async def test_a_plain_function_that_does_not_end_keeps_the_slot_of_its_handler(
     ends: list[str] = []
 
     def stuck(name: str) -> None:
-        go_on.wait(20)
+        go_on.wait(PATIENCE)
         ends.append(name)
 
     @app.task(timeout=0.2, max_attempts=1)
@@ -399,7 +400,7 @@ async def test_a_plain_function_that_does_not_end_keeps_the_slot_of_its_handler(
         await until(lambda: "still runs on a thread and keeps its slot" in caplog.text)
         next_one = await other.enqueue()
         go_on.set()
-        assert sorted(await next_one.result(timeout=20)) == ["one", "two"]
+        assert sorted(await next_one.result(timeout=PATIENCE)) == ["one", "two"]
     assert (await job.refresh()).steps == ()
 
 
@@ -445,7 +446,7 @@ async def test_a_step_waits_for_the_store(app: Windlass) -> None:
         switch.down = False
         await until(lambda: switch.refused["report"] > 1)
         switch.down = False
-        assert await job.result(timeout=20) == "kept"
+        assert await job.result(timeout=PATIENCE) == "kept"
     assert (runs, [step.name for step in (await job.refresh()).steps]) == ([1], ["once"])
 
 

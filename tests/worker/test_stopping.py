@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.servers.shared import empty_url
 from tests.worker.cancelling import LIMIT, measure_beside
-from tests.worker.helpers import PATIENCE, state_is, until, working
+from tests.worker.helpers import state_is, until, working
 from tests.worker.processes import Site
 from windlass import Context, Job, JobCancelled, LeaseLost, Retry, Windlass, WrongState
 

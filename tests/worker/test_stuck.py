@@ -6,13 +6,15 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.conftest import URLS
-from tests.worker.helpers import PATIENCE, state_is, until, working
+from tests.worker.helpers import state_is, until, working
 from windlass import Context, Retry, Windlass, WorkerStuck
 from windlass.succession import Succession
 from windlass.worker import Worker, registrar, stuck
@@ -322,11 +324,10 @@ async def test_stuck_handlers_do_not_use_up_the_grace_period(app: Windlass) -> N
                 pass
 
     await ignores.enqueue()
+    app.settings = replace(app.settings, shutdown_grace=10 * PATIENCE)
     worker = app.worker(handle_signals=False, concurrency=3, lease=60)
     running = asyncio.create_task(worker.run())
     await until(lambda: worker.stuck == 1)
-    before = asyncio.get_running_loop().time()
     worker.stop()
     await asyncio.wait_for(running, PATIENCE)
-    assert asyncio.get_running_loop().time() - before < 8, "the grace period is 10 s"
     release.set()

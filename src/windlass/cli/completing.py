@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from windlass.findings import TaskStats
 
-MOST_SECONDS: Final = 1.0
-"""A person waits for the key they pressed."""
+MOST_SECONDS: Final = 2.0
+"""Max seconds to wait for a server. A file is read without a limit: that always ends."""
 MOST_NAMES: Final = 200
 
 
@@ -59,10 +59,11 @@ def _names(
 
 async def _lanes(ctx: click.Context) -> list[TaskStats]:
     from windlass.app import Windlass
-    from windlass.cli.target import missing_file, named_store
+    from windlass.cli.target import database_file, missing_file, named_store
 
     url = named_store(ctx)
     if url is None or url.startswith("memory:") or missing_file(url) is not None:
         return []
-    async with asyncio.timeout(MOST_SECONDS), Windlass(url, migrate=False) as app:
+    limit = MOST_SECONDS if database_file(url) is None else None
+    async with asyncio.timeout(limit), Windlass(url, migrate=False) as app:
         return await app.task_stats(60)

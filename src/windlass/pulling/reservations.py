@@ -36,8 +36,8 @@ _MANY_TOPICS: Final = 1000
 """With more topics than this it is not worth telling the store whose hints are wanted."""
 _SHORTEST_REST: Final = 0.02
 """Seconds between two looks at least, unless a hint comes: the next moment may be somebody else's job's."""
-_LAST_LOOK_SECONDS: Final = 0.2
-"""How long somebody whose time is over may be kept by a store that does not answer."""
+_LAST_LOOK_SECONDS: Final = 1.0
+"""Max seconds a caller waits for its last look after its timeout: it may bring a job that just became due."""
 _LAST_CLAIM_SECONDS: Final = 2.0
 """How long a close waits for a claim under way: what it grants would stay reserved without a holder."""
 _LINGER_SECONDS: Final = 5.0

@@ -30,8 +30,8 @@ from windlass.stores.protocol import Store
 
 ANSWER_SECONDS: Final = 10.0
 """How long a claim may take: one connection that has gone silent must not stop everybody for longer."""
-LAST_LOOK_SECONDS: Final = 0.2
-"""How long somebody whose time is over may be kept by a store that does not answer."""
+LAST_LOOK_SECONDS: Final = 1.0
+"""Max seconds a caller waits for its last look after its timeout: it may bring a job that just became due."""
 LAST_CLAIM_SECONDS: Final = 2.0
 """How long a close waits for claims under way: what they grant would stay reserved without a holder."""
 LINGER_SECONDS: Final = 5.0

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.sqlite.checks import reopened
+from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from windlass import Job, Windlass
 from windlass.errors import StoreUnavailable
@@ -38,7 +39,7 @@ def locked(path: Path) -> Iterator[None]:
         assert outsider.stdout.readline() == "locked\n"
         yield
         outsider.stdin.close()
-        assert outsider.wait(30) == 0
+        assert outsider.wait(PATIENCE) == 0
 
 
 @contextlib.asynccontextmanager

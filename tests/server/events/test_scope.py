@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.server.events.serving import Served, served
 from tests.server.events.test_events import finish
 from windlass import SecurityContext, Windlass, acting_as
@@ -194,7 +195,7 @@ async def test_a_store_that_is_away_ends_no_stream(server: Served, monkeypatch: 
         with monkeypatch.context() as patched:
             patched.setattr(server.app, "topics", away)
             patched.setattr(server.gate, "caller", away)
-            await asyncio.wait_for(asked.wait(), 10)
+            await asyncio.wait_for(asked.wait(), PATIENCE)
             assert (await client.event()).kind == "trouble"
         assert (await client.event()).kind == "recovered"
         await server.app.enqueue("mail")

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import PATIENCE
 from windlass import Windlass
 
 CLIENTS = 2
 """Processes that share the streams."""
-PATIENCE = 60.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE
 from windlass import (
     Cancel,
     Context,
@@ -177,7 +178,7 @@ def forks() -> str:
     speaks.start()
     speaks.join()
     asleep.terminate()
-    asleep.join(10)
+    asleep.join(PATIENCE)
     return f"{speaks.exitcode} {asleep.exitcode}"
 
 

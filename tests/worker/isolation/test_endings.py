@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import state_is, until, working
 from tests.worker.isolation import handlers
 from tests.worker.isolation.alive import is_alive
@@ -42,7 +43,7 @@ async def with_neighbours(tmp_path: Path) -> AsyncIterator[None]:
         yield
     finally:
         until_.touch()
-    assert [await job.result(timeout=20) for job in jobs] == ["untouched"] * 2
+    assert [await job.result(timeout=PATIENCE) for job in jobs] == ["untouched"] * 2
 
 
 def errors(job: Job[Any]) -> list[str]:
@@ -86,7 +87,7 @@ async def test_a_handler_that_leaks_to_its_memory_limit_is_a_failed_attempt_and_
             assert job.error is not None
             assert "50,331,648 bytes (memory_limit)" in job.error.message
         assert "hoard.append" in str(jobs[0].error and jobs[0].error.traceback)
-        assert await (await handlers.frugal.enqueue()).result(timeout=20) == 20_000_000
+        assert await (await handlers.frugal.enqueue()).result(timeout=PATIENCE) == 20_000_000
 
 
 async def test_memory_that_jobs_leave_behind_ends_with_their_process(memory_app: Windlass) -> None:
@@ -116,7 +117,7 @@ async def test_a_handler_that_ignores_sigterm_is_killed_and_harms_nobody(
             assert errors(job) == ["job_timeout"]
         await until(lambda: state_is(cancelled, "cancelled"))
         assert not any(is_alive(int(mark.read_text())) for mark in marks)
-        assert await (await handlers.pid.enqueue()).result(timeout=20)
+        assert await (await handlers.pid.enqueue()).result(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("app", ["sqlite"], indirect=True)
@@ -152,7 +153,7 @@ async def test_a_handler_that_obeys_ends_at_once(memory_app: Windlass, tmp_path:
         second = await handlers.obeys_async.enqueue(mark=str(asynchronous), told=str(told))
         await until(lambda: mark.exists() and asynchronous.exists())
         await memory_app.cancel_all(state="running")
-        assert await first.result(timeout=20) == "was cancelled"
+        assert await first.result(timeout=PATIENCE) == "was cancelled"
         await until(lambda: state_is(second, "cancelled"))
         assert told.exists()
 
@@ -197,10 +198,10 @@ async def test_a_handler_that_breaks_the_connection_is_a_failed_attempt(memory_a
 async def test_an_idle_process_that_dies_is_replaced(memory_app: Windlass) -> None:
     """The next job is not charged for it."""
     async with working(memory_app):
-        first = await (await handlers.pid.enqueue()).result(timeout=20)
+        first = await (await handlers.pid.enqueue()).result(timeout=PATIENCE)
         os.kill(first, signal.SIGKILL)
         job = await handlers.pid.options(max_attempts=1).enqueue()
-        assert await job.result(timeout=20) != first
+        assert await job.result(timeout=PATIENCE) != first
 
 
 @pytest.mark.parametrize("app", ["sqlite"], indirect=True)
@@ -223,7 +224,7 @@ async def test_a_worker_that_stops_now_kills_and_gives_back(memory_app: Windlass
     run = asyncio.create_task(worker.run())
     await until(lambda: mark.exists() and bool(mark.read_text()))
     worker.stop(now=True)
-    await asyncio.wait_for(run, 20)
+    await asyncio.wait_for(run, PATIENCE)
     await job.refresh()
     assert (job.state, job.attempt, worker.tally.released) == ("pending", 0, 1)
     assert not is_alive(int(mark.read_text()))
@@ -247,7 +248,7 @@ async def test_a_process_whose_start_is_cancelled_is_reaped_once(mark: Path) -> 
     start.cancel()
     with pytest.raises(asyncio.CancelledError):
         await start
-    await asyncio.wait_for(born[0].gone, 20)
+    await asyncio.wait_for(born[0].gone, PATIENCE)
     with mark.open("w") as file:  # has the number of what was closed
         await asyncio.sleep(0.05)
         file.write("still open")
@@ -271,7 +272,7 @@ async def test_a_machine_without_room_for_a_process_costs_no_attempt(
     monkeypatch.setattr(process, "start_interpreter", start_if_there_is_room)
     async with working(memory_app) as worker:
         job = await handlers.pid.options(max_attempts=1).enqueue()
-        await job.result(timeout=20)
+        await job.result(timeout=PATIENCE)
         await job.refresh()
     assert (job.attempt, job.attempts, worker.tally.released) == (1, (), 2)
     assert caplog.text.count("is given back for 0.05 s: no process could be started") == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from tests.patience import PATIENCE
 from tests.worker.isolation import surrounded
 from windlass.testing import in_memory
 
@@ -17,7 +18,7 @@ async def test_middleware_runs_in_the_worker_and_sees_what_came_of_it() -> None:
         well, ill = await work.enqueue(True), await work.enqueue(False)
         surrounded.request_id.reset(token)
         await app.run_until_idle(concurrency=1, handle_signals=False)
-        pid, carried = await well.result(timeout=1)
+        pid, carried = await well.result(timeout=PATIENCE)
         assert pid != os.getpid()
         assert carried == "r-1"
         await ill.refresh()

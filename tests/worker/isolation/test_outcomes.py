@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from tests.worker.isolation import handlers
 from tests.worker.isolation.alive import is_alive
@@ -16,8 +17,6 @@ from windlass import Job, JobCancelled, JobFailed, Task, Windlass
 from windlass.ids import new_id
 from windlass.model import NewJob
 from windlass.worker.processes import pool
-
-PATIENCE = 20.0
 
 
 async def over(job: Job[Any]) -> Job[Any]:

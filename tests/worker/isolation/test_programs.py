@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import Project, wait_until
+from tests.patience import PATIENCE
 from tests.worker.isolation.alive import is_alive
 from windlass import Windlass
 
@@ -107,7 +108,7 @@ def test_processes_die_with_a_worker_that_is_killed(
         worker.popen.kill()
         worker.popen.wait()
         waiting = pids if sys.platform == "linux" else pids[:1]
-        wait_until(lambda: not any(is_alive(pid) for pid in waiting), patience=10)
+        wait_until(lambda: not any(is_alive(pid) for pid in waiting), patience=PATIENCE)
 
 
 def test_a_signal_to_stop_lets_handlers_finish(
