@@ -11,18 +11,21 @@ answer alike, so the meaning is kept simple:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias, assert_never
 
-from windlass import payload
+from windlass import fingerprints, payload
 from windlass.errors import InvalidInput, InvalidPayload
 from windlass.model import AttemptRecord, BodyFormat, JobFilter, Shown, State
 from windlass.names import check_text, shorten
 
 MAX_VALUE_LENGTH: Final = 1000
 """Longest text to compare with, or to look for."""
+
+_fingerprint = re.compile(rf"[0-9a-f]{{{fingerprints.LENGTH}}}", re.ASCII)
 
 
 class Field(StrEnum):
@@ -117,13 +120,38 @@ class ComparePayload:
 
 @dataclass(frozen=True, slots=True)
 class HoldsText:
-    """A text somewhere in the errors, or in the errors or the payload as it is stored."""
+    """A text in any of the kept errors, or in those or the payload as it is stored."""
 
     text: str
     in_payload: bool = True
 
     def __post_init__(self) -> None:
         check_text("text", self.text, MAX_VALUE_LENGTH)
+
+
+@dataclass(frozen=True, slots=True)
+class LastErrorHolds:
+    """A text in the last error, ``code: message``, which is the final one of a job that failed."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        check_text("text", self.text, MAX_VALUE_LENGTH)
+
+
+@dataclass(frozen=True, slots=True)
+class HasFingerprint:
+    """The last error has this fingerprint, see :mod:`windlass.fingerprints`."""
+
+    fingerprint: str
+
+    def __post_init__(self) -> None:
+        """Refuse what no error has: a mistyped one would select nothing, or everything when negated."""
+        if _fingerprint.fullmatch(self.fingerprint) is None:
+            raise InvalidInput(
+                f"fingerprint is {shorten(self.fingerprint)}; it must be {fingerprints.LENGTH} hexadecimal "
+                "digits, as `windlass why failed` prints them"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +173,7 @@ class AnyOf:
     parts: tuple[Condition, ...]
 
 
-Leaf: TypeAlias = Compare | InState | ComparePayload | HoldsText
+Leaf: TypeAlias = Compare | InState | ComparePayload | HoldsText | LastErrorHolds | HasFingerprint
 Condition: TypeAlias = Leaf | Not | AllOf | AnyOf
 
 ALWAYS: Final = AllOf(())
@@ -163,6 +191,10 @@ _STORED_AS: Final = {
 class Judged(Protocol):
     """What conditions look at in a job, beside the columns that :class:`Field` names."""
 
+    @property
+    def topic(self) -> str: ...
+    @property
+    def task(self) -> str: ...
     @property
     def state(self) -> State: ...
     @property
@@ -377,6 +409,10 @@ def holds(condition: Condition, job: Judged, now: int) -> bool:
                 return compare_payload(leaf, job.format, job.payload)
             case HoldsText(text, in_payload):
                 return _holds_text(job, text, in_payload=in_payload)
+            case LastErrorHolds(text):
+                return text in _last_error(job)
+            case HasFingerprint(fingerprint):
+                return fingerprints.of_job(job.topic, job.task, job.error_summary) == fingerprint
         assert_never(leaf)
 
     return decide(condition, tell)
@@ -464,3 +500,14 @@ def _holds_text(job: Judged, text: str, *, in_payload: bool) -> bool:
     if text in (job.error_summary or ""):
         return True
     return any(text in f"{kept.error.code}: {kept.error.message}" for kept in job.attempts)
+
+
+def _last_error(job: Judged) -> str:
+    """The whole last error. A summary that belongs to no attempt, as of a cancelled job, is all there is."""
+    summary = job.error_summary or ""
+    if summary and job.attempts:
+        newest = job.attempts[-1].error
+        whole = f"{newest.code}: {newest.message}"
+        if whole.startswith(summary):
+            return whole
+    return summary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, TypedDict
 
 from windlass.conditions import ALWAYS, all_of
@@ -67,6 +67,22 @@ def check_filter(given: Mapping[str, Any], *, now: int, uuids: bool = False) -> 
             case _:
                 checked[name] = check_text(name, value, MAX_SEARCH_LENGTH)
     return narrowed(JobFilter(**checked), condition)
+
+
+def explain_times(given: Mapping[str, Any], *, now: int, uuids: bool = False) -> list[tuple[str, str]]:
+    """Return each comparison of a time in a filter, with the moment it means in words.
+
+    For example ``("finished>1h", "finished before 2026-11-18 14:03:05 UTC (more than 1h ago)")``.
+    """
+    told: list[tuple[str, str]] = []
+    for name, relation in (("created_after", "at or after"), ("created_before", "before")):
+        if (moment := given.get(name)) is not None:
+            told.append((name, f"created {relation} {moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"))
+    if (where := given.get("where")) is not None:
+        from windlass.filtering import parse
+
+        told += parse(where, now=now, uuids=uuids).times
+    return told
 
 
 def check_state(value: Any) -> State | Shown:

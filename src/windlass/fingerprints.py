@@ -17,8 +17,8 @@ LEFT_OUT: Final = "…"
 PATTERN_LENGTH: Final = 120
 """A pattern is cut to this many characters. Summaries are cut, too, and of two that say the same the one with
 the longer numbers ends earlier."""
-MOST_LITERALS: Final = 5
-SHORTEST_LITERAL: Final = 3
+LENGTH: Final = 12
+"""Hexadecimal digits of a fingerprint."""
 
 # The first that matches wins: what is quoted may hold anything. A quote inside of a word is an apostrophe
 # ("can't"). The lookahead names every first character, so that the rest of a message is passed over quickly.
@@ -39,7 +39,6 @@ _varying = re.compile(
 # The names of workers hold hosts, processes and chance; this is what stores/endings.py says of them.
 _worker = re.compile(r"(?<=\bworker )\S+")
 _digits = str.maketrans("123456789", "000000000")
-_ends = re.compile(rf'[{LEFT_OUT}"\\]')
 _gaps = re.compile(r"\s*[\x00-\x1f\x7f]\s*|\s{2,}")
 
 
@@ -60,15 +59,11 @@ def _without_values(message: str) -> str:
 
 
 def fingerprint(topic: str, task: str, pattern: str) -> str:
-    """A short name of this error in this lane, the same wherever it is told."""
+    """Return a short name of this error in this lane, the same in every process and store."""
     text = "\0".join((topic, task, pattern))
-    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+    return hashlib.blake2b(text.encode(), digest_size=LENGTH // 2).hexdigest()
 
 
-def literals(pattern: str) -> tuple[str, ...]:
-    """What all errors of this pattern have in common, longest first: texts to look for, without quotes and
-    backslashes, so that they can be quoted as they are.
-    """
-    parts = {part.strip() for part in _ends.split(pattern)}
-    kept = [part for part in parts if len(part) >= SHORTEST_LITERAL]
-    return tuple(sorted(kept, key=lambda part: (-len(part), part))[:MOST_LITERALS])
+def of_job(topic: str, task: str, error_summary: str | None) -> str:
+    """Return the fingerprint of a job's last error; a job without one has that of the empty error."""
+    return fingerprint(topic, task, pattern(error_summary or ""))

@@ -41,7 +41,6 @@ from windlass.errors import InvalidInput, NotPermitted, StoreError, StoreUnavail
 from windlass.filtering.writing import of_lane
 from windlass.filters import JobFilters, check_filter
 from windlass.findings import Ailment, AilmentKind, FailureGroup, RepeatGroup, TaskActivity, TaskStats
-from windlass.fingerprints import literals
 from windlass.limits import HeldBack
 from windlass.model import Count, Distribution, JobFilter, State, TopicStats, WorkerRecord
 from windlass.narrowing import narrowed
@@ -372,10 +371,8 @@ def _failed_group(group: FailureGroup) -> FailedGroup:
 
 
 def _where(group: FailureGroup) -> str:
-    """A filter for the jobs of a group: all that their errors have in common, in their lane."""
-    terms = [of_lane(group.topic, group.task, "failed")]
-    terms += [f'error:"{part}"' for part in literals(group.pattern)]
-    return " ".join(terms)
+    """Return a filter for exactly the jobs of a group. Its lane is found through an index."""
+    return f"{of_lane(group.topic, group.task, 'failed')} fingerprint:{group.fingerprint}"
 
 
 def _duplicate_group(group: RepeatGroup) -> DuplicateGroup:

@@ -91,6 +91,33 @@ async def test_what_failed_can_be_requeued_group_by_group(app: Windlass, finish:
     assert (await app.questions.failed()).jobs == 2
 
 
+async def test_a_group_has_no_jobs_that_met_its_error_in_an_earlier_attempt(
+    app: Windlass, finish: Finish
+) -> None:
+    """Nor any whose error says the same words and more: a filter selects what the group counts."""
+    timeout = JobError("timeout", "host 7 timed out")
+    await finish(app, await app.enqueue("mail"), Failed(timeout))
+    for _ in range(3):
+        await app.enqueue("mail")
+        [claimed] = await claim(app, "mail")
+        await app.store.settle([Settlement(claimed.lease, Retried(0, timeout))])
+        [claimed] = await claim(app, "mail")
+        await app.store.settle([Settlement(claimed.lease, Failed(JobError("missing", "no address")))])
+    await finish(app, await app.enqueue("mail"), Failed(JobError("timeout", "host 8 timed out at last")))
+    found = await app.questions.failed()
+    assert {(group.error, group.jobs) for group in found.groups} == {
+        ("missing: no address", 3),
+        ("timeout: host … timed out", 1),
+        ("timeout: host … timed out at last", 1),
+    }
+    for group in found.groups:
+        assert (await app.count(where=group.where)).total == group.jobs, group.where
+    [alone] = [group for group in found.groups if group.error == "timeout: host … timed out"]
+    assert await app.delete_all(where=alone.where) == 1
+    assert (await app.count(where="any_error:timed")).total == 4
+    assert (await app.count(where="error:timed")).total == 1
+
+
 async def test_failures_can_be_narrowed(app: Windlass, finish: Finish) -> None:
     """With every filter of lists but a state, which is known."""
     for topic in ("mail", "reports"):

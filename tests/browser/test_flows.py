@@ -8,6 +8,7 @@ that wait for it run on both stores, which tell of changes in ways of their own.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
@@ -22,6 +23,8 @@ from tests.browser.site import Site
 from tests.browser.troubles import Troubles
 from windlass.cli.demo import tasks
 from windlass.errors import JobNotFound
+from windlass.model import ClaimRequest, JobError, Lane, Settlement
+from windlass.outcome import Failed, Retried
 
 PATIENCE_SECONDS = 20.0
 
@@ -157,6 +160,60 @@ async def test_a_group_of_failures_is_requeued_once_its_task_is_repaired(
         assert [await job.result(PATIENCE_SECONDS) for job in jobs] == [
             f"repaired-cat-{number}-640.webp" for number in range(3)
         ]
+
+
+@on_sqlite
+async def test_a_group_of_failures_acts_on_its_own_jobs_only(page: Page, site: Site) -> None:
+    """Not on those that met its error in an earlier attempt; a number that has changed is pointed out."""
+    app = site.app
+    refused, missing = JobError("refused", "port 7 refused"), JobError("missing", "no address")
+
+    async def fail(*errors: JobError) -> None:
+        await site.shop.build_report.enqueue(month="May", pages=1)
+        for at, error in enumerate(errors, 1):
+            [claimed] = (await app.store.claim(ClaimRequest("hand", (Lane("reports"),), 1, 60))).jobs
+            outcome = Failed(error) if at == len(errors) else Retried(0, error)
+            await app.store.settle([Settlement(claimed.lease, outcome)])
+
+    for _ in range(2):
+        await fail(refused)
+    for _ in range(3):
+        await fail(refused, missing)
+    await page.goto("failures")
+    group = page.get_by_role("listitem").filter(has_text="refused: port")
+    await group.get_by_role("link", name="See the 2 jobs").click()
+    await expect(page.locator("tbody tr")).to_have_count(2)
+    await page.go_back()
+    dialog = page.get_by_role("dialog")
+    await group.get_by_role("button", name="Requeue 2 jobs").click()
+    await expect(dialog.get_by_role("button", name="Requeue 2 jobs")).to_be_visible()
+    await expect(dialog.get_by_text("The page shows")).to_have_count(0)
+    await dialog.get_by_role("button", name="Keep as it is").click()
+    # From here on the page is not told of changes, as behind a slow network.
+    await page.route("**/api/jobs/failures*", lambda _: None)
+    await fail(refused)
+    await group.get_by_role("button", expanded=False).click()
+    await group.get_by_role("button", name="Delete group").click()
+    await expect(dialog.get_by_text("The page shows 2 jobs; 3 jobs match now.")).to_be_visible()
+    await dialog.get_by_role("button", name="Delete 3 jobs").click()
+    await expect(toast(page, "3 jobs deleted")).to_be_visible()
+    left = await app.jobs(state="failed", topic="reports")
+    assert [job.error_summary for job in left] == ["missing: no address"] * 3
+    assert await app.delete_all(state="failed", topic="reports") == 3
+
+
+@on_sqlite
+async def test_the_dialog_says_which_times_are_meant(page: Page, site: Site) -> None:
+    """Before jobs are deleted by their age, the moment and the side of it are read in words."""
+    job = await site.shop.build_report.options(correlation_id="old").enqueue(month="May", pages=1)
+    await page.goto("jobs?where=correlation:old%20age%3C1h")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await page.keyboard.press("Control+k")
+    await page.get_by_role("combobox", name="Search").fill("Delete everything")
+    await page.keyboard.press("Enter")
+    times = page.get_by_role("dialog").get_by_role("list", name="Times")
+    await expect(times).to_contain_text(re.compile(r"age<1h created after .* UTC \(less than 1h ago\)"))
+    await job.delete()
 
 
 @on_sqlite

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 
 import pytest
@@ -135,6 +136,19 @@ def test_bulk_without_a_terminal_needs_yes(
     answer = run("jobs", "delete", "--state", "failed", "--url", project.url)
     assert answer.code == 2
     assert "this would delete 3 jobs, and there is no terminal to ask on; add --yes" in answer.errors
+    assert states() == {"pending": 1, "failed": 3}
+
+
+def test_before_a_bulk_action_the_times_that_are_meant_are_spelled_out(
+    run: Run, project: Project, failed: list[str], states: States
+) -> None:
+    """On which side of which moment jobs are that would be deleted."""
+    answer = run("jobs", "delete", "--where", "state:failed finished<1h", "--url", project.url)
+    assert answer.code == 2
+    assert re.search(r"^finished<1h: finished after [\d :-]+ UTC \(less than 1h ago\)\n", answer.errors)
+    assert "this would delete 3 jobs" in answer.errors
+    answer = run("jobs", "delete", "--where", "state:failed finished>1h", "--url", project.url)
+    assert (answer.code, answer.out) == (0, "deleted 0 jobs\n")
     assert states() == {"pending": 1, "failed": 3}
 
 

@@ -20,8 +20,10 @@ from windlass.conditions import (
     Comparison,
     Condition,
     Field,
+    HasFingerprint,
     HoldsText,
     InState,
+    LastErrorHolds,
     Not,
 )
 from windlass.errors import InvalidFilter, InvalidInput
@@ -34,6 +36,7 @@ NOW = to_microseconds(datetime(2030, 1, 31, 9, 30, tzinfo=UTC))
 MIDNIGHT = to_microseconds(datetime(2030, 1, 31, tzinfo=UTC))
 HOUR, DAY = 3600 * MICROSECONDS, 86_400 * MICROSECONDS
 EQUAL, LESS, AT_LEAST = Comparison.EQUAL, Comparison.LESS, Comparison.AT_LEAST
+AT_MOST = Comparison.AT_MOST
 
 
 def meaning(query: str) -> Condition:
@@ -68,7 +71,10 @@ def payload(value: Any, *path: str | int, comparison: Comparison = EQUAL) -> Con
         ("max_attempts:none", Compare(Field.MAX_ATTEMPTS, EQUAL, None)),
         ("age>1h", Compare(Field.CREATED_AT, LESS, NOW - HOUR)),
         ("age<=90m", Compare(Field.CREATED_AT, AT_LEAST, NOW - HOUR * 3 // 2)),
-        ("created>=2h", Compare(Field.CREATED_AT, AT_LEAST, NOW - 2 * HOUR)),
+        ("created>=2h", Compare(Field.CREATED_AT, AT_MOST, NOW - 2 * HOUR)),
+        ("finished>1h", Compare(Field.FINISHED_AT, LESS, NOW - HOUR)),
+        ("due>10m", Compare(Field.RUN_AT, LESS, NOW - HOUR // 6)),
+        ("due>+1h", Compare(Field.RUN_AT, Comparison.GREATER, NOW + HOUR)),
         ("due<+1h", Compare(Field.RUN_AT, LESS, NOW + HOUR)),
         ("created>=2030-01-31T01:00+01:00", Compare(Field.CREATED_AT, AT_LEAST, MIDNIGHT)),
         ("finished>yesterday", Compare(Field.FINISHED_AT, Comparison.GREATER, MIDNIGHT - 1)),
@@ -83,7 +89,11 @@ def payload(value: Any, *path: str | int, comparison: Comparison = EQUAL) -> Con
                 )
             ),
         ),
-        ('error:"timed out"', HoldsText("timed out", in_payload=False)),
+        ('error:"timed out"', LastErrorHolds("timed out")),
+        ('any_error:"timed out"', HoldsText("timed out", in_payload=False)),
+        ("any_error:*", Not(Compare(Field.ERROR_SUMMARY, EQUAL, None))),
+        ("fingerprint:0123456789AB", HasFingerprint("0123456789ab")),
+        ("fingerprint:*", Not(Compare(Field.ERROR_SUMMARY, EQUAL, None))),
         ("error:*", Not(Compare(Field.ERROR_SUMMARY, EQUAL, None))),
         ("text:needle", HoldsText("needle")),
         ("needle", HoldsText("needle")),
@@ -112,6 +122,40 @@ def test_what_is_written_means(query: str, condition: Condition) -> None:
     assert meaning(query) == condition
 
 
+@pytest.mark.parametrize("field", ["created", "created_at", "started", "finished", "due", "run_at"])
+@pytest.mark.parametrize("operator", ["<", "<=", ">", ">="])
+def test_a_duration_is_an_age_in_every_time_field(field: str, operator: str) -> None:
+    """``finished>1h`` is older than an hour, as ``age>1h`` is; dates are compared as dates."""
+    of_age, of_field = meaning(f"age{operator}1h"), meaning(f"{field}{operator}1h")
+    assert isinstance(of_age, Compare)
+    assert isinstance(of_field, Compare)
+    assert (of_field.comparison, of_field.value) == (of_age.comparison, of_age.value)
+    older, newer = meaning(f"{field}<2030-01-30T09:30Z"), meaning(f"{field}>1d")
+    assert older == newer
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("finished>1h", "finished before 2030-01-31 08:30:00 UTC (more than 1h ago)"),
+        ("age>=90m", "created at or before 2030-01-31 08:00:00 UTC (at least 1h 30m ago)"),
+        ("created<2d", "created after 2030-01-29 09:30:00 UTC (less than 2d ago)"),
+        ("due<10m", "due after 2030-01-31 09:20:00 UTC (less than 10m ago, or not yet)"),
+        ("due<=+1h", "due at or before 2030-01-31 10:30:00 UTC (at most 1h from now)"),
+        ("created:today", "created from 2030-01-31 00:00:00 UTC until 2030-02-01 00:00:00 UTC"),
+        ("created!=today", "not created from 2030-01-31 00:00:00 UTC until 2030-02-01 00:00:00 UTC"),
+        ("finished>2030-01-30", "finished at or after 2030-01-31 00:00:00 UTC"),
+        ("finished<=2030-01-30", "finished before 2030-01-31 00:00:00 UTC"),
+        ("started>2030-01-31T09:00Z", "started after 2030-01-31 09:00:00 UTC"),
+    ],
+)
+def test_comparisons_of_times_are_spelled_out(query: str, words: str) -> None:
+    """A preview names the moment that is meant and its side, under OR and NOT as well."""
+    assert parse(query, now=NOW).times == ((query, words),)
+    assert parse(f"topic:a -({query} OR {query})", now=NOW).times == ((query, words),) * 2
+    assert parse("topic:a finished:none", now=NOW).times == ()
+
+
 @pytest.mark.parametrize(
     ("query", "position", "length", "reason"),
     [
@@ -138,6 +182,10 @@ def test_what_is_written_means(query: str, condition: Condition) -> None:
         ("priority<1,2", 11, 1, "one value only"),
         ("priority:high", 9, 4, "no whole number"),
         ("created>soon", 8, 4, "no time"),
+        ("created>-2h", 8, 3, "a duration is an age already: write 2h"),
+        ("finished:1h", 9, 2, "compare with > or <"),
+        ("due!=+1h", 5, 3, "compare with > or <"),
+        ("fingerprint:nope", 12, 4, "it must be 12 hexadecimal digits"),
         ("created>2030-01-31T09:00", 8, 16, "no time zone"),
         ("tenant:a/b", 7, 3, "tenant is 'a/b'"),
         ("x" * (MAX_LENGTH + 5), MAX_LENGTH, 5, "1,005 characters; the limit is 1,000"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from windlass.clock import MICROSECONDS
 from windlass.conditions import holds
 from windlass.filtering import parse
+from windlass.fingerprints import of_job
 from windlass.model import JobFilter, JobRecord, State
 from windlass.narrowing import narrowed
 from windlass.stores.memory.reading import _matches
@@ -60,11 +61,18 @@ TERMS: dict[str, Any] = {
     "max_attempts>1": lambda job: (job.max_attempts or 0) > 1,
     "max_attempts!=none": lambda job: job.max_attempts is not None,
     "started:*": lambda job: job.started_at is not None,
-    "finished<1d": lambda job: (job.finished_at or NOW) < NOW,
+    "finished>1d": lambda job: job.finished_at not in (None, NOW),
+    "finished<1d": lambda job: job.finished_at is not None,
     "age>=1h": lambda job: job.created_at <= NOW - 3600 * MICROSECONDS,
-    "created>1h": lambda job: job.created_at > NOW - 3600 * MICROSECONDS,
+    "created>=1h": lambda job: job.created_at <= NOW - 3600 * MICROSECONDS,
+    "created<1h": lambda job: job.created_at > NOW - 3600 * MICROSECONDS,
+    "due<+1h": lambda job: job.run_at < NOW + 3600 * MICROSECONDS,
     "due>now": lambda job: job.run_at > NOW,
     'error:"it broke"': lambda job: job.error_summary is not None,
+    'any_error:"it broke"': lambda job: job.error_summary is not None,
+    f"fingerprint:{of_job('a', 'x', 'boom: it broke')}": lambda job: (
+        (job.topic, job.task) == ("a", "x") and job.error_summary is not None
+    ),
     "hit": lambda job: b"hit" in job.payload,
     "payload.n:1": lambda job: b'"n"' in job.payload,
     'payload.n:"1"': lambda job: b'"n":"1"' in job.payload,
@@ -139,7 +147,7 @@ def test_narrowing_changes_how_jobs_are_found_and_not_which(
 
 def test_what_indexes_serve_becomes_fields() -> None:
     """Beside anything else, not under OR or NOT."""
-    query = "topic:mail task:send state:failed tenant:acme key:k correlation:c created>=0d user:u"
+    query = "topic:mail task:send state:failed tenant:acme key:k correlation:c created<=0d user:u"
     where = narrowed(JobFilter(), parse(query, now=NOW).condition)
     assert (where.topic, where.task, where.state, where.tenant) == ("mail", "send", State.FAILED, "acme")
     assert (where.key, where.correlation_id, where.created_after) == ("k", "c", NOW)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.fingerprints import LEFT_OUT, PATTERN_LENGTH, fingerprint, literals, pattern
+from windlass.fingerprints import LEFT_OUT, PATTERN_LENGTH, fingerprint, of_job, pattern
 
 ONE_ERROR = [
     ("TimeoutError: timeout after 30.1 s", "TimeoutError: timeout after 9 s"),
@@ -70,16 +70,9 @@ def test_the_same_error_of_another_lane_has_another_name() -> None:
     assert len(fingerprint("", "", "")) == 12
 
 
-def test_what_errors_have_in_common_can_be_looked_for() -> None:
-    """The longest part first, nothing that would have to be escaped."""
-    found = pattern('E: user 42 said "no" to \\ everything at 12:30')
-    assert literals(found) == ("everything at", "E: user", "said")
-
-
 @given(st.text(max_size=200))
-def test_a_pattern_is_short_and_its_parts_are_in_the_error(summary: str) -> None:
-    """Whatever a message holds: otherwise a filter made of a pattern would miss its own jobs."""
-    found = pattern(summary)
-    assert len(found) <= PATTERN_LENGTH
-    for part in literals(found):
-        assert part in summary
+def test_every_error_has_a_short_pattern_and_a_fingerprint(summary: str) -> None:
+    """Whatever a message holds; a job without an error has the fingerprint of the empty one."""
+    assert len(pattern(summary)) <= PATTERN_LENGTH
+    assert of_job("a", "b", summary) == fingerprint("a", "b", pattern(summary))
+    assert of_job("a", "b", None) == of_job("a", "b", "")

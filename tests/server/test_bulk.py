@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -44,7 +45,7 @@ async def test_everything_that_matches_is_acted_on_in_the_background(store: str,
         await fill(other, 2)
         body = {"action": "cancel", "filter": {"where": "topic:mail_digest"}}
         preview = await shop.post(BULK, json={**body, "preview": True})
-        assert preview.json() == {"action": "cancel", "matched": 5, "exact": True}
+        assert preview.json() == {"action": "cancel", "matched": 5, "exact": True, "times": []}
         started = await shop.post(BULK, json=body)
         assert (started.status_code, started.json()["state"]) == (202, "running")
         ended = await until_ended(shop, started.headers["location"])
@@ -93,6 +94,18 @@ async def test_a_preview_counts_what_the_verb_can_act_on(shop: httpx2.AsyncClien
         ended = await until_ended(shop, started.headers["location"])
         assert (ended["matched"], ended["done"], ended["skipped"]) == (matched, matched, 0)
         assert ended["started_at"] == started.json()["started_at"]
+
+
+async def test_a_preview_spells_out_the_times_that_are_meant(shop: httpx2.AsyncClient) -> None:
+    """Which side of which moment: the wrong one deletes what should have been kept."""
+    given = {"where": "age>1h -finished<2h", "created_before": "2030-01-31T09:00:00Z"}
+    body = {"action": "delete", "filter": given, "preview": True}
+    times = (await shop.post(BULK, json=body)).json()["times"]
+    assert [time["term"] for time in times] == ["created_before", "age>1h", "finished<2h"]
+    before, older, newer = (time["meaning"] for time in times)
+    assert before == "created before 2030-01-31 09:00:00 UTC"
+    assert re.fullmatch(r"created before \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC \(more than 1h ago\)", older)
+    assert re.fullmatch(r"finished after [\d :-]+ UTC \(less than 2h ago\)", newer)
 
 
 async def test_counters_say_how_many_it_will_be(

@@ -24,6 +24,8 @@ class ParsedFilter:
 
     node: Node | None
     condition: Condition
+    times: tuple[tuple[str, str], ...] = ()
+    """each comparison of a time as it was written, and in words with the moment it means"""
 
     def __str__(self) -> str:
         return "" if self.node is None else str(self.node)
@@ -39,8 +41,9 @@ def parse(query: Any, *, now: int, uuids: bool = False) -> ParsedFilter:
             f"where is {shorten(query)} ({type(query).__name__}); give a text like state:failed"
         )
     node = Reader(query).read()
-    condition = ALWAYS if node is None else Meaning(query, now, uuids=uuids).of(node)
-    return ParsedFilter(node, condition)
+    meaning = Meaning(query, now, uuids=uuids)
+    condition = ALWAYS if node is None else meaning.of(node)
+    return ParsedFilter(node, condition, tuple(meaning.times))
 
 
 def describe_fields() -> tuple[FilterField, ...]:

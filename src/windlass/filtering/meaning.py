@@ -9,22 +9,23 @@ from enum import StrEnum
 from typing import Any, Final, Never
 
 from windlass.conditions import (
-    AllOf,
     AnyOf,
     Compare,
     ComparePayload,
     Comparison,
     Condition,
     Field,
+    HasFingerprint,
     HoldsText,
     InState,
+    LastErrorHolds,
     all_of,
     any_of,
     negate,
 )
 from windlass.errors import InvalidFilter, InvalidInput
 from windlass.filtering.nodes import Both, Either, Negated, Node, Operator, Term, Word, Written
-from windlass.filtering.times import read_duration, read_moment
+from windlass.filtering.times import TimeMeaning, compare_age, compare_time
 from windlass.model import Shown, State
 from windlass.names import check_task_name, check_wire_topic, shorten, suggest
 from windlass.security import tenant_in_question
@@ -37,13 +38,6 @@ _COMPARISONS: Final = {
 }
 _SAME: Final = (Operator.IS, Operator.EQUAL, Operator.UNEQUAL)
 _ORDERED: Final = tuple(_COMPARISONS)
-_TURNED: Final = {
-    Comparison.LESS: Comparison.GREATER,
-    Comparison.AT_MOST: Comparison.AT_LEAST,
-    Comparison.GREATER: Comparison.LESS,
-    Comparison.AT_LEAST: Comparison.AT_MOST,
-}
-"""A greater age is an earlier time."""
 
 _number = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _whole = re.compile(r"[+-]?\d{1,400}", re.ASCII)
@@ -72,6 +66,8 @@ class Kind(StrEnum):
     DURATION = "duration"
     SEARCH = "search"
     """a text that is contained"""
+    FINGERPRINT = "fingerprint"
+    """the name of an error's group"""
     PAYLOAD = "payload"
     """any JSON value"""
 
@@ -90,7 +86,7 @@ class FilterField:
     @property
     def operators(self) -> tuple[Operator, ...]:
         match self.kind:
-            case Kind.STATE:
+            case Kind.STATE | Kind.FINGERPRINT:
                 return _SAME
             case Kind.TEXT | Kind.PAYLOAD:
                 return tuple(Operator)
@@ -148,14 +144,25 @@ FIELDS: Final = (
     FilterField(
         "finished",
         Kind.TIME,
-        "When it reached its final state.",
-        "finished>=2030-01-31",
+        "When it reached its final state; >1h is more than an hour ago.",
+        "finished>1h",
         ("finished_at",),
         Field.FINISHED_AT,
     ),
     FilterField("age", Kind.DURATION, "How long ago it was enqueued.", "age>1h", (), Field.CREATED_AT),
     FilterField(
-        "error", Kind.SEARCH, "A text in any kept error.", 'error:"timed out"', (), Field.ERROR_SUMMARY
+        "error", Kind.SEARCH, "A text in the last error.", 'error:"timed out"', (), Field.ERROR_SUMMARY
+    ),
+    FilterField(
+        "any_error", Kind.SEARCH, "A text in any kept error.", "any_error:refused", (), Field.ERROR_SUMMARY
+    ),
+    FilterField(
+        "fingerprint",
+        Kind.FINGERPRINT,
+        "The group its last error belongs to.",
+        "fingerprint:d18e5daeb1b8",
+        (),
+        Field.ERROR_SUMMARY,
     ),
     FilterField("text", Kind.SEARCH, "A text in the payload or an error.", 'text:"mia@example.com"'),
     FilterField("payload", Kind.PAYLOAD, "A value inside the payload.", "payload.user.id:42"),
@@ -171,6 +178,8 @@ class Meaning:
         self._query = query
         self._now = now
         self._uuids = uuids
+        self.times: list[tuple[str, str]] = []
+        """Each comparison of a time as it was written, and in words."""
 
     def of(self, node: Node) -> Condition:
         match node:
@@ -221,10 +230,12 @@ class Meaning:
                 case Kind.PAYLOAD:
                     return _payload(term, value, present=present)
                 case Kind.SEARCH if not (present and field.column):
-                    return HoldsText(value.text, in_payload=field.column is None)
+                    return _search(field.name, value.text)
+                case Kind.FINGERPRINT if not present:
+                    return HasFingerprint(value.text.lower())
                 case Kind.DURATION:
-                    earlier = self._now - read_duration(value.text)
-                    return Compare(Field.CREATED_AT, _TURNED[_COMPARISONS[term.operator]], earlier)
+                    compared = _COMPARISONS[term.operator]
+                    return self._told(term, compare_age(Field.CREATED_AT, compared, value.text, self._now))
             if field.column is None:
                 raise ValueError(f"{field.name} should be a column")
             if present:
@@ -233,7 +244,7 @@ class Meaning:
                 case Kind.NUMBER:
                     return Compare(field.column, _comparison(term.operator), _integer(value))
                 case Kind.TIME:
-                    return self._time(field.column, term.operator, value)
+                    return self._time(field.column, term, value)
                 case _:
                     return self._text(field.column, term.operator, value)
 
@@ -251,16 +262,16 @@ class Meaning:
                     tenant_in_question(text, uuids=self._uuids)
         return Compare(column, _comparison(operator), text)
 
-    def _time(self, column: Field, operator: Operator, value: Written) -> Condition:
+    def _time(self, column: Field, term: Term, value: Written) -> Condition:
+        comparison = _comparison(term.operator)
         if value.text.lower() == "none" and not value.quoted:
-            return Compare(column, _comparison(operator), None)
-        start, end = read_moment(value.text, self._now)
-        if operator in _SAME:
-            return AllOf((Compare(column, Comparison.AT_LEAST, start), Compare(column, Comparison.LESS, end)))
-        comparison = _COMPARISONS[operator]
-        # Of a day: after it, or up to its end.
-        after_the_end = comparison in (Comparison.GREATER, Comparison.AT_MOST)
-        return Compare(column, comparison, end - 1 if after_the_end else start)
+            return Compare(column, comparison, None)
+        return self._told(term, compare_time(column, comparison, value.text, self._now))
+
+    def _told(self, term: Term, meaning: TimeMeaning) -> Condition:
+        not_ = "not " if term.operator is Operator.UNEQUAL else ""
+        self.times.append((str(term), f"{not_}{meaning.words}"))
+        return meaning.condition
 
     def _checked(self, value: Written, meaning: Callable[[], Condition]) -> Condition:
         try:
@@ -285,6 +296,16 @@ def read_state(text: str) -> State | Shown:
         known = ", ".join([*State, *Shown])
         raise InvalidInput(f"state is {shorten(text)}{suggest(text.lower(), STATES)}; the states are {known}")
     return state
+
+
+def _search(name: str, text: str) -> Condition:
+    match name:
+        case "error":
+            return LastErrorHolds(text)
+        case "any_error":
+            return HoldsText(text, in_payload=False)
+        case _:
+            return HoldsText(text)
 
 
 def _integer(value: Written) -> int | None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct
 
 from windlass.bulk import STATES, BulkOperation
+from windlass.filters import explain_times
 from windlass.security import acting_as
 from windlass.server.jobs import JobsFilter
 from windlass.server.paging import PageQuery
@@ -25,12 +26,23 @@ class BulkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     preview: bool = False
 
 
+class TimeTerm(Struct, frozen=True):
+    """A comparison of a time in a filter, and the moment it means in words."""
+
+    term: str
+    meaning: str
+
+
 class BulkPreview(Struct, frozen=True):
-    """How many jobs it would be; ``exact`` is false when there are at least so many."""
+    """How many jobs it would be; ``exact`` is false when there are at least this many.
+
+    ``times`` spells out every comparison of a time in the filter.
+    """
 
     action: str
     matched: int
     exact: bool
+    times: tuple[TimeTerm, ...]
 
 
 class BulkShape(Struct, frozen=True, kw_only=True):
@@ -66,7 +78,9 @@ async def act(request: Request[Nothing, BulkBody]) -> Answer:
     filters = body.filter.filters(request, "#/filter")
     if body.preview:
         matched = await bulk.matching(body.action, filters)
-        return Answer(BulkPreview(body.action, matched.total, matched.exact))
+        now, uuids = request.app.clock.now(), request.app.settings.tenant_uuids
+        times = (TimeTerm(*each) for each in explain_times(filters, now=now, uuids=uuids))
+        return Answer(BulkPreview(body.action, matched.total, matched.exact, tuple(times)))
     intent = {"action": body.action, "filter": {name: str(value) for name, value in filters.items()}}
     async with request.api.gate.audited(request, "bulk.start", details=intent) as entry:
         operation = await bulk.start(

@@ -17,8 +17,10 @@ from windlass.conditions import (
     Comparison,
     Condition,
     Field,
+    HasFingerprint,
     HoldsText,
     InState,
+    LastErrorHolds,
     Not,
 )
 from windlass.model import Shown, State
@@ -61,12 +63,19 @@ class Dialect(ABC):
     def holds_text(self, text: str, *, in_payload: bool) -> str:
         """Whether errors, or errors or the payload, hold a text."""
 
+    @abstractmethod
+    def last_error_holds(self, text: str) -> str:
+        """Whether the last error holds a text."""
+
     def column(self, field: Field) -> str:
         return f"j.{field}"
 
 
 def to_sql(condition: Condition, dialect: Dialect) -> str:
-    """An expression, in brackets where it needs some. Payloads' values are for Python to compare."""
+    """An expression, in brackets where it needs some.
+
+    Values inside payloads and fingerprints are for Python to compare.
+    """
     match condition:
         case Compare(field, comparison, value):
             if field.is_text:
@@ -76,14 +85,16 @@ def to_sql(condition: Condition, dialect: Dialect) -> str:
             return f"({dialect.state(state)})"
         case HoldsText(text, in_payload):
             return f"({dialect.holds_text(text, in_payload=in_payload)})"
+        case LastErrorHolds(text):
+            return f"({dialect.last_error_holds(text)})"
         case Not(part):
             return f"(NOT {to_sql(part, dialect)})"
         case AllOf(parts):
             return _joined([to_sql(part, dialect) for part in parts], " AND ") if parts else "true"
         case AnyOf(parts):
             return _joined([to_sql(part, dialect) for part in parts], " OR ") if parts else "false"
-        case ComparePayload():
-            raise ValueError(f"no store compares values inside of payloads: {condition}")
+        case ComparePayload() | HasFingerprint():
+            raise ValueError(f"no database decides this: {condition}")
     assert_never(condition)
 
 

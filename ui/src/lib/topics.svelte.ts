@@ -65,7 +65,7 @@ export function resumeTopic(topic: string, before: Pausing | undefined = live.to
 /** Asks first: jobs that run again cannot be called back together. */
 export async function kickTopic(topic: string, failed: number): Promise<void> {
   if (failed > MOST_KICKED) {
-    bulk.propose({ action: "requeue", topic, state: "failed", whose: `of ${topic}` });
+    bulk.propose({ action: "requeue", topic, state: "failed", whose: `of ${topic}`, listed: failed });
     return;
   }
   const agreed = await ask({

@@ -17,7 +17,7 @@ from windlass.cli.jobs.filtering import filter_options
 from windlass.cli.target import Target, target_options
 from windlass.cli.terminal import examples, is_terminal, json_option, print_json, progress_bar
 from windlass.errors import JobNotFound, WrongState
-from windlass.filters import JobFilters
+from windlass.filters import JobFilters, explain_times
 from windlass.model import Count, Shown, State
 
 LOOK_SECONDS: Final = 0.2
@@ -163,8 +163,8 @@ def _change_each(verb: Verb, target: Target, job_ids: tuple[UUID, ...], *, as_js
 def _change_all(verb: Verb, target: Target, filters: JobFilters, *, yes: bool, as_json: bool) -> None:
     context = click.get_current_context()
     # Opened twice: the question is asked while no event loop runs, where Ctrl-C ends it.
-    before = target.run(lambda app: count_for(app, verb, filters))
-    if before.total and not yes and not _confirmed(verb, before, context):
+    before, times = target.run(lambda app: preview(app, verb, filters))
+    if before.total and not yes and not _confirmed(verb, before, times, context):
         click.echo("nothing was changed", err=True)
         context.exit(failures.FAILED)
     number = target.run(lambda app: act_with_bar(app, verb, filters, before)) if before.total else 0
@@ -174,14 +174,22 @@ def _change_all(verb: Verb, target: Target, filters: JobFilters, *, yes: bool, a
         click.echo(f"{verb.done} {words.jobs(number)}")
 
 
-def _confirmed(verb: Verb, count: Count, context: click.Context) -> bool:
+def _confirmed(verb: Verb, count: Count, times: list[tuple[str, str]], context: click.Context) -> bool:
     number = words.jobs(count.total) if count.exact else f"more than {words.jobs(count.total)}"
+    for term, meaning in times:
+        click.echo(f"{term}: {meaning}", err=True)
     if not is_terminal(sys.stdin):
         raise click.UsageError(
             f"this would {verb.name} {number}, and there is no terminal to ask on; add --yes to go ahead",
             context,
         )
     return click.confirm(f"{verb.name} {number}?", default=False, err=True)
+
+
+async def preview(app: Windlass, verb: Verb, filters: JobFilters) -> tuple[Count, list[tuple[str, str]]]:
+    """Return how many jobs the verb would act on, and the moments that the filter means."""
+    times = explain_times(filters, now=app.clock.now(), uuids=app.settings.tenant_uuids)
+    return await count_for(app, verb, filters), times
 
 
 async def count_for(app: Windlass, verb: Verb, filters: JobFilters) -> Count:

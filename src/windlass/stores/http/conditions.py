@@ -18,8 +18,10 @@ from windlass.conditions import (
     Comparison,
     Condition,
     Field,
+    HasFingerprint,
     HoldsText,
     InState,
+    LastErrorHolds,
     Not,
 )
 from windlass.errors import NotOverHttp
@@ -55,7 +57,11 @@ def written(condition: Condition) -> str:
         case ComparePayload():
             return _payload(condition)
         case HoldsText(text, in_payload):
-            return f"{'text' if in_payload else 'error'}:{_quoted(text)}"
+            return f"{'text' if in_payload else 'any_error'}:{_quoted(text)}"
+        case LastErrorHolds(text):
+            return f"error:{_quoted(text)}"
+        case HasFingerprint(fingerprint):
+            return f"fingerprint:{fingerprint}"
 
 
 def _either(parts: tuple[Condition, ...]) -> str:

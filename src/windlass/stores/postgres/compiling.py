@@ -8,6 +8,7 @@ from typing import Final
 from windlass.conditions import Field
 from windlass.model import Shown, State
 from windlass.stores.compiling import Dialect
+from windlass.stores.protocol import SUMMARY_LENGTH
 from windlass.stores.queries import Queries
 
 _sql = Queries("windlass.stores.postgres.sql", "read.sql")
@@ -61,6 +62,11 @@ class Words(Dialect):
         if in_payload:
             parts.insert(0, _sql["in_payload"].replace("{bytes}", self._add(text.encode(), "bytea")))
         return f"coalesce({' OR '.join(parts)}, false)".replace("{text}", wanted)
+
+    def last_error_holds(self, text: str) -> str:
+        parts = [_sql["in_summary"], _sql["in_last_attempt"]]
+        words = f"coalesce({' OR '.join(parts)}, false)".replace("{text}", self.text(text))
+        return words.replace("{length}", str(SUMMARY_LENGTH))
 
 
 class WordsOfAll(Words):

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from windlass import fingerprints
 from windlass.conditions import (
-    ALWAYS,
     NEVER,
     Compare,
     ComparePayload,
     Condition,
+    HasFingerprint,
     HoldsText,
     InState,
+    LastErrorHolds,
     Leaf,
     beyond,
     compare_payload,
@@ -48,7 +50,8 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 
 
 _COLUMNS: Final = (Compare, InState)
-_TOLD_BY_SERVER: Final = (*_COLUMNS, HoldsText)
+_TOLD_BY_SERVER: Final = (*_COLUMNS, HoldsText, LastErrorHolds)
+_TOLD_BEFORE_BODIES: Final = (*_TOLD_BY_SERVER, HasFingerprint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +65,17 @@ class Found:
 
 
 class _Closer(NamedTuple):
-    """What is known of a job before its payload has come."""
+    """What is known of a job before its payload has come: leaves that are told, and its size."""
 
-    told: list[bool]
+    told: dict[Leaf, bool]
     size: int
 
 
 class Search:
     """One condition, told in up to three looks, each at what the one before left.
 
-    Columns with the numbers themselves, texts by the server, values inside of payloads by Python.
+    Columns with the numbers themselves, texts by the server with what fingerprints are made of, which Python
+    computes, and values inside of payloads by Python.
     """
 
     def __init__(
@@ -84,8 +88,11 @@ class Search:
         self._possible = necessary(condition, *_COLUMNS)
         self._after_texts = necessary(condition, *_TOLD_BY_SERVER)
         self._rest = beyond(condition, *_TOLD_BY_SERVER)
+        self._before_bodies = necessary(self._rest, *_TOLD_BEFORE_BODIES)
+        self._into_payloads = any(isinstance(leaf, ComparePayload) for leaf in leaves(condition))
         # What the rest asks beside payloads is told with their sizes.
         self._told = [leaf for leaf in leaves(self._rest) if isinstance(leaf, _TOLD_BY_SERVER)]
+        self._fingerprints = [leaf for leaf in leaves(self._rest) if isinstance(leaf, HasFingerprint)]
         self._columns_only = of_columns(condition)
         self._seconds = min(SEARCH_SECONDS, COLUMN_SEARCH_SECONDS) if self._columns_only else SEARCH_SECONDS
 
@@ -125,7 +132,7 @@ class Search:
             found += possible
             return seen[-1] if seen else None
         closer = await self._look_closer(possible)
-        if self._rest == ALWAYS:
+        if not self._into_payloads:
             found += closer
             return seen[-1]
         for portion in _portions(closer):
@@ -136,7 +143,7 @@ class Search:
         return seen[-1]
 
     async def _look_closer(self, numbers: list[int]) -> dict[int, _Closer]:
-        """Those that texts do not rule out, in falling order."""
+        """Those that texts and fingerprints do not rule out, in falling order."""
         values: list[object] = [numbers]
 
         def add(value: object, kind: str) -> str:
@@ -146,12 +153,20 @@ class Search:
         words = WordsOfAll(add, self._now)
         verdict = to_sql(self._after_texts, words)
         told = ", ".join(to_sql(leaf, words) for leaf in self._told)
-        # Nobody asks how large bodies are that are not going to be fetched.
-        into_payloads = self._rest != ALWAYS
-        size, bodies = (_sql["size"], _sql["bodies"]) if into_payloads else ("0", "")
+        # Sizes are of use only for bodies that are going to be fetched.
+        size, bodies = (_sql["size"], _sql["bodies"]) if self._into_payloads else ("0", "")
         statement = self._statement("look_into", verdict=verdict, told=told, size=size, bodies=bodies)
         rows = await self._connection.fetch(statement, *values)
-        left = {number: _Closer(told, size) for number, possible, told, size in rows if possible}
+        left: dict[int, _Closer] = {}
+        for number, possible, verdicts, size, *error in rows:
+            if not possible:
+                continue
+            known: dict[Leaf, bool] = dict(zip(self._told, verdicts, strict=True))
+            if self._fingerprints:
+                fingerprint = fingerprints.of_job(*error)
+                known |= {leaf: leaf.fingerprint == fingerprint for leaf in self._fingerprints}
+            if decide(self._before_bodies, known.__getitem__):
+                left[number] = _Closer(known, size)
         return dict(sorted(left.items(), reverse=True))
 
     async def _decide(self, jobs: dict[int, _Closer]) -> list[int]:
@@ -161,8 +176,7 @@ class Search:
             self._statement("with_bodies", bodies=_sql["bodies"]), list(jobs)
         ):
             body_format, body = FORMATS[format_], raw if payload is None else payload.encode()
-            told = dict(zip(self._told, jobs[number].told, strict=True))
-            if decide(self._rest, partial(_tell, told, body_format, body)):
+            if decide(self._rest, partial(_tell, jobs[number].told, body_format, body)):
                 found.append(number)
         return sorted(found, reverse=True)
 
@@ -174,7 +188,7 @@ class Search:
         return text.replace("{schema}", self._database.schema)
 
 
-def _tell(told: Mapping[Any, bool], body_format: BodyFormat, body: bytes, leaf: Leaf) -> bool:
+def _tell(told: Mapping[Leaf, bool], body_format: BodyFormat, body: bytes, leaf: Leaf) -> bool:
     return compare_payload(leaf, body_format, body) if isinstance(leaf, ComparePayload) else told[leaf]
 
 

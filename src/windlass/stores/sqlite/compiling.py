@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windlass.model import Shown, State
 from windlass.stores.compiling import Dialect
+from windlass.stores.protocol import SUMMARY_LENGTH
 from windlass.stores.queries import Queries
 
 _sql = Queries("windlass.stores.sqlite.sql", "read.sql")
@@ -51,3 +52,8 @@ class Values(Dialect):
         parts = [_sql["in_payload"].format(text=self.add(text.encode()))] if in_payload else []
         parts += [_sql[name].format(text=self.add(text)) for name in ("in_summary", "in_attempts")]
         return " OR ".join(parts)
+
+    def last_error_holds(self, text: str) -> str:
+        in_summary = _sql["in_summary"].format(text=self.add(text))
+        in_rest = _sql["in_last_attempt"].format(text=self.add(text), length=SUMMARY_LENGTH)
+        return f"{in_summary} OR {in_rest}"

@@ -12,6 +12,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
 
+from windlass import fingerprints
 from windlass.conditions import (
     ALWAYS,
     NEVER,
@@ -20,8 +21,10 @@ from windlass.conditions import (
     Comparison,
     Condition,
     Field,
+    HasFingerprint,
     HoldsText,
     InState,
+    LastErrorHolds,
     Leaf,
     all_of,
     beyond,
@@ -44,14 +47,14 @@ from windlass.stores.sqlite.selecting import counted, created_within, select
 
 _sql = Queries("windlass.stores.sqlite.sql", "read.sql")
 
-_TOLD_BY_SQLITE: Final = (Compare, InState, HoldsText)
+_TOLD_BY_SQLITE: Final = (Compare, InState, HoldsText, LastErrorHolds)
 _NUMBER: Final = itemgetter(0)
 
 
 class Looking:
     """One walk through the jobs of a filter's fields.
 
-    SQLite says what it can of a condition; what is inside of payloads is told by Python.
+    SQLite decides what it can of a condition; Python compares values inside of payloads and fingerprints.
     """
 
     def __init__(
@@ -116,6 +119,9 @@ class Looking:
         values = Values(self._now)
         parts = {"verdict": to_sql(self._possible, values)}
         if self._rest != ALWAYS:
+            into_payloads = any(isinstance(leaf, ComparePayload) for leaf in leaves(self._rest))
+            parts["body"] = "b.format, b.payload" if into_payloads else "NULL, NULL"
+            parts["bodies"] = _sql["bodies"] if into_payloads else ""
             parts["told"] = ", ".join([to_sql(leaf, values) for leaf in self._told] or ["NULL"])
         statement = _sql["look" if self._rest == ALWAYS else "look_into"]
         for where in alternatives(self._where):
@@ -124,12 +130,17 @@ class Looking:
             yield find(self._connection, statement, where.tenant, (*source.values, *values.all), **parts)
 
     def _holds(self, row: tuple[Any, ...]) -> bool:
-        told = dict(zip(self._told, row[5:], strict=False))
+        topic, task, summary, body_format, body, *verdicts = row[3:]
+        told = dict(zip(self._told, verdicts, strict=False))
 
         def tell(leaf: Leaf) -> bool:
-            if isinstance(leaf, ComparePayload):
-                return compare_payload(leaf, FORMATS[row[3]], row[4])
-            return bool(told[leaf])
+            match leaf:
+                case ComparePayload():
+                    return compare_payload(leaf, FORMATS[body_format], body)
+                case HasFingerprint(fingerprint):
+                    return fingerprints.of_job(topic, task, summary) == fingerprint
+                case _:
+                    return bool(told[leaf])
 
         return decide(self._rest, tell)
 

@@ -13,10 +13,13 @@ from windlass.conditions import (
     Comparison,
     Condition,
     Field,
+    HasFingerprint,
     HoldsText,
     InState,
+    LastErrorHolds,
     Not,
 )
+from windlass.fingerprints import of_job
 from windlass.model import Shown, State
 
 TIMES = frozenset({Field.CREATED_AT, Field.RUN_AT, Field.STARTED_AT, Field.FINISHED_AT})
@@ -56,6 +59,9 @@ columns: st.SearchStrategy[Condition] = st.one_of(
 )
 """What databases tell by themselves. Times are seconds since some start, see ``since``."""
 
+texts_searched = st.sampled_from(["hit", "é", "boom", "it broke", "nowhere", '"'])
+topics, tasks = st.sampled_from(["a", "b"]), st.sampled_from(["", "x"])
+
 bodies: st.SearchStrategy[Condition] = st.one_of(
     st.builds(
         ComparePayload,
@@ -63,7 +69,9 @@ bodies: st.SearchStrategy[Condition] = st.one_of(
         comparisons,
         st.sampled_from([None, "", "hit", "é", "1", 1, 1.0, 1.5, 0, True, False, 10**30]),
     ),
-    st.builds(HoldsText, st.sampled_from(["hit", "é", "boom", "it broke", "nowhere", '"']), st.booleans()),
+    st.builds(HoldsText, texts_searched, st.booleans()),
+    st.builds(LastErrorHolds, texts_searched),
+    st.builds(HasFingerprint, st.builds(of_job, topics, tasks, st.sampled_from([None, "boom: it broke"]))),
 )
 
 

@@ -16,16 +16,19 @@ from windlass.conditions import (
     Comparison,
     Condition,
     Field,
+    HasFingerprint,
     HoldsText,
     InState,
+    LastErrorHolds,
     Not,
 )
+from windlass.fingerprints import of_job
 from windlass.limits import TopicLimits
 from windlass.model import BodyFormat, JobError, JobFilter, Shown, State
 from windlass.outcome import Failed, Retried
-from windlass.stores.protocol import Store
+from windlass.stores.protocol import SUMMARY_LENGTH, Store
 from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import claim_one, completed, end, failed, put
+from windlass.testing.conformance.building import TOPIC, claim_one, completed, end, failed, put
 
 EQUAL, LESS, GREATER, CONTAINS = (
     Comparison.EQUAL,
@@ -137,6 +140,46 @@ async def test_error_texts_are_told_apart_from_payloads(store: Store) -> None:
     assert await _meeting(store, HoldsText("needle", in_payload=False)) == [in_error]
     both = AllOf((HoldsText("needle", in_payload=False), ComparePayload((), EQUAL, "needle")))
     assert await _meeting(store, both) == []
+
+
+async def test_the_last_error_is_told_apart_from_earlier_ones(store: Store) -> None:
+    """All of it is searched, also what its summary leaves out; of a cancelled job it is the reason."""
+    long = "hay" * SUMMARY_LENGTH + "needle"
+    earlier, last, cancelled = [await put(store) for _ in range(3)]
+    for error in (JobError("odd", "needle"), JobError("other", "hay"), JobError("other", long)):
+        claimed = await claim_one(store)
+        await end(store, claimed.lease, Retried(0, error) if error.code == "odd" else Failed(error))
+    await store.cancel([cancelled])
+    assert await _meeting(store, HoldsText("needle", in_payload=False)) == [earlier, last]
+    assert await _meeting(store, LastErrorHolds("needle")) == [last]
+    assert await _meeting(store, LastErrorHolds("on request")) == [cancelled]
+    assert await _meeting(store, Not(LastErrorHolds("needle"))) == [earlier, cancelled]
+
+
+async def test_a_fingerprint_selects_the_jobs_of_a_group(store: Store) -> None:
+    """By the last error, in one lane: what a list of failures counts, a filter finds."""
+    failed = []
+    for number, (topic, code) in enumerate(
+        [(TOPIC, "odd"), (TOPIC, "odd"), (TOPIC, "other"), ("else", "odd")]
+    ):
+        failed.append(await put(store, topic))
+        error = JobError(code, f"user {number} is missing")
+        await end(store, (await claim_one(store, topic)).lease, Failed(error))
+    retried = await put(store)
+    await end(store, (await claim_one(store)).lease, Retried(0, JobError("odd", "user 9 is missing")))
+    await end(store, (await claim_one(store)).lease, Failed(JobError("other", "user 9 is missing")))
+    groups = (await store.failures(JobFilter(), window_seconds=3600, limit=10)).groups
+    assert sorted(group.count for group in groups) == [1, 2, 2]
+    for group in groups:
+        found = await _meeting(store, HasFingerprint(group.fingerprint))
+        assert len(found) == group.count
+        assert (retried in found) == (group.pattern.startswith("other"))
+    odd = HasFingerprint(of_job(TOPIC, groups[0].task, "odd: user 1 is missing"))
+    assert await _meeting(store, odd) == failed[:2]
+    assert await _meeting(store, AllOf((Not(odd), InState(State.FAILED)))) == [*failed[2:], retried]
+    with_payload = AllOf((odd, ComparePayload((), EQUAL, "nothing")))
+    assert await _meeting(store, with_payload) == []
+    assert await _meeting(store, AnyOf((odd, ComparePayload((), EQUAL, "nothing")))) == failed[:2]
 
 
 @pytest.mark.parametrize("condition", [Compare(Field.PRIORITY, EQUAL, 1), ComparePayload((), EQUAL, "hit")])

@@ -19,6 +19,8 @@ export interface Proposal extends Filter {
   action: Action;
   /** whose they are, in the title: "of one error", instead of "everything that matches" */
   whose?: string;
+  /** how many jobs the page shows for it: the dialog says so when the server counts another number */
+  listed?: number;
   /** it was started: a selection may be let go */
   onstart?: () => void;
 }
@@ -42,11 +44,11 @@ class Bulk {
     this.proposal = proposal;
   }
 
-  async preview({ action, whose: _, onstart: __, ...filter }: Proposal): Promise<Schema["BulkPreview"]> {
+  async preview({ action, whose: _, onstart: __, listed: ___, ...filter }: Proposal): Promise<Schema["BulkPreview"]> {
     return (await this.#ask(action, filter, true)) as Schema["BulkPreview"];
   }
 
-  async start({ action, whose: _, onstart, ...filter }: Proposal): Promise<void> {
+  async start({ action, whose: _, onstart, listed: __, ...filter }: Proposal): Promise<void> {
     const started = (await this.#ask(action, filter, false)) as Operation;
     onstart?.();
     this.proposal = null;

@@ -26,6 +26,8 @@ export interface Known {
 
 const MOST = 9;
 const OPERATORS: Record<string, string> = { ":": "is", "!=": "is not", "~": "contains", ">": "more than, after", "<": "less than, before", ">=": "at least", "<=": "at most" };
+/** A duration is an age: more of it is longer ago. */
+const OF_TIMES: Record<string, string> = { ...OPERATORS, ">": "longer ago than, after a date", "<": "more recent than, before a date" };
 const TIMES = ["1h", "24h", "7d", "today", "yesterday", "+1h"];
 const DURATIONS = ["5m", "1h", "24h", "7d"];
 
@@ -37,7 +39,8 @@ export function complete(text: string, caret: number, known: Known): Offers {
   const place = { from: token && word ? token.start : caret, to: token && word ? token.end : caret };
   if (word.startsWith('"')) return { ...place, items: [] };
   const field = fieldNamed(word, known);
-  if (field && word) return { ...place, items: field.operators.filter((one) => OPERATORS[one]).map((one) => ({ insert: word + one, note: OPERATORS[one]! })) };
+  const operators = field?.kind === "time" ? OF_TIMES : OPERATORS;
+  if (field && word) return { ...place, items: field.operators.filter((one) => operators[one]).map((one) => ({ insert: word + one, note: operators[one]! })) };
   const fields = known.fields
     .filter((one) => [one.name, ...one.aliases].some((name) => name.startsWith(word.toLowerCase())))
     .map((one) => ({ insert: one.name + (one.kind === "payload" ? "." : one.kind === "duration" ? ">" : one.operators[0]), note: one.help }));

@@ -14,9 +14,9 @@ const MOST_RECENT = 8;
 
 /** For the first day, and as examples. */
 export const readyMade: readonly Omit<View, "columns">[] = [
-  { name: "Failed in the last hour", where: "state:failed finished>1h" },
-  { name: "Running for over 5 minutes", where: "state:running started<5m" },
-  { name: "Due for over 10 minutes", where: "state:pending due<10m" },
+  { name: "Failed in the last hour", where: "state:failed finished<1h" },
+  { name: "Running for over 5 minutes", where: "state:running started>5m" },
+  { name: "Due for over 10 minutes", where: "state:pending due>10m" },
   { name: "Retried more than twice", where: "attempts>2 -state:completed" },
   { name: "Due in the next hour", where: "state:delayed due<+1h" },
 ];

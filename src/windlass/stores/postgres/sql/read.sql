@@ -103,8 +103,8 @@ WHERE j.number = ANY ($1)
 
 -- name: look_into
 -- Which of these jobs may meet a condition about texts, what else is to be told of them, and how large their bodies are.
--- Those do not leave the server.
-SELECT j.number, {verdict}, ARRAY[{told}]::boolean[], {size}
+-- Those do not leave the server. What a fingerprint is made of does.
+SELECT j.number, {verdict}, ARRAY[{told}]::boolean[], {size}, j.topic, j.task, j.error_summary
 FROM {found} AS j {bodies}
 
 -- name: size
@@ -161,4 +161,19 @@ CASE WHEN j.error_summary IS NOT NULL THEN (
         END::json AS error OFFSET 0
     ) AS e
     WHERE a.id = j.id
+) END
+
+-- name: in_last_attempt
+-- The part of the last error that its summary leaves out.
+CASE WHEN length(j.error_summary) >= {length} THEN (
+    SELECT strpos(w.whole, {text}) > 0 AND starts_with(w.whole, j.error_summary)
+    FROM (
+        SELECT a.error FROM {schema}.attempts a WHERE a.id = j.id ORDER BY a.ordinal DESC LIMIT 1
+    ) AS a, LATERAL (
+        SELECT CASE WHEN strpos(a.error, '\u0000') = 0 THEN a.error ELSE
+            regexp_replace(a.error, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')
+        END::json AS error OFFSET 0
+    ) AS e, LATERAL (
+        SELECT (e.error ->> 'code') || ': ' || (e.error ->> 'message') AS whole OFFSET 0
+    ) AS w
 ) END

@@ -40,11 +40,15 @@ WITH j AS (SELECT * FROM windlass_jobs j {hint} WHERE {tenant} AND {conditions})
 SELECT j.number, j.created_at, {verdict} FROM j ORDER BY j.number DESC
 
 -- name: look_into
--- The same with bodies and what else is to be told, for conditions that only Python can decide. They are read one row at a time and dropped.
+-- The same with what else is to be told, for conditions that only Python can decide: what a fingerprint is made of, and
+-- bodies where they are asked about. Rows are read one at a time and dropped.
 WITH j AS (SELECT * FROM windlass_jobs j {hint} WHERE {tenant} AND {conditions})
-SELECT j.number, j.created_at, {verdict}, b.format, b.payload, {told}
-FROM j JOIN windlass_bodies b ON b.number = j.number
+SELECT j.number, j.created_at, {verdict}, j.topic, j.task, j.error_summary, {body}, {told}
+FROM j {bodies}
 ORDER BY j.number DESC
+
+-- name: bodies
+JOIN windlass_bodies b ON b.number = j.number
 
 -- name: in_payload
 -- Part of a condition, as are the next two: where a text may be.
@@ -60,6 +64,17 @@ j.error_summary IS NOT NULL AND EXISTS (
     WHERE a.number = j.number
         AND instr(json_extract(a.error, '$.code') || ': ' || json_extract(a.error, '$.message'), {text}) > 0
 )
+
+-- name: in_last_attempt
+-- The part of the last error that its summary leaves out. As bytes: text functions of SQLite stop at a NUL.
+length(CAST(j.error_summary AS BLOB)) >= {length} AND coalesce((
+    SELECT instr(e.whole, {text}) > 0
+        AND substr(CAST(e.whole AS BLOB), 1, length(CAST(j.error_summary AS BLOB))) = CAST(j.error_summary AS BLOB)
+    FROM (
+        SELECT json_extract(a.error, '$.code') || ': ' || json_extract(a.error, '$.message') AS whole
+        FROM windlass_attempts a WHERE a.number = j.number ORDER BY a.ordinal DESC LIMIT 1
+    ) AS e
+), 0)
 
 -- name: found
 -- Jobs by the numbers that were found, among those of the right tenant.
