@@ -24,6 +24,7 @@ paths = st.sampled_from(
         "@request.auth.id",
         "@request.auth.role",
         "@request.auth.level",
+        "@request.auth.teams",
         "@request.auth.teams.0",
         "@request.auth.nothing.at.all",
         "@request.auth.since",

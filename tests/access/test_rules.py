@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from tests.access.rule_strategies import requests, rule_texts
 from windlass import ConfigurationError
 from windlass.access.rule_values import ordered, whole
-from windlass.access.rules import RuleRequest, decide, job_fields, read_rule, row_filter
+from windlass.access.rules import (
+    RuleRequest,
+    decide,
+    job_fields,
+    open_to_missing,
+    read_rule,
+    row_filter,
+)
 from windlass.clock import to_microseconds
 from windlass.conditions import ALWAYS, NEVER, Compare, Comparison, Field, holds, of_columns
 from windlass.model import JobRecord, State
@@ -79,6 +86,112 @@ def test_a_rule_says_what_it_says(text: str, expected: bool) -> None:
     """Missing, null and '' are one; kinds do not mix; && binds before ||."""
     job = {"topic": "mail", "priority": 5, "created": NOW, "state": "pending"}
     assert says(text, job) is expected
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("5000", "@request.body.payload.value > 1000"),
+        ("5000", "@request.body.payload.value = 5000"),
+        (None, "@request.body.payload.value > 1000"),
+        (True, "@request.body.payload.value > 0"),
+        (True, "@request.body.payload.value < false"),
+        (1, "@request.body.payload.value = true"),
+        (1, "@request.body.payload.value ~ 1"),
+        (5, "@request.body.payload.value = 'five'"),
+        (float("nan"), "@request.body.payload.value > 1000"),
+        ({"a": 1}, "@request.body.payload.value = 'a'"),
+        ({"banned": 1}, "@request.body.payload.value ~ 'banned'"),
+        (["banned"], "@request.body.payload.value = 'banned'"),
+        (["banned"], "@request.body.payload.value > 'a'"),
+        ([["banned"]], "@request.body.payload.value ~ 'banned'"),
+        ([7, "x"], "@request.body.payload.value ~ 'banned'"),
+        (["mail"], "'mail' ~ @request.body.payload.value"),
+        (["mail"], "topic = @request.body.payload.value"),
+        (7, "topic = @request.body.payload.value"),
+        (7, "state = @request.body.payload.value"),
+        ("5", "priority = @request.body.payload.value"),
+        ("5", "priority ~ @request.body.payload.value"),
+        (True, "priority >= @request.body.payload.value"),
+        (float("nan"), "priority < @request.body.payload.value"),
+        ("soon", "created < @request.body.payload.value"),
+        ("\x00", "topic = @request.body.payload.value"),
+    ],
+)
+def test_a_comparison_of_different_kinds_holds_in_neither_polarity(value: Any, text: str) -> None:
+    """Not as it is, not negated, at any depth; && and || take it as unknown."""
+    job = {"topic": "mail", "priority": 5, "created": NOW, "state": "pending"}
+    request = RuleRequest(ADA.auth, "POST", {"payload": {"value": value}})
+    for rule in (text, f"!({text})", f"!!({text})", f"true && !({text})", f"!({text} && true)"):
+        assert not says(rule, job, request), rule
+        assert row_filter(read_rule("enqueue_rule", rule, with_body=True), request) == NEVER
+    for rule in (f"!({text} && false)", f"{text} || true", f"!(!({text}) && false)"):
+        assert says(rule, job, request), rule
+
+
+@pytest.mark.parametrize(
+    ("roles", "has", "has_not"),
+    [
+        (["banned"], True, False),
+        (["admin", "banned"], True, False),
+        (["admin"], False, True),
+        (["banned?"], False, True),
+        ([], False, True),
+        ([None], False, True),
+        ([1], False, False),
+        ("banned,admin", True, False),
+        ("admin", False, True),
+    ],
+)
+def test_a_list_contains_its_elements(roles: Any, has: bool, has_not: bool) -> None:
+    """``~`` on a list looks for an equal element; one of another kind makes it unknown."""
+    request = RuleRequest({"id": "ada", "roles": roles})
+    assert says("@request.auth.roles ~ 'banned'", request=request) is has
+    assert says("@request.auth.roles !~ 'banned'", request=request) is has_not
+    assert says("!(@request.auth.roles ~ 'banned')", request=request) is has_not
+
+
+@pytest.mark.parametrize("value", [0, 5, False, [], {}, ["a"], 0.5, "a"])
+def test_whether_a_value_is_missing_is_known_for_every_kind(value: Any) -> None:
+    """``= null`` and ``= ''`` ask whether there is a value, whatever it is."""
+    request = RuleRequest({"x": value})
+    for nothing in ("''", "null"):
+        assert says(f"@request.auth.x != {nothing}", request=request)
+        assert not says(f"@request.auth.x = {nothing}", request=request)
+        assert says(f"@request.auth.y = {nothing}", request=request)
+    assert says("priority != null && created != null", {"priority": 5, "created": NOW})
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("@request.auth.role != 'banned'", ["@request.auth.role"]),
+        ("!(@request.auth.role = 'banned')", ["@request.auth.role"]),
+        ("@request.auth.roles !~ 'banned'", ["@request.auth.roles"]),
+        ("!(@request.auth.role > 'm')", ["@request.auth.role"]),
+        ("@request.auth.role < 'm'", ["@request.auth.role"]),
+        ("topic = 'a' || @request.auth.role != 'b'", ["@request.auth.role"]),
+        ("@request.body.payload.user != @request.auth.id", ["@request.body.payload.user"]),
+        ("topic != @request.body.topic", ["@request.body.topic"]),
+        ("@request.auth.role != '' && @request.auth.role != 'banned'", []),
+        ("@request.auth.role != null && (topic = 'a' || @request.auth.role != 'banned')", []),
+        ("!(@request.body.payload.amount > 1000)", []),
+        ("@request.auth.id != ''", []),
+        ("@request.auth.id = null", []),
+        ("@request.auth.role = 'staff'", []),
+        ("user_id != @request.auth.id", []),
+        ("@request.method != 'GET'", []),
+        ("topic != 'a'", []),
+        ("true", []),
+        ("", []),
+    ],
+)
+def test_rules_that_pass_by_a_missing_value_are_known(text: str, paths: list[str]) -> None:
+    """And they do pass then; the others do not."""
+    rule = read_rule("enqueue_rule", text, with_body=True)
+    assert open_to_missing(rule) == paths
+    if paths:
+        assert decide(rule, RuleRequest({"id": "ada"}), {"topic": "mail"})
 
 
 def test_an_empty_rule_is_for_superusers_only() -> None:
@@ -208,7 +321,10 @@ def test_deciding_at_once_and_filtering_rows_agree(text: str, request: RuleReque
     rule = read_rule("manage_rule", text)
     condition = row_filter(rule, request)
     assert of_columns(condition)
-    assert holds(condition, job, NOW) == decide(rule, request, job_fields(job, NOW)), condition
+    decided = decide(rule, request, job_fields(job, NOW))
+    assert holds(condition, job, NOW) == decided, condition
+    opposite = decide(read_rule("manage_rule", f"!({text})"), request, job_fields(job, NOW))
+    assert not (decided and opposite), "a rule and its opposite never both hold"
 
 
 @given(text=st.text(st.sampled_from(list("@request.auth.id topic='\"&|!()<>~\\ 1-true")), max_size=60))

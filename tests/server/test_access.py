@@ -136,6 +136,17 @@ async def test_everything_is_closed_by_default() -> None:
         assert (await root.get("/api/jobs")).status_code == 200
 
 
+async def test_a_rule_that_a_missing_value_passes_is_named_in_the_log_at_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Once for each such rule, with the value and the remedy; other rules leave no line."""
+    rules = {"enqueue_rule": "@request.auth.role != 'banned'", "manage_rule": "@request.auth.id != ''"}
+    async with asking(make_app(**rules)):
+        [told] = [record.getMessage() for record in caplog.records if record.name == "windlass.access"]
+    assert told.startswith("enqueue_rule passes when @request.auth.role is missing")
+    assert "Add @request.auth.role != '' &&" in told
+
+
 async def test_the_api_can_be_switched_off() -> None:
     """Health stays; all else is not there."""
     async with asking(make_app(http_api=False)) as ask:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -13,7 +14,14 @@ from windlass.access.audit import Audit, AuditLine
 from windlass.access.caller import ANONYMOUS, Caller, CallerKind, Scope
 from windlass.access.keys import PREFIX, ApiKey, Keys, NewApiKey, check_id
 from windlass.access.remembered import Remembered
-from windlass.access.rules import RuleRequest, asks_about_body, decide, read_rule, row_filter
+from windlass.access.rules import (
+    RuleRequest,
+    asks_about_body,
+    decide,
+    open_to_missing,
+    read_rule,
+    row_filter,
+)
 from windlass.access.sessions import Session, Sessions
 from windlass.access.superusers import Superuser, Superusers, check_name
 from windlass.conditions import ALWAYS, NEVER, Condition
@@ -24,6 +32,8 @@ from windlass.security import SecurityContext, system_only
 if TYPE_CHECKING:
     from windlass.access.tokens import Tokens
     from windlass.app import Windlass
+
+_log = logging.getLogger("windlass.access")
 
 NOT_VALID: Final = "the key, token or session is not valid; it may be wrong, expired or revoked"
 """Whatever was wrong with it: who tries keys must not learn which of them exist."""
@@ -50,6 +60,18 @@ class Access:
         self._attempts = Attempts(app.clock)
         self._tokens = _tokens(app)
         self.audit = Audit(app)
+
+    def warn_about_rules(self) -> None:
+        """Log which rules pass callers or requests because they lack a value."""
+        for rule in (self._enqueue_rule, self._manage_rule):
+            if paths := open_to_missing(rule):
+                _log.warning(
+                    "%s passes when %s is missing: a comparison such as != is true for a missing value. Add "
+                    "%s != '' && … if that is not meant.",
+                    rule.name,
+                    " or ".join(paths),
+                    paths[0],
+                )
 
     # -- who is it --------------------------------------------------------------------------------------
 

@@ -1,13 +1,17 @@
-"""How values compare in a rule: the same for what is known at once and for what a job has.
+"""Compare two values of a rule: true, false or unknown (None).
 
 * Missing, null and the empty text are one.
-* Texts compare with texts, numbers with numbers, true and false with themselves; anything else is false.
+* Texts compare with texts, numbers with numbers, true and false for equality with each other.
+* ``list ~ value`` is true if an element equals the value.
+* Everything else is unknown: different kinds, objects, lists with another operator, NaN.
+
+An unknown comparison holds in neither polarity, so ``!(amount > 1000)`` does not pass the text ``"5000"``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from operator import eq, ge, gt, le, lt
 from typing import Any, Final
@@ -16,7 +20,7 @@ from windlass.clock import MICROSECONDS, to_microseconds
 from windlass.conditions import Comparison
 
 COMPOSITE: Final = object()
-"""An object or a list: equals nothing, and is not missing."""
+"""A JSON object: compares with nothing, and is not missing."""
 _PLAIN: Final = (str, int, float)
 _ORDERS: Final = {
     Comparison.EQUAL: eq,
@@ -39,22 +43,42 @@ def at(value: Any, path: tuple[str, ...]) -> Any:
             value = value[int(part)] if int(part) < len(value) else None
         else:
             return None
-    return value if value is None or isinstance(value, _PLAIN) else COMPOSITE
+    return value if value is None or isinstance(value, (*_PLAIN, list, tuple)) else COMPOSITE
 
 
-def compare(left: Any, comparison: Comparison, right: Any) -> bool:
-    """Two plain values."""
+def compare(left: Any, comparison: Comparison, right: Any) -> bool | None:
+    """Compare two values of plain JSON; None is unknown."""
     if left is None and (right is None or isinstance(right, str)):
         left = ""
     if right is None and isinstance(left, str):
         right = ""
     if isinstance(left, str) and isinstance(right, str):
         return right in left if comparison is Comparison.CONTAINS else ordered(left, comparison, right)
+    if isinstance(left, list | tuple) and comparison is Comparison.CONTAINS:
+        return _holds(left, right)
     if isinstance(left, bool) or isinstance(right, bool):
-        return comparison is Comparison.EQUAL and left is right
-    if isinstance(left, int | float) and isinstance(right, int | float):
-        return comparison is not Comparison.CONTAINS and ordered(left, comparison, right)
-    return False
+        both = isinstance(left, bool) and isinstance(right, bool)
+        return left is right if both and comparison is Comparison.EQUAL else None
+    if is_number(left) and is_number(right) and comparison is not Comparison.CONTAINS:
+        return ordered(left, comparison, right)
+    return None
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is null or the empty text. Known for every kind, unlike equality with one."""
+    return value is None or (isinstance(value, str) and not value)
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value has a place among the numbers; NaN has none."""
+    # Not math.isnan: it fails for integers beyond floats.
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value  # noqa: PLR0124
+
+
+def _holds(items: Sequence[Any], value: Any) -> bool | None:
+    """Return whether an element equals the value; unknown if none does and one is of another kind."""
+    found = [compare(item, Comparison.EQUAL, value) for item in items]
+    return True if True in found else None if None in found else False
 
 
 def ordered(left: Any, comparison: Comparison, right: Any) -> bool:

@@ -72,8 +72,8 @@ class Gate:
         assert_never(permission)
 
     def prepare(self) -> None:
-        """Read the rules: one that makes no sense is told at the start, and not to the first who asks."""
-        _ = self.access
+        """Read the rules, so that a wrong one is reported at the start, and warn about risky ones."""
+        self.access.warn_about_rules()
 
     def audited(
         self,

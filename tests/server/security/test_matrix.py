@@ -68,7 +68,7 @@ async def _try(made: World, case: Case, caller: Caller, before: object, surprise
     if case.schedule == A_SCHEDULE and done:
         await made.app.schedules.create(A_SCHEDULE, "mail", Every(60))
         before = dump(made.app.store)
-    lines = made.audit_lines()
+    lines, sessions = made.audit_lines(), made.sessions()
     got = await made.ask(caller, case.route.method, case.filled(job_id, made, key_id), body=case.body)
     status, code = wanted.value
     if done:
@@ -85,6 +85,7 @@ async def _try(made: World, case: Case, caller: Caller, before: object, surprise
     await made.quiet()
     if case.route.permission not in UNRECORDED and not (case.route.name == "log_out" and not caller.session):
         surprises.check(made.audit_lines() > lines, *what, "is not in the audit log")
+    made.put_back(sessions)  # others of the table show the one that was ended
     await _clean_up(made, case, job_id, got)
     return dump(made.app.store)
 

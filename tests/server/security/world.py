@@ -134,6 +134,15 @@ class World:
     def audit_lines(self) -> int:
         return sum(kind == "audit" for kind, _ in _book(self.app.store).documents)
 
+    def sessions(self) -> dict[Any, Any]:
+        """The sessions as they are stored."""
+        documents = _book(self.app.store).documents
+        return {name: document for name, document in documents.items() if name[0] == "session"}
+
+    def put_back(self, sessions: dict[Any, Any]) -> None:
+        """Let these sessions be there again."""
+        _book(self.app.store).documents.update(sessions)
+
     def forget_traces(self) -> None:
         """Keep the world as small as it was; the operations that cases ask for stay."""
         documents, kept = _book(self.app.store).documents, set(self.operations.values())
