@@ -250,6 +250,7 @@ class FindingKind(StrEnum):
     LITTLE_SPACE = "little_space"
     IN_MEMORY = "in_memory"
     NETWORK_FILE = "network_file"
+    READABLE_FILE = "readable_file"
     UNSAFE_COMMITS = "unsafe_commits"
     PINNED_VACUUM = "pinned_vacuum"
     DEAD_ROWS = "dead_rows"

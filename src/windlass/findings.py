@@ -140,6 +140,8 @@ class AilmentKind(StrEnum):
     """a file that a restart of the machine takes: ``directory``, ``file_system``"""
     NETWORK_FILE = "network_file"
     """a file that several machines may reach, but not lock: ``directory``, ``file_system``"""
+    READABLE_FILE = "readable_file"
+    """a file that other users of the machine can read: ``file``, ``mode``, ``readers``"""
     UNSAFE_COMMITS = "unsafe_commits"
     """commits that may be lost: ``setting``, ``value``"""
     PINNED_VACUUM = "pinned_vacuum"

@@ -87,6 +87,16 @@ def said(ailment: Ailment) -> Said:
                 "there damage the file",
                 "see that one machine alone opens it; better move it to a local disk, or use PostgreSQL",
             )
+        case AilmentKind.READABLE_FILE:
+            everyone = figures["readers"] == "everyone"
+            return Said(
+                Severity.WARNING if everyone else Severity.INFO,
+                "Other users can read the jobs",
+                f"{figures['file']} has the mode {figures['mode']}: {figures['readers']} on this machine can "
+                "read every payload and result in it, and the hashes of passwords and keys",
+                f"chmod 600 {figures['file']}"
+                + ("" if everyone else ", unless that group is meant to read it"),
+            )
         case AilmentKind.UNSAFE_COMMITS:
             return _unsafe(figures["setting"], figures["value"])
         case AilmentKind.PINNED_VACUUM:

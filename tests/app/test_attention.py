@@ -353,6 +353,10 @@ def test_every_ailment_has_words() -> None:
         (Ailment(AilmentKind.LITTLE_SPACE, {"free": 2**20, "directory": "/data"}), "1.0 MB"),
         (Ailment(AilmentKind.IN_MEMORY, {"directory": "/tmp", "file_system": "tmpfs"}), "tmpfs"),
         (Ailment(AilmentKind.NETWORK_FILE, {"directory": "/mnt", "file_system": "nfs4"}), "(nfs4)"),
+        (
+            Ailment(AilmentKind.READABLE_FILE, {"file": "/x.db", "mode": "0644", "readers": "everyone"}),
+            "chmod 600 /x.db",
+        ),
         (Ailment(AilmentKind.UNSAFE_COMMITS, {"setting": "fsync", "value": "off"}), "fsync is off"),
         (Ailment(AilmentKind.PINNED_VACUUM, SESSION), "process 42 (report, ann, idle in transaction)"),
         (Ailment(AilmentKind.PINNED_VACUUM, {**SESSION, "holder": "prepared", "name": "x"}), "prepared"),

@@ -128,7 +128,7 @@ def go_on(project: Project, url: str, after: int) -> None:
 
 
 def page_backup(project: Project) -> None:
-    source = block("import sqlite3")
+    source = block("import os\nimport sqlite3")
     project.write("backup.py", source.text)
     do("python backup.py", project, str(Path(sys.executable).parent))
 

@@ -92,6 +92,23 @@ async def test_a_file_that_is_mostly_empty_is_told(tmp_path: Path, monkeypatch: 
     assert sparse.figures["table"] == str(file)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="modes say nothing there")
+@pytest.mark.parametrize(
+    ("name", "mode", "readers"),
+    [("jobs.db", 0o644, "everyone"), ("jobs.db", 0o640, "the group"), ("jobs.db-wal", 0o604, "everyone")],
+)
+async def test_a_file_that_others_can_read_is_told(
+    tmp_path: Path, name: str, mode: int, readers: str
+) -> None:
+    """With its mode; also a log that kept the mode from before somebody changed that of the file."""
+    async with Windlass(f"sqlite:///{tmp_path}/jobs.db") as app:
+        await app.enqueue("mail", {})
+        assert await of_kind(app, AilmentKind.READABLE_FILE) == []
+        (tmp_path / name).chmod(mode)
+        [found] = await of_kind(app, AilmentKind.READABLE_FILE)
+    assert found.figures == {"file": str(tmp_path / name), "mode": f"{mode:04o}", "readers": readers}
+
+
 def test_a_file_on_a_network_is_told_also_where_the_url_allows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from windlass import Windlass
 from windlass.errors import ConfigurationError, StoreError, StoreUnavailable
 from windlass.stores.sqlite import SqliteStore
 from windlass.stores.sqlite.location import check_location, file_system_of, parse_url
+from windlass.stores.sqlite.scratch import SqliteScratch
 
 
 def test_three_slashes_are_relative_and_four_absolute(
@@ -88,6 +93,54 @@ def test_a_network_file_system_is_refused_and_can_be_insisted_on(
     with pytest.raises(ConfigurationError, match=r"network file system \(nfs4\)"):
         check_location(parse_url(url))
     check_location(parse_url(f"{url}?network_filesystem=allow"))
+
+
+def modes(directory: Path) -> dict[str, str]:
+    return {entry.name: f"{stat.S_IMODE(entry.stat().st_mode):04o}" for entry in directory.iterdir()}
+
+
+@pytest.fixture
+def generous() -> Iterator[None]:
+    """A umask under which every file is for everyone, as some systems have it."""
+    before = os.umask(0o000)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes say nothing there")
+@pytest.mark.usefixtures("generous")
+async def test_other_users_can_read_no_file_that_we_make(tmp_path: Path) -> None:
+    """The file, its log and its shared memory, whatever opens it first; also those of a scratch file."""
+    async with Windlass(f"sqlite:///{tmp_path}/jobs.db") as app:
+        await app.enqueue("mail", {})
+        scratch = SqliteScratch(app.url)
+        await scratch.make()
+        found = modes(tmp_path)
+        await scratch.remove()
+    assert {"jobs.db", "jobs.db-wal", "jobs.db-shm"} <= set(found)
+    assert len(found) == 6, "and those of the scratch file"
+    assert set(found.values()) == {"0600"}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes say nothing there")
+@pytest.mark.usefixtures("generous")
+async def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    """Somebody may share it with a group on purpose: the log has the same mode."""
+    (tmp_path / "jobs.db").touch()
+    (tmp_path / "jobs.db").chmod(0o660)
+    async with Windlass(f"sqlite:///{tmp_path}/jobs.db"):
+        assert set(modes(tmp_path).values()) == {"0660"}
+
+
+async def test_threads_that_make_one_file_at_once_share_it(tmp_path: Path) -> None:
+    """None closes a file that another has locked meanwhile: that would drop the lock."""
+    apps = [Windlass(f"sqlite:///{tmp_path}/jobs.db") for _ in range(8)]
+    await asyncio.gather(*(app.open() for app in apps))
+    jobs = await asyncio.gather(*(app.enqueue("mail", {"number": n}) for n, app in enumerate(apps)))
+    assert len({job.id for job in jobs}) == 8
+    assert await apps[0].check() == []
+    for app in apps:
+        await app.close()
 
 
 async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:

@@ -43,6 +43,7 @@ _LEVELS: Final = {
     FindingKind.UNSAFE_COMMITS: Level.DOUBT,
     FindingKind.IN_MEMORY: Level.DOUBT,
     FindingKind.NETWORK_FILE: Level.DOUBT,
+    FindingKind.READABLE_FILE: Level.DOUBT,
     FindingKind.POOLED: Level.DOUBT,
     FindingKind.OLD_SQLITE: Level.NOTE,
     FindingKind.UNSEEN: Level.NOTE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import stat
 import time
 from pathlib import Path
 from typing import Final
@@ -12,7 +13,7 @@ from typing import Final
 from windlass.findings import Ailment, AilmentKind
 from windlass.stores.overdue import of_overdue
 from windlass.stores.sqlite.checkpoint import PATIENT_BYTES
-from windlass.stores.sqlite.location import NETWORK_FILE_SYSTEMS, Location, file_system_of
+from windlass.stores.sqlite.location import Location, file_system_of, is_network_file_system
 
 FIXED_VERSION: Final = (3, 51, 3)
 """The first without the WAL-reset bug (sqlite.org/wal.html): before it a checkpoint that races a commit can
@@ -40,7 +41,8 @@ _FIRST_OVERDUE: Final = (
 
 def ailments(connection: sqlite3.Connection, location: Location, now: int) -> list[Ailment]:
     """All of them. Blocks, as disks do."""
-    found = [*of_library(), *of_ground(location), *_of_log(location), *_of_disk(location)]
+    found = [*of_library(), *of_ground(location), *_of_modes(location), *_of_log(location)]
+    found += _of_disk(location)
     [overdue_since] = connection.execute(_FIRST_OVERDUE, (now,)).fetchone()
     return [*found, *_of_pages(connection, location), *of_overdue(overdue_since, now)]
 
@@ -64,12 +66,30 @@ def of_ground(location: Location) -> list[Ailment]:
     kind = file_system_of(directory)
     if kind in IN_MEMORY:
         found.append(Ailment(AilmentKind.IN_MEMORY, {"directory": str(directory), "file_system": kind}))
-    if kind in NETWORK_FILE_SYSTEMS:  # and the URL allows it, or nothing would be open
+    if is_network_file_system(kind):  # and the URL allows it, or nothing would be open
         found.append(Ailment(AilmentKind.NETWORK_FILE, {"directory": str(directory), "file_system": kind}))
     if location.synchronous != "FULL":
         figures = {"setting": "synchronous", "value": location.synchronous.lower()}
         found.append(Ailment(AilmentKind.UNSAFE_COMMITS, figures))
     return found
+
+
+def _of_modes(location: Location) -> list[Ailment]:
+    """The file, its log and its shared memory: a log keeps the mode that the file had when it was made."""
+    if os.name != "posix":
+        return []  # modes say nothing there
+    for path in (location.path, location.wal_path, f"{location.path}-shm"):
+        try:
+            mode = stat.S_IMODE(os.stat(path).st_mode)
+        except FileNotFoundError:
+            continue  # nobody has written yet
+        except OSError as error:
+            return [_unseen("the modes of the files", error)]
+        if mode & (stat.S_IRGRP | stat.S_IROTH):
+            readers = "everyone" if mode & stat.S_IROTH else "the group"
+            figures = {"file": path, "mode": f"{mode:04o}", "readers": readers}
+            return [Ailment(AilmentKind.READABLE_FILE, figures)]
+    return []
 
 
 def _of_log(location: Location) -> list[Ailment]:

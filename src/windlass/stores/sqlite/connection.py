@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,8 @@ UNREADABLE: Final = (UnicodeError, msgspec.MsgspecError, KeyError, TypeError)
 """What reading rows raises, apart from SQLite's own errors, when a damaged file holds what nobody wrote."""
 PATIENCE: Final = 0.003
 """Seconds until a waiter makes itself heard. Again after ten times as long, because that may get lost."""
+
+_making = threading.Lock()
 
 
 def connect(location: Location, *, read_only: bool = False, lent: bool = False) -> sqlite3.Connection:
@@ -95,16 +98,36 @@ def connect(location: Location, *, read_only: bool = False, lent: bool = False) 
 
 
 def _address(location: Location, *, create: bool) -> str:
-    """As a URI: it says whether the file may be made, whatever happens to it before it is opened."""
+    """Return the URI of the file, after making it where it is missing and may be made."""
+    if create:
+        with _making:  # whoever finds the file may lock it, and closing it would drop that lock
+            _make_file(location)
+    return f"{Path(location.path).as_uri()}?mode=rw"
+
+
+def _make_file(location: Location) -> None:
+    """Make an empty file that only its owner can read: SQLite would make one that everyone can.
+
+    The log and the shared memory get the mode of the file from SQLite. An existing file keeps its mode.
+    """
     path = Path(location.path)
     has_log = os.path.exists(location.wal_path)  # asked first: who makes both just now makes the file first
-    create = create and not path.exists()
-    if create and has_log:
+    if path.exists():
+        return
+    if has_log:
         raise StoreUnavailable(
             f"{path} is not there, but {path.name}-wal is, with what was written last, and SQLite would "
             f"throw that away; put {path.name} back, or remove {path.name}-wal to begin with an empty queue"
         )
-    return f"{path.as_uri()}?mode={'rwc' if create else 'rw'}"
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return  # another process was faster
+    except OSError as error:
+        raise StoreUnavailable(
+            f"{path} cannot be made: {error.strerror}; this process must be able to make files in "
+            f"{path.parent}"
+        ) from error
 
 
 def begin_immediate(

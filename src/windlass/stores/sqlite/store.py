@@ -82,6 +82,7 @@ from windlass.stores.sqlite.lending import LentTransaction
 from windlass.stores.sqlite.location import check_location, parse_url
 from windlass.stores.sqlite.migrating import migrate, missing_steps
 from windlass.stores.sqlite.reader import Reader
+from windlass.stores.sqlite.shared_log import prove_shared_log
 from windlass.stores.sqlite.statistics import stats, topics
 from windlass.stores.sqlite.transaction import Transaction
 from windlass.stores.sqlite.writer import Writer, one_by_one
@@ -112,6 +113,7 @@ class SqliteStore:
         if self._open is not None:
             return
         await asyncio.to_thread(check_location, self._location)
+        await asyncio.to_thread(prove_shared_log, self._location)
         loop = asyncio.get_running_loop()
         writer = await asyncio.to_thread(
             Writer,

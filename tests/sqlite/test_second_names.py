@@ -1,0 +1,235 @@
+"""One file under two names: refused, because each name has a log of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from windlass import Windlass
+from windlass.errors import ConfigurationError, StoreUnavailable
+from windlass.stores.sqlite import SqliteStore, shared_log
+from windlass.stores.sqlite.location import check_location, is_mount_point, is_network_file_system, parse_url
+
+ENQUEUE = """
+import asyncio, sys
+from windlass import Windlass
+
+async def main(path):
+    async with Windlass(f"sqlite:///{path}") as app:
+        @app.task
+        def mail(number: int) -> None: ...
+        print("open", flush=True)
+        sys.stdin.readline()
+        for number in range(20):
+            await mail.enqueue(number)
+    print("enqueued", flush=True)
+
+asyncio.run(main(sys.argv[1]))
+"""
+"""A process that opens the file, waits for a line, and enqueues 20 jobs."""
+IN_CONTAINER = 'mount --bind "$1" "$2" && shift && exec "$0" -c "$PROGRAM" "$@"'
+"""The same in a mount namespace of its own, with the file mounted as ``docker run -v file:file`` does."""
+
+
+_USER = [] if os.name == "posix" and os.geteuid() == 0 else ["--map-root-user"]
+
+
+@pytest.fixture
+def mount_namespaces() -> None:
+    """For root, and for others where user namespaces are allowed."""
+    if not sys.platform.startswith("linux") or shutil.which("unshare") is None:
+        pytest.skip("there are no mount namespaces on this system")
+    tried = subprocess.run(
+        ["unshare", *_USER, "--mount", "mount", "--bind", "/", "/mnt"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+        text=True,
+    )
+    if tried.returncode != 0:
+        pytest.skip(f"this user may make no mount namespaces here: {tried.stderr.strip()}")
+
+
+@contextmanager
+def process(*command: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that is gone after the block."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PROGRAM": ENQUEUE},
+    ) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+def container(file: Path, at: Path) -> tuple[str, ...]:
+    at.parent.mkdir()
+    at.touch()
+    return ("unshare", *_USER, "--mount", "sh", "-c", IN_CONTAINER, sys.executable, str(file), str(at))
+
+
+async def make(path: Path) -> None:
+    async with Windlass(f"sqlite:///{path}"):
+        pass
+
+
+def jobs_in(path: Path) -> int:
+    connection = sqlite3.connect(path)
+    [count] = connection.execute("SELECT count(*) FROM windlass_jobs").fetchone()
+    connection.close()
+    return int(count)
+
+
+@pytest.mark.usefixtures("mount_namespaces")
+async def test_two_containers_with_the_file_mounted_are_refused(tmp_path: Path) -> None:
+    """Both would acknowledge jobs, each in its own log, and lose those of the other. The remedy is told."""
+    path = tmp_path / "jobs.db"
+    await make(path)
+    inside = [tmp_path / name / "jobs.db" for name in ("one", "two")]
+    with process(*container(path, inside[0])) as one, process(*container(path, inside[1])) as two:
+        for started, place in ((one, inside[0]), (two, inside[1])):
+            out, errors = started.communicate("go\n", timeout=120)
+            assert started.returncode == 1, (out, errors)
+            assert f"{place} is a mount point" in errors
+            assert "mount the directory into containers" in errors
+            assert out == ""
+    assert jobs_in(path) == 0
+
+
+@pytest.mark.usefixtures("mount_namespaces")
+async def test_containers_that_mount_the_directory_share_the_log(tmp_path: Path) -> None:
+    """As the refusal advises: every acknowledged job is there, in whichever process it was enqueued."""
+    directory, other = tmp_path / "data", tmp_path / "other"
+    directory.mkdir()
+    other.mkdir()
+    path = directory / "jobs.db"
+    await make(path)
+    script = 'mount --bind "$1" "$2" && exec "$0" -c "$PROGRAM" "$2/jobs.db"'
+    inside = ("unshare", *_USER, "--mount", "sh", "-c", script, sys.executable, str(directory), str(other))
+    with process(*inside) as one, process(sys.executable, "-c", ENQUEUE, str(path)) as two:
+        for started in (one, two):
+            assert started.stdout is not None
+            assert started.stdout.readline() == "open\n", started.stderr and started.stderr.read()
+        for started in (one, two):
+            out, errors = started.communicate("go\n", timeout=120)
+            assert (out, started.returncode) == ("enqueued\n", 0), errors
+    assert jobs_in(path) == 40
+
+
+async def test_a_hard_link_is_refused_under_both_names(tmp_path: Path) -> None:
+    """Also for a file that is opened for the first time; without the second name it is a good file."""
+    path, other = tmp_path / "jobs.db", tmp_path / "other.db"
+    await make(path)
+    os.link(path, other)
+    for name in (path, other):
+        with pytest.raises(ConfigurationError, match=r"has 2 hard links, .* mount the directory"):
+            await SqliteStore(f"sqlite:///{name}").open()
+    other.unlink()
+    await make(path)
+
+
+async def test_a_symbolic_link_is_the_file_it_leads_to(tmp_path: Path) -> None:
+    """SQLite follows it, so the log is beside the file; all checks look there, too."""
+    (tmp_path / "real").mkdir()
+    path, link = tmp_path / "real" / "jobs.db", tmp_path / "link.db"
+    link.symlink_to(path)
+    assert parse_url(f"sqlite:///{link}").path == str(path)
+    store = SqliteStore(f"sqlite:///{link}")
+    await store.open()
+    await store.migrate()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["link.db", "real"]
+    await store.pause("mail", 1)
+    os.rename(f"{path}-wal", tmp_path / "away")
+    with pytest.raises(StoreUnavailable, match=r"real/jobs\.db-wal was removed"):
+        await store.pause("mail", 1)
+    os.rename(tmp_path / "away", f"{path}-wal")
+    await store.close()
+
+
+async def test_a_file_in_use_with_another_log_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever gave it the second name: the lock is seen, and that nobody is at our log."""
+    monkeypatch.setattr(shared_log, "SETTLE_SECONDS", 0.2)
+    path, other = tmp_path / "jobs.db", tmp_path / "other.db"
+    await make(path)
+    with process(sys.executable, "-c", ENQUEUE, str(path)) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "open\n"
+        os.link(path, other)  # after it was opened, so that only the locks can tell
+        with pytest.raises(ConfigurationError, match=r"other\.db is in use .* with a log \(other\.db-wal\)"):
+            shared_log.prove_shared_log(parse_url(f"sqlite:///{other}"))
+        shared_log.prove_shared_log(parse_url(f"sqlite:///{path}"))
+        other.unlink()
+        out, errors = started.communicate("go\n", timeout=120)
+        assert (out, started.returncode) == ("enqueued\n", 0), errors
+    assert jobs_in(path) == 20
+
+
+async def test_many_processes_that_open_a_new_file_at_once_all_may(tmp_path: Path) -> None:
+    """Each holds the file for a moment before its log is there; the others wait for that."""
+    path = tmp_path / "jobs.db"
+    with ExitStack() as stack:
+        started = [stack.enter_context(process(sys.executable, "-c", ENQUEUE, str(path))) for _ in range(4)]
+        for one in started:
+            out, errors = one.communicate("go\n", timeout=300)
+            assert (out, one.returncode) == ("open\nenqueued\n", 0), errors
+    assert jobs_in(path) == 80
+
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+63 22 254:0 /srv/jobs.db /data/jobs.db rw,relatime - ext4 /dev/vda rw
+64 22 254:0 /srv/x /mnt/größe/a\\040b.db rw - ext4 /dev/vda rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "is_one"),
+    [("/data/jobs.db", True), ("/data/jobs.db2", False), ("/data", False), ("/mnt/größe/a b.db", True)],
+)
+def test_a_mounted_file_is_known_by_its_name(path: str, is_one: bool) -> None:
+    """Linux lists it; a bind mount within one file system cannot be told otherwise."""
+    assert is_mount_point(Path(path), MOUNTS) is is_one
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [
+        ("ext4", False), ("xfs", False), ("btrfs", False), ("zfs", False), ("overlay", False),
+        ("apfs", False), ("tmpfs", False), ("fuseblk", False), ("fuse.fuse-overlayfs", False), (None, False),
+        ("nfs4", True), ("cifs", True), ("9p", True), ("virtiofs", True), ("vboxsf", True), ("gcsfuse", True),
+        ("juicefs", True), ("fuse", True), ("fuse.gcsfuse", True), ("fuse.juicefs", True),
+        ("fuse.sshfs", True), ("fuse.anything-new", True), ("fuse.grpcfuse", True), ("fakeowner", True),
+        ("vmhgfs", True),
+    ],
+)  # fmt: skip
+def test_file_systems_without_shared_locks_are_known(kind: str | None, refused: bool) -> None:
+    """Also shares of virtual machines, and every file system in user space that is not known as local."""
+    assert is_network_file_system(kind) is refused
+
+
+def test_a_link_to_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts is where the file is, not where its name is."""
+    (tmp_path / "share").mkdir()
+    link = tmp_path / "jobs.db"
+    link.symlink_to(tmp_path / "share" / "jobs.db")
+    kinds = {tmp_path / "share": "virtiofs"}
+    monkeypatch.setattr(
+        "windlass.stores.sqlite.location.file_system_of", lambda where: kinds.get(where, "ext4")
+    )
+    with pytest.raises(ConfigurationError, match=r"share/jobs\.db is on a network file system \(virtiofs\)"):
+        check_location(parse_url(f"sqlite:///{link}"))
