@@ -356,6 +356,14 @@ class Settings:
         "The claim that names the tenant; a token without it is refused.",
         none_means="all tokens are of the root tenant",
     )
+    jwt_default_scopes: tuple[str, ...] = _setting(
+        Kind.LIST,
+        ("read",),
+        "The scopes of a JSON Web Token that names none of Windlass. read shows states and results; "
+        "payloads, tracebacks, enqueueing, cancelling and deleting need other scopes.",
+        0,
+        10,
+    )
     trusted_proxies: tuple[str, ...] = _setting(
         Kind.LIST,
         (),
@@ -430,6 +438,7 @@ class SettingOptions(TypedDict, total=False):
     jwt_audience: str | None
     jwt_issuer: str | None
     jwt_tenant_claim: str | None
+    jwt_default_scopes: Sequence[str]
     trusted_proxies: Sequence[str]
     max_request_bytes: int
     request_seconds: float | timedelta

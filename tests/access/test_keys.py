@@ -10,7 +10,7 @@ import pytest
 
 from windlass import InvalidInput, NotAuthenticated, NotPermitted, SecurityContext, Windlass, acting_as
 from windlass.access import keys, lookups
-from windlass.access.caller import ALL_SCOPES, Caller, CallerKind, Scope
+from windlass.access.caller import DEFAULT_SCOPES, Caller, CallerKind, Scope
 from windlass.clock import to_datetime
 from windlass.model import Document
 from windlass.testing.clock import FrozenClock
@@ -49,7 +49,7 @@ async def test_a_key_tells_who_is_asking(app: Windlass) -> None:
     assert caller.context() == SecurityContext("acme", "u1", "shop")
     assert caller.auth["tenant"] == "acme"
     boss = await who(app, (await app.access.create_key(superuser=True)).key)
-    assert (boss.superuser, boss.scopes, boss.context()) == (True, ALL_SCOPES, None)
+    assert (boss.superuser, boss.scopes, boss.context()) == (True, DEFAULT_SCOPES, None)
 
 
 async def test_a_key_is_long_random_and_url_safe(app: Windlass) -> None:

@@ -73,7 +73,7 @@ async def test_a_good_token_tells_who_is_asking(clock: FrozenClock) -> None:
     app = made(clock, jwt_tenant_claim="org")
     caller = await who(app, token({"org": "acme", "role": "staff", "kind": "forged", "superuser": True}))
     assert (caller.kind, caller.id, caller.tenant) == (CallerKind.TOKEN, "ada", "acme")
-    assert (caller.superuser, caller.scopes) == (False, ALL_SCOPES)
+    assert (caller.superuser, set(caller.scopes)) == (False, {Scope.READ})
     assert caller.context() == SecurityContext("acme", "ada")
     assert (caller.auth["role"], caller.auth["id"], caller.auth["tenant"]) == ("staff", "ada", "acme")
     assert (caller.auth["kind"], caller.auth["superuser"]) == ("token", False), "no claim forges what is ours"
@@ -82,9 +82,10 @@ async def test_a_good_token_tells_who_is_asking(clock: FrozenClock) -> None:
 @pytest.mark.parametrize(
     ("scope", "scopes", "superuser"),
     [
-        (None, ALL_SCOPES, False),
-        ("", ALL_SCOPES, False),
-        ("openid email superuser", ALL_SCOPES, False),
+        (None, {Scope.READ}, False),
+        ("", {Scope.READ}, False),
+        ("openid email superuser", {Scope.READ}, False),
+        ("windlass:tracebacks windlass:read", {Scope.READ, Scope.TRACEBACKS}, False),
         ("windlass:read", {Scope.READ}, False),
         ("openid windlass:read windlass:enqueue", {Scope.READ, Scope.ENQUEUE}, False),
         ("windlass:superuser", ALL_SCOPES, True),
@@ -96,7 +97,7 @@ async def test_a_good_token_tells_who_is_asking(clock: FrozenClock) -> None:
 async def test_scopes_narrow_what_a_token_is_good_for(
     clock: FrozenClock, scope: str | None, scopes: set[Scope], superuser: bool
 ) -> None:
-    """One that says nothing of Windlass has all three, and only one that says superuser is one."""
+    """One that says nothing of Windlass may read states, and only one that says superuser is one."""
     caller = await who(made(clock), token({} if scope is None else {"scope": scope}))
     assert (set(caller.scopes), caller.superuser) == (set(scopes), superuser)
 
@@ -144,6 +145,92 @@ async def test_a_bad_token_is_refused(clock: FrozenClock, what: str) -> None:
     await refused(made(clock), BAD[what])
 
 
+REASONS = {
+    "no token": "neither an API key nor a JSON Web Token",
+    "not ascii": "not ASCII",
+    "alg none": "algorithm (alg) of a token is not accepted (accepted are HS256)",
+    "a public alg": "algorithm (alg)",
+    "another secret": "signature of a token is wrong",
+    "no signature": "signature of a token is wrong",
+    "critical extension": "critical extensions",
+    "no exp": "no end (exp)",
+    "exp text": "a time (exp, nbf, iat) of a token is not a number",
+    "expired": "expired (exp) (10 s ago)",
+    "not yet": "not valid yet (nbf, iat) (in 11 s)",
+    "for somebody": "jwt_audience is not set",
+    "scope is a list": "scopes (scope) of a token are not a text",
+    "too large": "longer than 8,192 bytes",
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+async def test_the_log_says_why_a_token_is_refused(
+    clock: FrozenClock, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In one line, without any part of the token; ``explain`` gives the same reason."""
+    app = made(clock)
+    await refused(app, BAD[what])
+    [line] = [record.getMessage() for record in caplog.records if record.name == "windlass.access"]
+    assert line.startswith("rejected a credential: ")
+    assert REASONS.get(what, "a ") in line
+    for part in BAD[what].split("."):
+        assert len(part) < 8 or part not in line
+    explained = await app.access.explain(BAD[what])
+    assert explained.caller is None
+    assert (explained.rejected or "?") in line
+
+
+async def test_a_flood_of_bad_tokens_is_a_few_lines(
+    clock: FrozenClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each reason at most every 20 seconds, with the number of those in between."""
+    app = made(clock)
+    for _ in range(100):
+        await refused(app, BAD["another secret"])
+    await refused(app, BAD["expired"])
+    assert len(caplog.records) == 2
+    clock.advance(20)
+    await refused(app, BAD["another secret"])
+    assert "99 more since the last line about this" in caplog.records[-1].getMessage()
+
+
+async def test_default_scopes_are_those_of_the_setting(clock: FrozenClock) -> None:
+    """For tokens that name none of ours; a wrong name is refused at the start."""
+    app = made(clock, jwt_default_scopes=("read", "enqueue"))
+    assert set((await who(app, token())).scopes) == {Scope.READ, Scope.ENQUEUE}
+    assert set((await who(app, token({"scope": "windlass:manage"}))).scopes) == {Scope.MANAGE}
+    assert (await who(made(clock, jwt_default_scopes=()), token())).scopes == frozenset()
+    for name in ("superuser", "windlass:read", "raed"):
+        with pytest.raises(ConfigurationError, match="jwt_default_scopes has"):
+            _ = made(clock, jwt_default_scopes=(name,)).access
+
+
+async def test_what_a_token_may_do_is_explained(clock: FrozenClock) -> None:
+    """By its scopes and the rules, without noting a key's use."""
+    app = made(clock, manage_rule="user_id = @request.auth.id", enqueue_rule="@request.auth.role = 'staff'")
+    async with app:
+
+        async def may(text: str) -> dict[str, tuple[bool, str]]:
+            found = await app.access.explain(text)
+            return {ability.what.split()[-1]: (ability.allowed, ability.why) for ability in found.abilities}
+
+        plain = await may(token())
+        assert plain["jobs"] == (False, "needs the scope manage")
+        assert plain["payloads"] == (False, "needs the scope manage")
+        assert plain["tracebacks"] == (False, "needs the scope tracebacks")
+        [seen] = [
+            one for one in (await app.access.explain(token())).abilities if one.what.startswith("see st")
+        ]
+        assert (seen.allowed, seen.why) == (True, "the jobs that manage_rule shows")
+        whole = await may(token({"scope": "windlass:superuser"}))
+        assert all(allowed for allowed, _ in whole.values())
+        key = await app.access.create_key("ci", scopes=["enqueue", "work"])
+        found = {one.what: one for one in (await app.access.explain(key.key)).abilities}
+        assert (found["enqueue jobs"].allowed, found["enqueue jobs"].why) == (False, "enqueue_rule")
+        assert found["run jobs as a worker"].why == "for superusers only"
+        assert (await app.access.keys())[0][0].last_used_at is None
+
+
 async def test_clocks_may_be_off_by_ten_seconds(clock: FrozenClock) -> None:
     """Not by more; and a token that was believed ends all the same."""
     app = made(clock)
@@ -178,6 +265,14 @@ async def test_a_token_without_a_good_tenant_is_refused(clock: FrozenClock, tena
     """Where the claim is configured; it does not become one of the root tenant."""
     app = made(clock, jwt_tenant_claim="org")
     await refused(app, token({} if tenant is None else {"org": tenant}))
+
+
+async def test_a_token_cannot_name_the_root_tenant(
+    clock: FrozenClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is that of jobs without a tenant, which are nobody's but the operator's."""
+    await refused(made(clock, jwt_tenant_claim="org"), token({"org": "root"}))
+    assert "root, which is reserved" in caplog.text
 
 
 async def test_tenants_of_tokens_are_uuids_where_tenants_are(clock: FrozenClock) -> None:

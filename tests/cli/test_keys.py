@@ -33,6 +33,23 @@ def test_a_key_is_shown_once_and_works(run: Run, project: Project, within: Withi
     assert line.actor == f"cli: {getpass.getuser()}@{socket.gethostname()}"
 
 
+def test_a_credential_is_explained_without_being_in_the_history(run: Run, project: Project) -> None:
+    """Read from standard input; a rejected one is a reason and exit code 1."""
+    key = run("keys", "create", "--tenant", "acme", "--scope", "read", "--url", project.url).lines[0]
+    told = run("access", "explain", "--url", project.url, input=f"{key}\n")
+    assert (told.code, told.lines[0].startswith("accepted: key ")) == (0, True)
+    assert "tenant acme; scopes: read" in told.lines[0]
+    assert "  may not see states, errors and results of jobs: manage_rule" in told.lines
+    assert "  may not enqueue jobs: needs the scope enqueue" in told.lines
+    shown = run("access", "explain", key, "--json", "--url", project.url).json
+    assert (shown["accepted"], shown["tenant"], shown["scopes"]) == (True, "acme", ["read"])
+    wrong = run("access", "explain", "-", "--url", project.url, input=f"{key[:-43]}{'A' * 43}\n")
+    assert (wrong.code, wrong.lines) == (
+        1,
+        [f"rejected: the secret of an API key is wrong (key {key.split('_')[1]})"],
+    )
+
+
 def test_who_makes_a_key_for_a_new_database_is_told_so(run: Run, tmp_path: Path) -> None:
     """A key for another store than the one that is served would only be seen by its being refused."""
     url = f"sqlite:///{tmp_path / 'new.db'}"

@@ -65,6 +65,9 @@ async def test_failures_are_told_and_kicked(stored: Asking) -> None:
     assert (result["state"], result["finished"]) == ("failed", True)
     assert "out of paper" in result["error"]["message"]
     shown = (await shop.get(f"{JOBS}/{job}")).json()
+    assert shown["attempts"][0]["error"]["traceback"] is None
+    looking = await stored.with_key(tenant="shop", scopes=["read", "tracebacks"])
+    shown = (await looking.get(f"{JOBS}/{job}")).json()
     assert "Traceback" in shown["attempts"][0]["error"]["traceback"]
     assert "out of paper" in shown["last_error"]
     found = await shop.get(JOBS, params={"where": 'state:failed error:"out of paper"'})

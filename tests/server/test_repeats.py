@@ -47,7 +47,10 @@ async def test_a_repeat_may_come_with_a_renewed_token() -> None:
         name = {"Windlass-Request-Id": "one", "Authorization": f"Bearer {shown}"}
         return (await ask.client().post("/api/jobs/enqueue", json=body, headers=name)).json()["id"]
 
-    async with asking(make_app(jwt_secret=secret, jwt_tenant_claim="tenant")) as ask:
+    scopes = ("enqueue",)
+    async with asking(
+        make_app(jwt_secret=secret, jwt_tenant_claim="tenant", jwt_default_scopes=scopes)
+    ) as ask:
         first = await enqueue(ask, exp=now + 60, jti="1")
         assert await enqueue(ask, exp=now + 90, jti="2") == first
         others = [{"sub": "bob"}, {"tenant": "other"}, {"role": "staff"}, {"scope": "windlass:enqueue"}]

@@ -233,7 +233,7 @@ export interface components {
         };
         /**
          * ErrorShape
-         * @description Why an attempt errored. The traceback is for those who manage jobs.
+         * @description Why an attempt errored. The traceback needs the scope ``tracebacks``, or a superuser.
          */
         readonly ErrorShape: {
             readonly code: string;

@@ -12,7 +12,9 @@ from windlass.access import audit, paging
 from windlass.access.attempts import Attempts
 from windlass.access.audit import Audit, AuditLine
 from windlass.access.caller import ANONYMOUS, Caller, CallerKind, Scope
+from windlass.access.explanation import Ability, Explanation
 from windlass.access.keys import PREFIX, ApiKey, Keys, NewApiKey, check_id
+from windlass.access.rejection import CredentialRejected, RejectionLog
 from windlass.access.remembered import Remembered
 from windlass.access.rules import (
     RuleRequest,
@@ -58,6 +60,7 @@ class Access:
         self._superusers = Superusers(app)
         self._sessions = Sessions(app, self._superusers)
         self._attempts = Attempts(app.clock)
+        self._rejections = RejectionLog(app.clock)
         self._tokens = _tokens(app)
         self.audit = Audit(app)
 
@@ -81,20 +84,59 @@ class Access:
         ``NotAuthenticated`` when something was shown and proves nothing; somebody who showed nothing is
         anonymous.
         """
-        if bearer is not None:
-            caller = await self._bearer(bearer)
-        elif cookie is not None:
+        try:
+            if bearer is not None:
+                return await self._bearer(bearer)
+            if cookie is None:
+                return ANONYMOUS
             caller = await self._sessions.caller(cookie)
-        else:
-            return ANONYMOUS
-        if caller is None:
-            raise NotAuthenticated(NOT_VALID)
+            if caller is None:
+                raise CredentialRejected("a session is not known: it expired, or was ended")
+        except CredentialRejected as rejected:
+            self._rejections.add(rejected)
+            raise NotAuthenticated(NOT_VALID) from None
         return caller
 
-    async def _bearer(self, text: str) -> Caller | None:
+    async def _bearer(self, text: str, *, note_use: bool = True) -> Caller:
         if text.startswith(PREFIX):
-            return await self._keys.caller(text)
-        return None if self._tokens is None else await self._tokens.caller(text)
+            return await self._keys.caller(text, note_use=note_use)
+        if self._tokens is None:
+            raise CredentialRejected(
+                "a credential is no API key, and tokens are not accepted",
+                "neither jwt_secret nor jwt_jwks_url is set",
+            )
+        return await self._tokens.caller(text)
+
+    async def explain(self, bearer: str) -> Explanation:
+        """Return what an API key or a token may do, or why it is rejected. Not for the caller's eyes."""
+        system_only("explain")
+        try:
+            caller = await self._bearer(bearer.strip(), note_use=False)
+        except CredentialRejected as rejected:
+            return Explanation(None, rejected=str(rejected))
+        scopes, seen = caller.scopes, self._sees(caller)
+        reads = Scope.READ in scopes
+        abilities = (
+            ("see states, errors and results of jobs", Scope.READ, reads, seen),
+            ("see payloads", Scope.MANAGE, reads and caller.sees_payloads, seen),
+            ("see tracebacks", Scope.TRACEBACKS, reads and caller.sees_tracebacks, seen),
+            ("enqueue jobs", Scope.ENQUEUE, Scope.ENQUEUE in scopes, self._enqueues(caller)),
+            ("requeue, cancel and delete jobs", Scope.MANAGE, Scope.MANAGE in scopes, seen),
+            ("run jobs as a worker", Scope.WORK, Scope.WORK in scopes, (False, "for superusers only")),
+        )
+        return Explanation(caller, tuple(_ability(caller, *ability) for ability in abilities))
+
+    def _sees(self, caller: Caller) -> tuple[bool, str]:
+        shown = self.shown(caller)
+        if shown == NEVER:
+            return False, "manage_rule"
+        return True, "all jobs of its tenant" if shown == ALWAYS else "the jobs that manage_rule shows"
+
+    def _enqueues(self, caller: Caller) -> tuple[bool, str]:
+        allowed = row_filter(self._enqueue_rule, RuleRequest(caller.auth, "POST"))
+        if allowed == NEVER and not self._enqueue_asks_about_body:
+            return False, "enqueue_rule"
+        return True, "everything" if allowed == ALWAYS else "the jobs that enqueue_rule allows"
 
     async def log_in(self, name: str, password: str, *, address: str | None = None) -> Session:
         """A session for a superuser. ``TooManyAttempts`` after a few failures, for a while."""
@@ -387,6 +429,13 @@ def _tokens(app: Windlass) -> Tokens | None:
     from windlass.access.tokens import Tokens  # late: its libraries take longer to import than all of ours
 
     return Tokens(app.settings, app.clock)
+
+
+def _ability(caller: Caller, what: str, scope: Scope, in_scope: bool, rule: tuple[bool, str]) -> Ability:
+    """``rule``: what the rule that decides says of this caller, for others than superusers."""
+    if not in_scope:
+        return Ability(what, False, f"needs the scope {scope}")
+    return Ability(what, True, "superuser") if caller.superuser else Ability(what, *rule)
 
 
 def _refusal(caller: Caller, what: str, why: str) -> NotAuthenticated | NotPermitted:

@@ -9,6 +9,7 @@ from windlass.access import paging
 from windlass.access.access import SYSTEM, Access
 from windlass.access.audit import Audit, AuditLine, AuditPage
 from windlass.access.caller import Caller
+from windlass.access.explanation import Explanation
 from windlass.access.keys import ApiKey, NewApiKey
 from windlass.access.sessions import Session
 from windlass.access.superusers import Superuser
@@ -54,6 +55,10 @@ class BlockingAccess(AccessTwin[Access]):
         anonymous.
         """
         return self._portal.run(self._inner.authenticate, bearer=bearer, cookie=cookie)
+
+    def explain(self, bearer: str) -> Explanation:
+        """Return what an API key or a token may do, or why it is rejected. Not for the caller's eyes."""
+        return self._portal.run(self._inner.explain, bearer)
 
     def log_in(self, name: str, password: str, *, address: str | None = None) -> Session:
         """A session for a superuser. ``TooManyAttempts`` after a few failures, for a while."""

@@ -34,9 +34,13 @@ class Scope(StrEnum):
     MANAGE = "manage"
     WORK = "work"
     """taking jobs and ending them, over HTTP; for superusers, as a worker has the jobs of all tenants"""
+    TRACEBACKS = "tracebacks"
+    """seeing tracebacks, which have file paths and source lines; superusers see them without"""
 
 
 ALL_SCOPES: Final = frozenset(Scope)
+DEFAULT_SCOPES: Final = ALL_SCOPES - {Scope.TRACEBACKS}
+"""The scopes of a key that names none, and of callers without a credential."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,20 @@ class Caller:
     id: str | None = None  # of the key, the token's subject or the user
     tenant: str = ROOT_TENANT
     superuser: bool = False
-    scopes: frozenset[Scope] = ALL_SCOPES
+    scopes: frozenset[Scope] = DEFAULT_SCOPES
     user_id: str | None = None
     service_id: str | None = None
     auth: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def sees_payloads(self) -> bool:
+        """Whether payloads, results in lists, checkpoints and outputs of steps are shown."""
+        return self.superuser or Scope.MANAGE in self.scopes
+
+    @property
+    def sees_tracebacks(self) -> bool:
+        """Whether tracebacks are shown, with their file paths and source lines."""
+        return self.superuser or Scope.TRACEBACKS in self.scopes
 
     def context(self, correlation_id: str | None = None) -> SecurityContext | None:
         """On whose behalf its requests act: its tenant, or all of them for a superuser."""
@@ -60,4 +74,4 @@ class Caller:
         return SecurityContext(self.tenant, self.user_id, self.service_id, correlation_id)
 
 
-ANONYMOUS: Final = Caller(CallerKind.ANONYMOUS, "anonymous", scopes=ALL_SCOPES)
+ANONYMOUS: Final = Caller(CallerKind.ANONYMOUS, "anonymous")

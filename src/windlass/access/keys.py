@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from windlass.access import paging
-from windlass.access.caller import ALL_SCOPES, Caller, CallerKind, Scope
+from windlass.access.caller import DEFAULT_SCOPES, Caller, CallerKind, Scope
 from windlass.access.lookups import MOST_FOUND, Lookups
+from windlass.access.rejection import CredentialRejected
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
 from windlass.errors import InvalidInput, StoreError, StoreUnavailable, WindlassError
 from windlass.model import ROOT_TENANT, Document, NewDocument
@@ -182,19 +183,24 @@ class Keys:
 
     # -- authenticating ---------------------------------------------------------------------------------
 
-    async def caller(self, key: str) -> Caller | None:
-        """Whose key this is; None when it is nobody's, or no longer."""
+    async def caller(self, key: str, *, note_use: bool = True) -> Caller:
+        """Return whose key this is. Raises ``CredentialRejected`` if it is not valid."""
         parts = _key.fullmatch(key)
         if parts is None:
-            return None
+            raise CredentialRejected("an API key is not complete: wl_, 16 characters, _ and 43 characters")
         stored = await self._lookups.get(parts[1])
-        if stored is None or not hmac.compare_digest(stored.hash, _hash(parts[2])):
-            return None
+        if stored is None:
+            raise CredentialRejected("there is no API key with this id", f"key {parts[1]}")
+        if not hmac.compare_digest(stored.hash, _hash(parts[2])):
+            raise CredentialRejected("the secret of an API key is wrong", f"key {parts[1]}")
         now = self._app.clock.now()
         body = stored.body
-        if body.revoked_at is not None or (body.expires_at is not None and body.expires_at <= now):
-            return None
-        self._note_use(stored, now)
+        if body.revoked_at is not None:
+            raise CredentialRejected("an API key was revoked", f"key {parts[1]}")
+        if body.expires_at is not None and body.expires_at <= now:
+            raise CredentialRejected("an API key has expired", f"key {parts[1]}")
+        if note_use:
+            self._note_use(stored, now)
         return stored.caller
 
     async def _load(self, key_id: str) -> _Stored | None:
@@ -288,7 +294,7 @@ def _is_key(value: Any) -> bool:
 
 def _check_scopes(given: Iterable[str] | None) -> frozenset[Scope]:
     if given is None:
-        return ALL_SCOPES
+        return DEFAULT_SCOPES
     names = [given] if isinstance(given, str) else list(given)
     scopes = set()
     for name in names:

@@ -41,7 +41,7 @@ def keys(ctx: click.Context) -> None:
     "scopes",
     type=click.Choice([scope.value for scope in Scope]),
     multiple=True,
-    help="What it is good for at most; can be given several times. Default: all of them.",
+    help="What it is good for at most; can be given several times. Default: all but tracebacks.",
 )
 @click.option("--user-id", metavar="ID", help="The user its jobs are made for.")
 @click.option("--service-id", metavar="ID", help="The service its jobs are made by.")

@@ -73,6 +73,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "Answer an operator's six questions, and say what to do next.",
     ),
     "keys": Entry("windlass.cli.keys:keys", "Let others in", "Make, list and revoke API keys."),
+    "access": Entry("windlass.cli.access:access", "Let others in", "Find out what a key or a token may do."),
     "superusers": Entry(
         "windlass.cli.superusers:superusers", "Let others in", "Make, list and remove those who may log in."
     ),

@@ -49,5 +49,5 @@ def _refuse_search(request: Request[Any, Any]) -> None:
 
 
 def _refuse_readers(request: Request[Any, Any]) -> None:
-    if not request.manages:
+    if not request.caller.sees_payloads:
         raise NotPermitted("payloads can be searched with the scope manage only; leave them out")

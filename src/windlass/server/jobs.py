@@ -217,8 +217,7 @@ def viewer(request: Request[Any, Any]) -> Viewer:
     return Viewer(
         request.api.redaction,
         request.app.clock.now(),
-        manages=request.manages,
-        superuser=request.caller.superuser,
+        request.caller,
     )
 
 

@@ -53,7 +53,10 @@ class KeyBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tenant: TenantName | None = None
     superuser: bool = False
     scopes: (
-        Annotated[list[Literal["read", "enqueue", "manage", "work"]], Meta(min_length=1, max_length=4)] | None
+        Annotated[
+            list[Literal["read", "enqueue", "manage", "work", "tracebacks"]], Meta(min_length=1, max_length=5)
+        ]
+        | None
     ) = None
     user_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
     service_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None

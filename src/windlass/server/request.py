@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from windlass.access.caller import Caller, CallerKind, Scope
+from windlass.access.caller import Caller, CallerKind
 from windlass.app import Windlass
 from windlass.security import SecurityContext
 from windlass.server.connection import EXTENSION, Connection
@@ -114,11 +114,6 @@ class Request(Generic[Q, B]):
             return self.credential
         said = {claim: value for claim, value in caller.auth.items() if claim not in _OF_ONE_TOKEN}
         return str(caller.kind), hashlib.sha256(msgspec.json.encode(said, order="sorted")).digest()
-
-    @property
-    def manages(self) -> bool:
-        """Whether the caller may see bodies and tracebacks, which are for those who manage jobs."""
-        return self.caller.superuser or Scope.MANAGE in self.caller.scopes
 
     def header(self, name: bytes) -> str | None:
         """A header's text; None where there is none, or nothing in it."""

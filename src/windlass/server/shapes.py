@@ -15,6 +15,7 @@ from uuid import UUID
 from msgspec import UNSET, Struct, UnsetType
 
 from windlass import headers, payload
+from windlass.access.caller import Caller
 from windlass.clock import to_datetime
 from windlass.job import Job
 from windlass.model import AttemptRecord, BodyFormat, Dependents, JobError, JobRecord, Relative, StepRecord
@@ -67,7 +68,7 @@ class JobSummary(Struct, frozen=True, kw_only=True):
 
 
 class ErrorShape(Struct, frozen=True, kw_only=True):
-    """Why an attempt errored. The traceback is for those who manage jobs."""
+    """Why an attempt errored. The traceback needs the scope ``tracebacks``, or a superuser."""
 
     code: str
     message: str
@@ -138,11 +139,12 @@ class JobDetail(JobSummary, frozen=True, kw_only=True):
 class Viewer:
     """Turns jobs into what one caller may see of them."""
 
-    def __init__(self, redaction: Redaction, now: int, *, manages: bool, superuser: bool) -> None:
+    def __init__(self, redaction: Redaction, now: int, caller: Caller) -> None:
         self._redaction = redaction
         self._now = now
-        self._manages = manages
-        self._superuser = superuser
+        self._payloads = caller.sees_payloads
+        self._tracebacks = caller.sees_tracebacks
+        self._superuser = caller.superuser
 
     def summary(self, job: Job[Any]) -> JobSummary:
         return JobSummary(**self._common(job.record))
@@ -152,7 +154,7 @@ class Viewer:
         error = record.newest_error
         entries = headers.read(record.headers)
         bodies: dict[str, Any] = {}
-        if self._manages:
+        if self._payloads:
             bodies = {
                 "payload": self.payload(record),
                 "result": self.body(record.result),
@@ -195,7 +197,7 @@ class Viewer:
             message=error.message,
             retryable=error.retryable,
             details=None if error.details is None else self._redaction.apply(dict(error.details)),
-            traceback=error.traceback if self._manages else None,
+            traceback=error.traceback if self._tracebacks else None,
         )
 
     def _common(self, record: JobRecord) -> dict[str, Any]:
@@ -257,7 +259,7 @@ class Viewer:
             started_at=to_datetime(kept.started_at),
             finished_at=to_datetime(kept.finished_at),
             seconds=(kept.finished_at - kept.started_at) / 1_000_000,
-            output=self.body(kept.output) if self._manages else UNSET,
+            output=self.body(kept.output) if self._payloads else UNSET,
         )
 
 

@@ -15,7 +15,7 @@ import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from windlass.access.caller import ALL_SCOPES, Scope
+from windlass.access.caller import DEFAULT_SCOPES, Scope
 from windlass.access.keys import PREFIX
 from windlass.app import Windlass
 from windlass.clock import MICROSECONDS
@@ -40,7 +40,7 @@ class Caller:
     headers: Headers
     known: bool | None = True
     tenant: str = ROOT_TENANT
-    scopes: frozenset[Scope] = ALL_SCOPES
+    scopes: frozenset[Scope] = DEFAULT_SCOPES
     superuser: bool = False
     forged: bool = False  # a session's request that another site may have made
     session: bool = False
@@ -116,7 +116,7 @@ async def _former(app: Windlass, clock: FrozenClock) -> tuple[Caller, ...]:
 async def _keys(app: Windlass) -> list[Caller]:
     callers = []
     for tenant in (ACME, GLOBEX):
-        for scopes in (ALL_SCOPES, {READ}, {ENQUEUE}, {MANAGE}, {READ, MANAGE}, {WORK}):
+        for scopes in (DEFAULT_SCOPES, {READ}, {ENQUEUE}, {MANAGE}, {READ, MANAGE}, {WORK}):
             made = await app.access.create_key("", tenant=tenant, scopes=scopes)
             name = f"{tenant}'s key to {' and '.join(sorted(scopes))}"
             callers.append(Caller(name, bearer(made.key), tenant=tenant, scopes=frozenset(scopes)))
@@ -124,7 +124,7 @@ async def _keys(app: Windlass) -> list[Caller]:
     callers.append(Caller("acme's key for one topic", bearer(made.key), tenant=ACME, topic="mail"))
     made = await app.access.create_key("", tenant=ACME, service_id="personal", user_id="ann")
     callers.append(Caller("acme's key for one user", bearer(made.key), tenant=ACME, user="ann"))
-    for scopes in (ALL_SCOPES, {READ}, {ENQUEUE}, {WORK}):
+    for scopes in (DEFAULT_SCOPES, {READ}, {ENQUEUE}, {WORK}):
         made = await app.access.create_key("", superuser=True, scopes=scopes)
         name = f"a superuser's key to {' and '.join(sorted(scopes))}"
         callers.append(Caller(name, bearer(made.key), superuser=True, scopes=frozenset(scopes)))
@@ -134,13 +134,17 @@ async def _keys(app: Windlass) -> list[Caller]:
 def _tokens(app: Windlass, published: PublishedKey) -> Iterator[Caller]:
     now = app.clock.now() // MICROSECONDS
     claims = {"sub": "ann", "tenant": ACME, "exp": now + 10**9}
-    yield Caller("acme's token", bearer(jwt.encode(claims, JWT_SECRET, "HS256")), tenant=ACME)
+    status = frozenset({READ})
+    yield Caller("acme's token", bearer(jwt.encode(claims, JWT_SECRET, "HS256")), tenant=ACME, scopes=status)
+    working = {**claims, "scope": "windlass:read windlass:enqueue windlass:manage windlass:work"}
+    yield Caller("acme's token to work", bearer(jwt.encode(working, JWT_SECRET, "HS256")), tenant=ACME)
     reading = {**claims, "scope": "openid windlass:read"}
     text = jwt.encode(reading, published.key, "RS256", headers={"kid": published.kid})
     yield Caller("acme's token to read", bearer(text), tenant=ACME, scopes=frozenset({READ}))
     # Claims with our words in them are still claims.
     boasting = {**claims, "superuser": True, "kind": "session", "scopes": ["manage"], "scope": "superuser"}
-    yield Caller("acme's boasting token", bearer(jwt.encode(boasting, JWT_SECRET, "HS256")), tenant=ACME)
+    text = jwt.encode(boasting, JWT_SECRET, "HS256")
+    yield Caller("acme's boasting token", bearer(text), tenant=ACME, scopes=status)
     whole = {**claims, "scope": "windlass:superuser"}
     yield Caller("a superuser's token", bearer(jwt.encode(whole, JWT_SECRET, "HS256")), superuser=True)
 

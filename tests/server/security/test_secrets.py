@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.server.security.callers import ACME, SUPERUSER, PublishedKey
+from tests.server.security.callers import ACME, SUPERUSER, Caller, PublishedKey, bearer
 from tests.server.security.cases import cases
 from tests.server.security.oracle import Expected, expected
 from tests.server.security.world import Rules, World, world
@@ -209,17 +209,19 @@ async def test_an_error_of_the_servers_own_tells_an_incident_and_nothing_else(
         assert seen >= 10
 
 
-async def test_what_a_job_failed_of_is_shown_without_its_traceback_to_readers(
-    published: PublishedKey,
-) -> None:
-    """A traceback has a program's inside in it, and is for those who manage."""
+async def test_a_traceback_is_for_superusers_and_an_explicit_scope(published: PublishedKey) -> None:
+    """It has file paths and source lines. Scopes to read and to manage are not enough, on any route."""
     error = JobError("ValueError", "no", traceback=f"File x, line 1\n  {SECRET}")
     async with world(Rules.SOME, published) as made:
         job_id = await _plant(made)
         await _fail(made, error)
-        for name, shown in ((MANAGER, True), (READER, False)):
-            got = await made.ask(made.caller(name), "GET", f"/api/jobs/{job_id}")
-            assert (SECRET.encode() in got.body) == shown, got
+        scoped = await made.app.access.create_key("", tenant="acme", scopes=["read", "tracebacks"])
+        seeing = Caller("acme's key to read and tracebacks", bearer(scoped.key))
+        for caller in (*(made.caller(name) for name in (MANAGER, READER, "acme's token", SUPER)), seeing):
+            for path in (f"/api/jobs/{job_id}", f"/api/jobs/{job_id}/result"):
+                got = await made.ask(caller, "GET", path)
+                assert got.status == 200, got
+                assert (SECRET.encode() in got.body) == (caller is seeing or caller.superuser), caller.name
 
 
 async def _fail(made: World, error: JobError) -> None:
