@@ -58,7 +58,9 @@ def copy_of(app: Windlass, record: JobRecord, body: Any, patch: Any, changes: Co
         if name not in CopyOptions.__annotations__:
             known = CopyOptions.__annotations__
             hint = suggest(name, known)
-            raise InvalidInput(f"{name!r} cannot be changed{hint}; what can is {', '.join(sorted(known))}")
+            raise InvalidInput(
+                f"{shorten(name)} cannot be changed{hint}; what can is {', '.join(sorted(known))}"
+            )
     task = _task_of(app, record)
     given: dict[str, Any] = {
         "priority": record.priority,

@@ -44,7 +44,7 @@ def check_filter(given: Mapping[str, Any], *, now: int, uuids: bool = False) -> 
         if name not in JobFilters.__annotations__:
             names = sorted(JobFilters.__annotations__)
             raise InvalidInput(
-                f"{name!r} is no filter{suggest(name, names)}; the filters are {', '.join(names)}"
+                f"{shorten(name)} is no filter{suggest(name, names)}; the filters are {', '.join(names)}"
             )
         if value is None:
             continue

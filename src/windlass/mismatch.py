@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from windlass.errors import InvalidPayload
-from windlass.names import shorten, suggest
+from windlass.names import MAX_NAME_LENGTH, clip, shorten, suggest
 from windlass.payload import pointer_to
 
 _path = re.compile(r" - at `(?P<path>[^`]*)`$")
@@ -45,7 +45,7 @@ def _describe_msgspec(
         at = pointer_to([*_steps(path), missing["name"]])
         return _refusal(task, f"{where} is missing{_takes(fields, place)}", places=[(at, "is missing")])
     if unknown := _unknown.match(message):
-        where = f"{place}.{unknown['name']}" if place else unknown["name"]
+        where = clip(f"{place}.{unknown['name']}" if place else unknown["name"], MAX_NAME_LENGTH)
         hint = suggest(unknown["name"], fields) if not place else ""
         at = pointer_to([*_steps(path), unknown["name"]])
         return _refusal(

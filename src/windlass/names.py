@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final
 
 from windlass.errors import InvalidInput
@@ -111,10 +112,27 @@ def check_text(what: str, value: Any, maximum: int = MAX_TEXT_LENGTH, limit_name
     return value
 
 
+MAX_SUGGESTED_LENGTH: Final = 100
+"""Max characters of a wrong name for which a near one is searched."""
+MAX_SUGGESTIONS: Final = 300
+"""Max known names that are compared with a wrong one."""
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
-    """A hint at the nearest known name, ready to be put into a message; empty when none is near."""
-    nearest = difflib.get_close_matches(name, list(known), n=1)
+    """Return a hint at the nearest known name for a message, empty when none is near.
+
+    The wrong name may come from anyone, and comparing takes time that grows with both lengths. So a long name
+    gets no hint, and of many known names only the first are compared.
+    """
+    if len(name) > MAX_SUGGESTED_LENGTH:
+        return ""
+    nearest = difflib.get_close_matches(name, list(islice(known, MAX_SUGGESTIONS)), n=1)
     return f" (did you mean {nearest[0]}?)" if nearest else ""
+
+
+def clip(text: str, length: int) -> str:
+    """Return the text, cut to ``length`` characters and with its full length named if it is longer."""
+    return text if len(text) <= length else f"{text[:length]}… ({len(text):,} characters)"
 
 
 def shorten(value: Any, length: int = 60) -> str:

@@ -467,7 +467,9 @@ def _refuse_unknown(given: Mapping[str, Any], known: type) -> None:
     for name in given:
         if name not in names:
             hint = suggest(name, names)
-            raise InvalidInput(f"{name!r} is no option{hint}; the options are {', '.join(sorted(names))}")
+            raise InvalidInput(
+                f"{shorten(name)} is no option{hint}; the options are {', '.join(sorted(names))}"
+            )
 
 
 def check_after(value: Any) -> tuple[UUID, ...]:

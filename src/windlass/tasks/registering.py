@@ -55,7 +55,7 @@ def register(app: Windlass, **given: Unpack[IncludeOptions]) -> Mapping[str, Tas
     for name in given:
         if name not in known:
             raise ConfigurationError(
-                f"{name!r} is no option of windlass.tasks{suggest(name, known)}; "
+                f"{shorten(name)} is no option of windlass.tasks{suggest(name, known)}; "
                 f"there are {', '.join(sorted(known))}"
             )
     roots = Roots(given.get("roots", ()))
