@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import sys
+from typing import Any
+
+from windlass.log_limit import LimitedLog
 
 OWN_FILES = 200
 """What a server has open besides connections: its database, its log, its modules."""
@@ -26,3 +31,31 @@ def allow_connections(wanted: int) -> int:
     if soft in (resource.RLIM_INFINITY, -1):
         return wanted
     return min(wanted, max(0, soft - OWN_FILES))
+
+
+def report_lack_of_files(loop: asyncio.AbstractEventLoop, log: LimitedLog) -> None:
+    """Log one line now and then when a connection cannot be accepted for lack of files.
+
+    asyncio reports each failure to accept with a traceback, thousands a second. Other errors that the loop
+    reports are handled as before.
+    """
+    before = loop.get_exception_handler()
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if "socket" in context and isinstance(error, OSError) and error.errno in _LACKS:
+            log.write(
+                "accept",
+                "cannot accept connections: %s; trying again every second. Raise the limit of open files "
+                "(ulimit -n, LimitNOFILE=)",
+                error.strerror,
+            )
+        elif before is not None:
+            before(loop, context)
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(handle)
+
+
+_LACKS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})

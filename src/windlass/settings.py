@@ -385,6 +385,40 @@ class Settings:
     max_event_streams: int = _setting(
         Kind.NUMBER, 10_000, "Most event streams a server keeps open.", 1, 1_000_000
     )
+    max_connections_per_address: int = _setting(
+        Kind.NUMBER,
+        1000,
+        "Most connections to the server from one address, or from one /64 network of IPv6; those in "
+        "trusted_proxies have no limit.",
+        1,
+        1_000_000,
+    )
+    max_header_bytes: int = _setting(
+        Kind.NUMBER, 32_768, "Largest headers of an HTTP request, all names and values.", 4096, 1024 * 1024
+    )
+    max_trailer_bytes: int = _setting(
+        Kind.NUMBER,
+        8192,
+        "Largest trailers behind a chunked body; they are dropped in any case.",
+        0,
+        1024 * 1024,
+    )
+    max_pipelined_requests: int = _setting(
+        Kind.NUMBER,
+        16,
+        "How many HTTP requests a client may send ahead of the answers on one connection; with more, it is "
+        "closed after their answers.",
+        1,
+        1000,
+    )
+    min_send_rate: int = _setting(
+        Kind.NUMBER,
+        1024,
+        "Bytes a second that a client has to read of an answer that waits for it, on average over "
+        "request_seconds; a slower one is cut.",
+        1,
+        MAX_COUNT,
+    )
     audit_retention: float | None = _setting(
         Kind.SECONDS, 90 * DAY, "How long the audit log is kept.", 3600, LONGEST, none_means="for ever"
     )
@@ -443,6 +477,11 @@ class SettingOptions(TypedDict, total=False):
     max_request_bytes: int
     request_seconds: float | timedelta
     max_event_streams: int
+    max_connections_per_address: int
+    max_header_bytes: int
+    max_trailer_bytes: int
+    max_pipelined_requests: int
+    min_send_rate: int
     audit_retention: float | timedelta | None
 
 
@@ -519,5 +558,5 @@ def _known(name: str, source: str) -> Setting:
     setting = SETTINGS.get(name)
     if setting is None:
         hint = suggest(name, SETTINGS) or f"; the settings are {', '.join(SETTINGS)}"
-        raise ConfigurationError(f"{name!r} ({source}) is no setting of Windlass{hint}")
+        raise ConfigurationError(f"{shorten(name)} ({source}) is no setting of Windlass{hint}")
     return setting

@@ -11,9 +11,10 @@ import pytest
 
 from tests.server.events.serving import served
 from windlass import Windlass
-from windlass.server.connection import LARGEST_HEAD_BYTES, Together
+from windlass.server.connection import Together
 
 SOON = 20.0
+LARGEST_HEAD_BYTES = 64 * 1024
 
 
 class Line:

@@ -17,7 +17,8 @@ from windlass.cli.target import traceback_option
 from windlass.cli.terminal import examples
 from windlass.open_files import allow_connections
 from windlass.server import create_api
-from windlass.server.running import OTHER_CONNECTIONS, ApiServer, is_loopback, listen, url_of
+from windlass.server.connection_limits import wanted_connections
+from windlass.server.running import ApiServer, is_loopback, listen, url_of
 from windlass.server.ui.files import built_files
 from windlass.urls import shown_url
 from windlass.worker.signals import stop_signals
@@ -135,7 +136,7 @@ async def _first_superuser(app: Windlass) -> None:
 
 def _make_room(app: Windlass) -> None:
     """Connections are files, of which programs are allowed few unless they ask."""
-    wanted = app.settings.max_event_streams + OTHER_CONNECTIONS
+    wanted = wanted_connections(app.settings)
     room = allow_connections(wanted)
     if room < wanted:
         failures.warn(

@@ -27,7 +27,14 @@ from windlass.server.repeats import Repeats
 from windlass.server.resource import Resource, encode
 from windlass.server.route import Route
 from windlass.server.routes import EVERYTHING
-from windlass.server.transport import BEGUN, ClientGone, check_target, respond_problem
+from windlass.server.transport import (
+    BEGUN,
+    BodyTurns,
+    ClientGone,
+    check_target,
+    read_headers,
+    respond_problem,
+)
 from windlass.settings import Settings
 from windlass.urls import over_http, shown_url
 
@@ -63,6 +70,7 @@ class Api:
         self.redaction = Redaction(app.settings.redact)
         self._cursors: Cursors | None = None
         self._closed = False
+        self._max_header_bytes = app.settings.max_header_bytes
         self._begin_life(None)
         by_path: defaultdict[str, dict[str, Route]] = defaultdict(dict)
         for route in routes:
@@ -90,6 +98,7 @@ class Api:
         self.closing = asyncio.Event()  # what waits or streams ends when it is set
         self.readiness = Readiness()
         self.deadlines = Deadlines()
+        self.body_turns = BodyTurns()
         self.repeats = Repeats(encode)
         self.broadcast = Broadcast(self.app, self.closing)
 
@@ -105,8 +114,8 @@ class Api:
                 if self._closed:
                     raise NotOpen("the API was closed; whoever closed it can open it again")
                 await self.open()
-            headers = scope["windlass.headers"] = dict(scope["headers"])
-            check_target(scope, headers)
+            headers = scope["windlass.headers"] = read_headers(scope)
+            check_target(scope, headers, self._max_header_bytes)
             resource = None if scope.get("root_path") else self._found_at_once(scope)
             if resource is not None:
                 await resource(scope, receive, send)

@@ -17,7 +17,8 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from windlass import errors
-from windlass.server.outages import Outages
+from windlass.log_limit import LimitedLog
+from windlass.names import clip
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,13 @@ def _retry_after(seconds: int) -> Headers:
     return ((b"retry-after", str(seconds).encode()),)
 
 
+MALFORMED_REQUEST = ProblemType(
+    "malformed_request",
+    400,
+    "The request is malformed",
+    "The request is not HTTP/1.1, its framing is wrong, or a header that may come once comes twice. The "
+    "connection is closed.",
+)
 MALFORMED_JSON = ProblemType(
     "malformed_json", 400, "The body is not JSON", "The body is not JSON in UTF-8, or is nested too deep."
 )
@@ -101,7 +109,10 @@ URI_TOO_LONG = ProblemType(
     "uri_too_long", 414, "The address is too long", "Path and query are longer than 8,192 bytes."
 )
 UNSUPPORTED_MEDIA_TYPE = ProblemType(
-    "unsupported_media_type", 415, "Not JSON", "The body has to come as Content-Type: application/json."
+    "unsupported_media_type",
+    415,
+    "Not plain JSON",
+    "The body has to come as Content-Type: application/json, without a Content-Encoding.",
 )
 INVALID_INPUT = ProblemType(
     "invalid_input",
@@ -122,7 +133,11 @@ TOO_MANY_ATTEMPTS = ProblemType(
     "Too many logins have failed for this name or address; Retry-After says when to try again.",
 )
 HEADERS_TOO_LARGE = ProblemType(
-    "headers_too_large", 431, "The headers are too large", "The headers are larger than 32,768 bytes."
+    "headers_too_large",
+    431,
+    "The headers are too large",
+    "The headers are larger than max_header_bytes, there are more than 200 of them, or the trailers behind a "
+    "chunked body are larger than max_trailer_bytes.",
 )
 INTERNAL_ERROR = ProblemType(
     "internal_error",
@@ -145,6 +160,13 @@ TOO_MANY_STREAMS = ProblemType(
     503,
     "Too many event streams",
     "As many event streams are open as are allowed, on this server or for this caller.",
+    _retry_after(5),
+)
+TOO_MANY_CONNECTIONS = ProblemType(
+    "too_many_connections",
+    503,
+    "Too many connections",
+    "As many connections are open as are allowed, to this server or from this address.",
     _retry_after(5),
 )
 NOT_OPEN = ProblemType(
@@ -183,7 +205,7 @@ _UNTOLD: Final = {
     NOT_OPEN: "the server is starting or shutting down; try again later",
 }
 """Said instead of the exception's own words, which are about the server's inside."""
-_outages: Final = Outages()
+_outages: Final = LimitedLog(logging.getLogger("windlass.server"))
 
 
 class InvalidPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -210,6 +232,13 @@ class ProblemDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _encode = msgspec.json.Encoder().encode
+
+MAX_DETAIL_LENGTH: Final = 2000
+"""Max characters of a text in a problem document, which may quote what the client sent."""
+MAX_POINTER_LENGTH: Final = 500
+"""Max characters of a pointer or a parameter's name, which the client chose."""
+MAX_ERRORS: Final = 100
+"""Max parts of one problem."""
 
 
 class Problem(Exception):
@@ -243,15 +272,23 @@ class Problem(Exception):
                 type=kind.uri,
                 title=kind.title,
                 status=kind.status,
-                detail=self.detail,
+                detail=clip(self.detail, MAX_DETAIL_LENGTH),
                 code=kind.code,
-                instance=instance,
-                errors=self.errors,
+                instance=clip(instance, MAX_POINTER_LENGTH),
+                errors=tuple(map(_bounded, self.errors[:MAX_ERRORS])),
                 position=UNSET if self.position is None else self.position,
                 length=UNSET if self.length is None else self.length,
                 incident=UNSET if self.incident is None else self.incident,
             )
         )
+
+
+def _bounded(part: InvalidPart) -> InvalidPart:
+    return InvalidPart(
+        detail=clip(part.detail, MAX_DETAIL_LENGTH),
+        pointer=UNSET if part.pointer is UNSET else clip(part.pointer, MAX_POINTER_LENGTH),
+        parameter=UNSET if part.parameter is UNSET else clip(part.parameter, MAX_POINTER_LENGTH),
+    )
 
 
 def problem_of(error: Exception) -> Problem:
@@ -271,7 +308,7 @@ def problem_of(error: Exception) -> Problem:
             incident=incident,
         )
     if kind in _UNTOLD:
-        _outages.tell(kind.code, error)
+        _outages.write(kind.code, "a request could not be served: %s", error)
     position, length = getattr(error, "position", None), getattr(error, "length", None)
     parts: Sequence[InvalidPart] = ()
     if position is not None:  # of a filter, in which it points at a character

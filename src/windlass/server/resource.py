@@ -15,10 +15,12 @@ from windlass.server.decoding import decode_body, decode_query
 from windlass.server.problems import METHOD_NOT_ALLOWED, REQUEST_TIMEOUT, TIMED_OUT, Problem
 from windlass.server.repeats import HEADER
 from windlass.server.request import Request
-from windlass.server.route import Nothing, Route
+from windlass.server.route import Nothing, Permission, Route
 from windlass.server.transport import (
     PAGE_HEADERS,
     SECURITY_HEADERS,
+    SMALL_BODY_BYTES,
+    BodyLimit,
     check_media_type,
     closing,
     read_body,
@@ -67,7 +69,9 @@ class Operation:
         self._asks_who = route.asks_who
         self._changes = route.changes
         self._seconds = api.app.settings.request_seconds
-        self._most_bytes = api.app.settings.max_request_bytes
+        self._body_limit = BodyLimit(api.app.settings.max_request_bytes, "max_request_bytes")
+        if route.permission in {Permission.PUBLIC, Permission.SESSION}:
+            self._body_limit = BodyLimit(min(SMALL_BODY_BYTES, self._body_limit.bytes))
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         route, api = self._route, self._api
@@ -91,7 +95,7 @@ class Operation:
             raw = b""
             if self._decoder is not None:
                 reading = True
-                raw = await read_body(receive, headers, self._most_bytes)
+                raw = await read_body(receive, headers, self._body_limit, api.body_turns.of(caller))
                 reading = False
                 if raw or route.body_required:
                     check_media_type(headers)

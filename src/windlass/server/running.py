@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
+import functools
+import logging
 import os
 import socket
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from types import FrameType
 from typing import Any, Final
 
 import uvicorn
 
 from windlass.errors import ConfigurationError
-from windlass.names import shorten
+from windlass.log_limit import LimitedLog
+from windlass.open_files import report_lack_of_files
 from windlass.server.app import Api
 from windlass.server.connection import Connection
+from windlass.server.connection_limits import ConnectionLimits, ConnectionTable
 
 LAST_SECONDS: Final = 1.5
 """How long requests may finish after a signal to stop; what waits or streams is told to end at once."""
 KEEP_ALIVE_SECONDS: Final = 65
 """How long an idle connection is kept: a little longer than load balancers do, so that they close it."""
-OTHER_CONNECTIONS: Final = 2000
-"""Connections beside event streams; more are answered with 503."""
-
 BACKLOG: Final = 2048
-"""Connections that wait to be accepted."""
+"""Max connections that wait to be accepted."""
+ACCEPTED_TOGETHER: Final = 16
+"""Connections accepted in one turn of the event loop, before the table of connections can refuse any."""
+SEND_BUFFER_BYTES: Final = 128 * 1024
+"""Size of the system's send buffer of a connection. What does not fit shows how slowly a client reads."""
+
+_log = LimitedLog(logging.getLogger("windlass.server"))
 
 
 class ApiServer(uvicorn.Server):
@@ -40,11 +46,12 @@ class ApiServer(uvicorn.Server):
         self._handle_signals = handle_signals
         self._listener = listener
         self._running_loop: asyncio.AbstractEventLoop | None = None
-        trusted = _networks(api.app.settings.trusted_proxies)
+        limits = ConnectionLimits.of(api.app.settings)
+        connect: Any = functools.partial(Connection, ConnectionTable(limits))
         super().__init__(
             uvicorn.Config(
                 api,
-                http=Connection,
+                http=connect,
                 ws="none",
                 lifespan="on",
                 access_log=False,  # it would write down query strings
@@ -52,10 +59,10 @@ class ApiServer(uvicorn.Server):
                 log_config=None,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=LAST_SECONDS,  # type: ignore[arg-type]  # any number of seconds
-                limit_concurrency=api.app.settings.max_event_streams + OTHER_CONNECTIONS,
-                # From anybody else they are not believed: whoever connects could claim any address.
-                proxy_headers=bool(trusted),
-                forwarded_allow_ips=list(trusted),
+                backlog=ACCEPTED_TOGETHER,
+                # Other clients are not believed: they could claim any address.
+                proxy_headers=bool(limits.trusted),
+                forwarded_allow_ips=list(api.app.settings.trusted_proxies),
             )
         )
 
@@ -77,20 +84,26 @@ class ApiServer(uvicorn.Server):
         self.should_exit = True
         self._api.closing.set()
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        await super().startup(sockets)
+        self._listener.listen(BACKLOG)  # asyncio has made it ACCEPTED_TOGETHER
+
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second. Once a second, hang up on who has not said what it wants in time:
-        connections that say nothing would otherwise be kept until there is room for no other.
-        """
+        """Called ten times a second. Once a second, cut the clients that send or read too slowly."""
         if counter % 10 == 0:
-            now, most = time.monotonic(), self._api.app.settings.request_seconds
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, Connection) and connection.waits(now) > most:
+            now = time.monotonic()
+            connections: list[Any] = list(self.server_state.connections)  # all of them ours
+            for connection in connections:
+                if reason := connection.overdue(now):
+                    _log.write("cut", "cut a connection: %s", reason)
                     connection.cut()
         return await super().on_tick(counter)
 
     async def run_here(self) -> None:
         """Serve until stopped, on the running event loop."""
         self._running_loop = asyncio.get_running_loop()
+        report_lack_of_files(self._running_loop, _log)
         await self.serve(sockets=[self._listener])
 
 
@@ -102,6 +115,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         if os.name == "posix":  # elsewhere it would let two servers share a port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # of its connections, too
         listener.bind((host, port))
         listener.listen(BACKLOG)
         return listener
@@ -123,18 +137,6 @@ def url_of(listener: socket.socket) -> str:
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach it."""
     return host in {"localhost", "::1"} or host.startswith("127.")
-
-
-def _networks(given: Sequence[str]) -> Sequence[str]:
-    for item in given:
-        try:
-            ipaddress.ip_network(item)
-        except ValueError as error:
-            raise ConfigurationError(
-                f"trusted_proxies has {shorten(item)}: {error}; give addresses like 10.0.0.7 or "
-                "networks like 10.0.0.0/8"
-            ) from None
-    return given
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
+from windlass.access.caller import Caller, CallerKind
 from windlass.server.problems import (
     HEADERS_TOO_LARGE,
+    MALFORMED_REQUEST,
     MEDIA_TYPE,
     TOO_LARGE,
     UNSUPPORTED_MEDIA_TYPE,
@@ -19,8 +23,33 @@ from windlass.server.problems import (
 
 MAX_TARGET_BYTES: Final = 8192
 """Path and query together."""
-MAX_HEADER_BYTES: Final = 32_768
-"""Names and values of all headers together."""
+SINGLE_HEADERS: Final = frozenset(
+    {
+        b"authorization",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"cookie",
+        b"host",
+        b"idempotency-key",
+        b"last-event-id",
+        b"origin",
+        b"sec-fetch-site",
+        b"transfer-encoding",
+        b"windlass-request-id",
+        b"x-correlation-id",
+        b"x-csrf-token",
+    }
+)
+"""Headers that decide something. If one came twice, a proxy could go by the first and we by the second."""
+SMALL_BODY_BYTES: Final = 32 * 1024
+"""Max bytes of a body that are read without a turn, and of any body for a route that needs no key."""
+LARGE_BODIES: Final = 32
+"""How many larger bodies of known callers are read at a time."""
+LARGE_BODIES_OF_UNKNOWN: Final = 3
+"""How many larger bodies of callers without a key, token or session are read at a time."""
+WRITTEN_TOGETHER: Final = 16 * 1024
+"""Bytes of an answer that are handed on at once; the rest waits until the client has read some of them."""
 
 SECURITY_HEADERS: Final[Headers] = (
     (b"x-content-type-options", b"nosniff"),
@@ -56,43 +85,103 @@ class ClientGone(Exception):
     """The client went away before its request was complete; there is nobody to answer."""
 
 
-def check_target(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
-    """The limits on what comes before a body."""
+def read_headers(scope: Scope) -> dict[bytes, bytes]:
+    """Return the headers by name. Values of a repeated header are joined, unless it may come only once."""
+    given = scope["headers"]
+    headers: dict[bytes, bytes] = dict(given)
+    if len(headers) < len(given):
+        headers = {}
+        for name, value in given:
+            if name in headers and name in SINGLE_HEADERS:
+                detail = f"the header {name.decode('ascii')} is given more than once; give it once"
+                raise closing(Problem(MALFORMED_REQUEST, detail))
+            headers[name] = headers[name] + b", " + value if name in headers else value
+    coding = headers.get(b"transfer-encoding")
+    if coding is not None and coding.strip().lower() != b"chunked":
+        raise closing(Problem(MALFORMED_REQUEST, "Transfer-Encoding is not chunked; no other is understood"))
+    return headers
+
+
+def check_target(scope: Scope, headers: Mapping[bytes, bytes], max_header_bytes: int) -> None:
+    """Check the limits on the target and the headers."""
     size = len(scope["path"]) + len(scope["query_string"])
     if size > MAX_TARGET_BYTES:
         raise Problem(URI_TOO_LONG, f"path and query are {size:,} bytes; the limit is {MAX_TARGET_BYTES:,}")
     total = sum(map(len, headers)) + sum(map(len, headers.values()))
-    if total > MAX_HEADER_BYTES:
+    if total > max_header_bytes:
         raise Problem(
-            HEADERS_TOO_LARGE, f"the headers are {total:,} bytes; the limit is {MAX_HEADER_BYTES:,}"
+            HEADERS_TOO_LARGE,
+            f"the headers are {total:,} bytes; the limit is {max_header_bytes:,} (max_header_bytes)",
         )
 
 
-async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int) -> bytes:
-    """The whole body, as long as it is not larger than it may be, whatever its header says."""
+@dataclass(frozen=True, slots=True)
+class BodyLimit:
+    """Max bytes of a body, and the setting that says so."""
+
+    bytes: int
+    setting: str = ""
+
+    def refusal(self, how: str) -> Problem:
+        setting = f" ({self.setting})" if self.setting else ""
+        return Problem(TOO_LARGE, f"the body {how}; the limit is {self.bytes:,}{setting}", headers=_CLOSE)
+
+
+class BodyTurns:
+    """Turns at reading large bodies, so that many clients who send slowly cannot fill the memory.
+
+    The small start of a body needs no turn. Callers who are not known have turns of their own, and cannot
+    keep known ones waiting.
+    """
+
+    def __init__(self) -> None:
+        self._known = asyncio.Semaphore(LARGE_BODIES)
+        self._unknown = asyncio.Semaphore(LARGE_BODIES_OF_UNKNOWN)
+
+    def of(self, caller: Caller) -> asyncio.Semaphore:
+        return self._unknown if caller.kind is CallerKind.ANONYMOUS else self._known
+
+
+async def read_body(
+    receive: Receive, headers: Mapping[bytes, bytes], limit: BodyLimit, turns: asyncio.Semaphore
+) -> bytes:
+    """Return the whole body, as long as it is not larger than it may be, whatever its header says."""
     said = headers.get(b"content-length", b"")
-    if said.isdigit() and int(said) > limit:
-        raise _too_large(f"is {int(said):,} bytes", limit)
+    if said.isdigit() and int(said) > limit.bytes:
+        raise limit.refusal(f"is {int(said):,} bytes")
     message = await receive()
     body: bytes = message.get("body", b"")
-    if message["type"] == "http.request" and not message.get("more_body", False) and len(body) <= limit:
+    if message["type"] == "http.request" and not message.get("more_body", False) and len(body) <= limit.bytes:
         return body
-    parts, size = [], 0
-    while True:
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        part = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            raise _too_large(f"is more than {limit:,} bytes", limit)
-        parts.append(part)
-        if not message.get("more_body", False):
-            return b"".join(parts)
-        message = await receive()
+    parts: list[bytes] = []
+    size, has_turn = 0, False
+    try:
+        while True:
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit.bytes:
+                raise limit.refusal(f"is more than {limit.bytes:,} bytes")
+            parts.append(part)
+            if not message.get("more_body", False):
+                return b"".join(parts)
+            if size > SMALL_BODY_BYTES and not has_turn:
+                has_turn = await turns.acquire()
+            message = await receive()
+    finally:
+        if has_turn:
+            turns.release()
 
 
 def check_media_type(headers: Mapping[bytes, bytes]) -> None:
-    """A body has to say that it is JSON. That also keeps forms of other sites out."""
+    """Refuse a body that does not say that it is plain JSON. That also keeps forms of other sites out."""
+    coding = headers.get(b"content-encoding", b"identity").strip().lower()
+    if coding not in {b"identity", b""}:
+        raise Problem(
+            UNSUPPORTED_MEDIA_TYPE,
+            f"the body's Content-Encoding is {coding.decode('latin-1')[:100]!r}; send it without one",
+        )
     given = headers.get(b"content-type", b"")
     if given == b"application/json":
         return
@@ -120,21 +209,19 @@ async def respond(
         start += ((b"content-type", media_type), (b"content-length", str(len(body)).encode()))
     scope[BEGUN] = True
     await send({"type": "http.response.start", "status": status, "headers": start})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+    if scope["method"] == "HEAD":
+        body = b""
+    start_of_last = max(0, len(body) - 1) // WRITTEN_TOGETHER * WRITTEN_TOGETHER
+    for place in range(0, start_of_last, WRITTEN_TOGETHER):  # sending waits for a client that does not read
+        part = body[place : place + WRITTEN_TOGETHER]
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": body[start_of_last:]})
 
 
 async def respond_problem(scope: Scope, send: Send, problem: Problem) -> None:
     """Send a problem document."""
     document = problem.document(scope["path"])
     await respond(scope, send, problem.kind.status, document, MEDIA_TYPE, problem.headers)
-
-
-def _too_large(how: str, limit: int) -> Problem:
-    return Problem(
-        TOO_LARGE,
-        f"the body {how}; the limit is {limit:,} (max_request_bytes)",
-        headers=_CLOSE,
-    )
 
 
 def closing(problem: Problem) -> Problem:

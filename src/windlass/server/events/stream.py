@@ -50,6 +50,8 @@ class Stream:
             await self._follow(last_event_id)
             if not gone.done():
                 await self._write(b"", last=True)
+            elif self._connection is not None:
+                self._connection.cut()
         except Stalled:
             logger.info("an event stream was ended: its client took nothing for %g s", WRITE_SECONDS)
             if self._connection is not None:

@@ -1,0 +1,1 @@
+"""Attacks on the HTTP connection: raw sockets against a real server process."""
