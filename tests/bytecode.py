@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 MANY = 100
 """Test files without bytecode: so many are a fresh copy, and not a day's work."""
 
+COLLECT = ("-m", "pytest", "--collect-only", "-q", "-p", "no:xdist")
+"""Arguments of Python that rewrite the assertions of test files without running a test."""
+
 _forbidden = sys.dont_write_bytecode
 if _forbidden:
     sys.dont_write_bytecode = False  # until the tests have been collected, and with that been rewritten
@@ -33,10 +36,11 @@ def pytest_configure(config: pytest.Config) -> None:
     files = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if not _rewritten(path)]
     if len(files) >= MANY:
         cores = os.cpu_count() or 1
-        collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist"]
         # What they say does not matter, nor how they end: workers tell what is wrong with a test.
         shares = [
-            subprocess.Popen([*collect, *files[core::cores]], cwd=ROOT, stdout=subprocess.DEVNULL)
+            subprocess.Popen(
+                [sys.executable, *COLLECT, *files[core::cores]], cwd=ROOT, stdout=subprocess.DEVNULL
+            )
             for core in range(cores)
         ]
         for share in shares:

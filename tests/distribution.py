@@ -7,6 +7,7 @@ than two. And whoever begins the longest file last leaves all others idle meanwh
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -65,9 +66,12 @@ LONGEST = (
 """Files that take about ten seconds or more, the longest first; ``--durations=0`` tells. Those that use a
 browser, which takes more than a core, do not stand next to each other among the first."""
 
+BROWSER = "tests/browser/"
+
 _place = {f"tests/{name}": place for place, name in enumerate(LONGEST)}
 
 
+@pytest.hookimpl(optionalhook=True)  # where xdist is not loaded
 def pytest_xdist_auto_num_workers() -> int | None:
     """Three for each core; the variable xdist itself has for it goes first.
 
@@ -78,6 +82,20 @@ def pytest_xdist_auto_num_workers() -> int | None:
         return None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return 3 * cores
+
+
+@pytest.hookimpl(optionalhook=True)  # where xdist is not loaded
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One process runs all tests in a browser: starting Chromium takes as long as many of them."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # has no types
+        def _split_scope(self, nodeid: str) -> str:
+            return BROWSER if nodeid.startswith(BROWSER) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:

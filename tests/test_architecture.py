@@ -57,7 +57,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
     hidden = {
         id(inner)
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if isinstance(node, ast.If) and getattr(node.test, "id", None) == "TYPE_CHECKING"
         for statement in node.body
         for inner in ast.walk(statement)
     }

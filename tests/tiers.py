@@ -34,6 +34,7 @@ KINDS = {
     "on_postgres": "postgres",
     "postgres15": "variant",
     "postgres-packed": "variant",
+    "oldest": "variant",
 }
 """The stores by the parameters that name them."""
 
@@ -43,7 +44,30 @@ PREFERRED = ("sqlite", "memory", "postgres")
 ALL_STORES = ("tests/stores/",)
 """Tests that compare the stores, as the conformance suite does: they run on memory, SQLite and PostgreSQL."""
 
-EXTENDED_ONLY: dict[str, str] = {}
+SAMPLED = {
+    "tests/bench/test_adapters.py": 3,
+    "tests/cli/test_processes.py": 2,
+    "tests/cli/test_top.py::test_however_it_ends_the_terminal_is_as_before": 2,
+    "tests/docs/test_blocks.py::test_the_code_of_a_page_runs": 15,
+    "tests/faults/simulation/test_seeded_bugs.py": 5,
+    "tests/faults/simulation/test_simulation.py": 3,
+    "tests/postgres/test_checking.py": 6,
+    "tests/postgres/test_plans.py": 2,
+    "tests/postgres/test_rls_checking.py": 4,
+    "tests/postgres/test_unknown_outcomes.py": 3,
+    "tests/stores/test_narrowing.py": 3,
+    "tests/stores/test_ways.py": 3,
+    "tests/tenancy/test_mutants.py::test_a_store_without_this_predicate_is_caught": 24,
+    "tests/using/test_kinds.py": 20,
+}
+"""Expensive tests with many parameters: how many cases of each run in the first tier, evenly spread."""
+
+AGREEMENT = "tests/stores/test_stores_agree.py"
+EXTENDED_ONLY = {
+    f"{AGREEMENT}::TestPackedPostgresAgrees::runTest": "as TestStoresAgree, on another store",
+    f"{AGREEMENT}::TestOldestPostgresAgrees::runTest": "as TestStoresAgree, on another store",
+    f"{AGREEMENT}::TestStoresAgreeAtLength::runTest": "as TestStoresAgree, with more examples",
+}
 """Claims without a case in the first tier, each with the reason."""
 
 
@@ -74,21 +98,19 @@ TIERS = pytest.StashKey[Tiers]()
 
 def claim(item: pytest.Item) -> str:
     """Return the name of a test's function: the same for all cases, also where another file imports it."""
-    function = getattr(item, "function", None)
-    if function is None or not isinstance(item, pytest.Function):
-        return item.nodeid
-    if item.cls is not None:  # a test may be inherited, and its class says on what it runs
-        return f"{item.cls.__module__}.{item.cls.__qualname__}.{item.originalname}"
-    return f"{function.__module__}.{function.__qualname__}"
+    if not isinstance(item, pytest.Function) or item.cls is not None:
+        return _test(item)
+    return f"{item.function.__module__}.{item.function.__qualname__}"
 
 
 def store_of(item: pytest.Item) -> str | None:
     """Return the kind of store that a case runs on, if a parameter says so."""
     parameters: Mapping[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     for value in parameters.values():
-        name = value if isinstance(value, str) else getattr(value, "__name__", None)
-        if name in KINDS:
-            return KINDS[name]
+        for part in value if isinstance(value, tuple) else (value,):
+            name = part if isinstance(part, str) else getattr(part, "__name__", None)
+            if name in KINDS:
+                return KINDS[name]
     return None
 
 
@@ -97,17 +119,27 @@ def mark(items: Sequence[pytest.Item]) -> None:
     stores: dict[str, set[str]] = collections.defaultdict(set)
     for item in items:
         stores[_test(item)].add(store_of(item) or "none")
+    sampled: dict[str, list[pytest.Item]] = collections.defaultdict(list)
     for item in items:
-        if repeats(item, stores[_test(item)]):
+        test = _test(item)
+        if repeats(item, stores[test]):
             item.add_marker(pytest.mark.extended)
+        elif test in SAMPLED or test.partition("::")[0] in SAMPLED:
+            sampled[test].append(item)
+    for test, cases in sampled.items():
+        most = SAMPLED.get(test) or SAMPLED[test.partition("::")[0]]
+        kept = {number * (len(cases) - 1) // (most - 1) for number in range(most)}
+        for number, item in enumerate(cases):
+            if number not in kept and len(cases) > most:
+                item.add_marker(pytest.mark.extended)
 
 
 def repeats(item: pytest.Item, stores: Set[str]) -> bool:
     """Return whether a case repeats a claim: on another store, or as part of the conformance suite."""
     path = item.nodeid.partition("::")[0]
     store = store_of(item)
-    if path.startswith(ALL_STORES):
-        return store == "variant"
+    if store == "variant" or path.startswith(ALL_STORES):
+        return store == "variant" and stores != {"variant"}
     if isinstance(item, pytest.Function) and item.function.__module__.startswith(
         "windlass.testing.conformance"
     ):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from tests.browser.site import STORES, Site, serving
 from tests.browser.troubles import Troubles
 
 PATIENCE_MILLISECONDS = 20_000
-HERE = Path(__file__).parent
+HERE = "tests/browser/"
 DESKTOP = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
 
@@ -25,7 +24,7 @@ OpenPage = Callable[..., Awaitable[Page]]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The browser lives on the session's event loop, and a page can only be used there."""
     for item in items:
-        if item.path.is_relative_to(HERE) and pytest_asyncio.is_async_test(item):
+        if item.nodeid.startswith(HERE) and pytest_asyncio.is_async_test(item):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 

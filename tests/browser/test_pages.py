@@ -101,78 +101,92 @@ async def fits(page: Page) -> None:
     assert wide[0] <= 0, f"{page.url} is {wide[0]} pixels too wide: {wide[1]}"
 
 
-async def looks_well(page: Page) -> None:
-    """In both themes and both sizes. Other rules than those about colours hold in every theme or in none."""
-    for size in (PHONE, DESKTOP):
+Look = tuple[dict[str, int], str, Any]
+# Other rules than those about colours hold in every theme or in none.
+LIGHT_PHONE, DARK_PHONE = (PHONE, "light", RULES), (PHONE, "dark", COLOURS)
+LIGHT_DESKTOP, DARK_DESKTOP = (DESKTOP, "light", RULES), (DESKTOP, "dark", COLOURS)
+looks = pytest.mark.parametrize(
+    "looks",
+    [
+        pytest.param([LIGHT_PHONE, DARK_DESKTOP], id="some looks"),
+        pytest.param([DARK_PHONE, LIGHT_DESKTOP], id="other looks", marks=pytest.mark.extended),
+    ],
+)
+
+
+async def looks_well(page: Page, looks: list[Look]) -> None:
+    """In these sizes and themes."""
+    for size, theme, rules in looks:
         await page.set_viewport_size({"width": size["width"], "height": size["height"]})
         await fits(page)
-        for theme, rules in (("light", RULES), ("dark", COLOURS)):
-            await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # one of the two
-            await accessible(page, rules)
+        await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # one of the two
+        await accessible(page, rules)
 
 
 @on_sqlite
+@looks
 @pytest.mark.parametrize("part", [0, 1])
-async def test_every_page_looks_well(page: Page, jobs: Jobs, part: int) -> None:
+async def test_every_page_looks_well(page: Page, jobs: Jobs, part: int, looks: list[Look]) -> None:
     """Light and dark, on a desktop and at 390 pixels, with names that are as long as they may be."""
     for path, heading in list(PAGES.items())[part::2]:
         _, _, which = path.partition("jobs/")
         await page.goto(f"jobs/{jobs[which].id}" if which in jobs else path)
         await expect(page.get_by_role("heading", name=heading, level=1)).to_be_attached()
         await expect(page.get_by_role("status", name="Loading")).to_have_count(0)
-        await looks_well(page)
+        await looks_well(page, looks)
 
 
 @on_sqlite
-async def test_what_opens_above_a_page_looks_well(page: Page, jobs: Jobs) -> None:
+@looks
+async def test_what_opens_above_a_page_looks_well(page: Page, jobs: Jobs, looks: list[Look]) -> None:
     """The palette, the help, menus, dialogs, completions, and what a phone hides behind More."""
     await expect(page.get_by_role("heading", level=1)).to_be_attached()
     await page.keyboard.press("Control+k")
     await expect(page.get_by_role("dialog")).to_be_visible()
     await page.keyboard.type("an-unusually")
     await expect(page.get_by_role("option").nth(3)).to_be_visible()
-    await looks_well(page)
+    await looks_well(page, looks)
     await page.keyboard.press("Escape")
     await expect(page.locator("dialog input")).to_have_count(0)  # the browser closes it before the page knows
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog", name="Shortcuts")).to_be_visible()
-    await looks_well(page)
+    await looks_well(page, looks)
     await page.goto("topics")
     await page.get_by_role("button", name="More about reminders").click()
     await expect(page.get_by_role("menu", name="More about reminders")).to_be_visible()
     await accessible(page)
     await page.get_by_role("menuitem", name="Change the pause …").click()
     await expect(page.get_by_role("dialog", name="Pause reminders")).to_be_visible()
-    await looks_well(page)
+    await looks_well(page, looks)
     await page.goto("topics?limit=webhooks")
     await expect(page.get_by_role("dialog", name="Limits of webhooks")).to_be_visible()
     await page.get_by_role("checkbox", name="Fair").check()
     await page.get_by_role("button", name="Weight of a tenant").click()
-    await looks_well(page)
+    await looks_well(page, looks)
     await page.goto("schedules?new=1&task=charge_card")
     await expect(page.get_by_role("textbox", name="card_number")).to_be_visible()
-    await looks_well(page)
+    await looks_well(page, looks)
     await page.goto("failures")
     await page.get_by_role("button", name="Requeue 1 job: ValueError").click()
     await expect(page.get_by_role("dialog").get_by_role("status")).to_contain_text("1 job that matches")
-    await looks_well(page)
+    await looks_well(page, looks)
     await page.goto("jobs?where=state:failed")
     await page.get_by_role("button", name="Views").click()
     await accessible(page)
     await page.get_by_role("combobox", name="Filter jobs").fill("topic:an")
     await expect(page.get_by_role("option", name=LONGEST)).to_be_visible()
-    await looks_well(page)
+    await looks_well(page, looks)
     await page.get_by_role("combobox", name="Filter jobs").press("Escape")
     await page.get_by_label("Select all in sight").check()
     await expect(page.get_by_role("toolbar")).to_be_visible()
-    await looks_well(page)
+    await looks_well(page, looks)
     await page.goto(f"jobs/{jobs['fail'].id}")
     await page.get_by_role("button", name="Edit and requeue").click()
     await expect(page.get_by_role("textbox", name="Payload")).to_be_visible()
-    await looks_well(page)
+    await looks_well(page, looks)
     await page.goto("access?new=key")
     await expect(page.get_by_role("dialog", name="New API key")).to_be_visible()
-    await looks_well(page)
+    await looks_well(page, looks)
     await page.keyboard.press("Escape")
     await page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
     await page.get_by_role("button", name="More", exact=True).click()

@@ -17,7 +17,7 @@ def _look_at(outcome: Outcome) -> None:
     said = summary(outcome)
     assert said["violations"] == []
     # The run was worth something: work was done, and it was disturbed in many ways.
-    assert outcome.report.counts["jobs completed"] > 100
+    assert outcome.report.counts["jobs completed"] > 10
     assert len(outcome.report.troubles) >= 4, said
     assert outcome.report.counts["processes gone"] > 0
 

@@ -20,7 +20,7 @@ from windlass.testing.clock import FrozenClock
 # Before the suite is imported: its assertions then say what was compared, like those of any test module.
 pytest.register_assert_rewrite("windlass.testing.conformance", "windlass.testing.agreement")
 
-HERE = Path(__file__).parent
+HERE = "tests/stores/"
 
 MakeStore = Callable[[StoreLimits], Awaitable[Store]]
 
@@ -43,7 +43,7 @@ def searches_have_time() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests of a module share an event loop, which connections cannot leave."""
     for item in items:
-        if item.path.is_relative_to(HERE) and "make_store" in getattr(item, "fixturenames", ()):
+        if item.nodeid.startswith(HERE) and "make_store" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
 
 

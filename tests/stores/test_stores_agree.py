@@ -70,14 +70,20 @@ class PackedPostgresAgrees(OurStoresAgree):
     urls: Mapping[str, Callable[[Path], str]] = {"memory": STORES["memory"], PACKED: STORES["postgres"]}
 
 
-# An example asks all stores, one of them a server, up to sixty things: a minute's worth on every run, and as
-# many as anybody likes with the long profile.
-OurStoresAgree.TestCase.settings = settings(max_examples=max(10, settings().max_examples * 7 // 10))
+class OurStoresAgreeAtLength(OurStoresAgree):
+    """The same with more examples."""
+
+
+# An example asks all stores, one of them a server, up to sixty things: some seconds' worth in the first tier,
+# a minute's in the extended one, and any number with the long profile.
+OurStoresAgree.TestCase.settings = settings(max_examples=max(10, settings().max_examples // 6))
 TestStoresAgree = OurStoresAgree.TestCase
+OurStoresAgreeAtLength.TestCase.settings = settings(max_examples=max(10, settings().max_examples * 7 // 10))
+TestStoresAgreeAtLength = pytest.mark.extended(OurStoresAgreeAtLength.TestCase)
 PackedPostgresAgrees.TestCase.settings = settings(max_examples=max(10, settings().max_examples // 3))
-TestPackedPostgresAgrees = PackedPostgresAgrees.TestCase
+TestPackedPostgresAgrees = pytest.mark.extended(PackedPostgresAgrees.TestCase)
 # Fewer examples: what this one can find that the other cannot is SQL the old server understands differently.
 OldestPostgresAgrees.TestCase.settings = settings(max_examples=max(10, settings().max_examples // 5))
-TestOldestPostgresAgrees = pytest.mark.skipif(not OLDEST, reason="the header says how to install it")(
-    OldestPostgresAgrees.TestCase
+TestOldestPostgresAgrees = pytest.mark.extended(
+    pytest.mark.skipif(not OLDEST, reason="the header says how to install it")(OldestPostgresAgrees.TestCase)
 )
