@@ -81,6 +81,8 @@ class FailedJobs:
 class StuckKind(StrEnum):
     LEASE_ENDED = "lease_ended"
     """running by name only: the lease is over, and nobody has brought the job back"""
+    HOLDER_LOST = "holder_lost"
+    """held by a worker or puller that is gone, until the lease ends"""
     TIMED_OUT = "timed_out"
     """running far longer than its timeout"""
     SLOW = "slow"
@@ -220,6 +222,7 @@ class FindingKind(StrEnum):
     """What needs attention. These words are stable."""
 
     LEASE_ENDED = "lease_ended"
+    HOLDER_LOST = "holder_lost"
     TIMED_OUT = "timed_out"
     SLOW = "slow"
     NO_WORKER = "no_worker"

@@ -413,6 +413,14 @@ class Windlass(Declaring):
         """Cancel a job: True when it ended at once, False when its worker has been asked to stop."""
         return await self._act("cancel", job_id)
 
+    async def take_back(self, job_id: UUID | str) -> None:
+        """End the lease of a running job and make it pending again; the attempt is not counted.
+
+        Its holder can write nothing any more: a worker stops the handler when it next extends the lease. A
+        job that was asked to cancel ends as cancelled.
+        """
+        await self._act("take-back", job_id)
+
     async def delete(self, job_id: UUID | str) -> None:
         """Remove a job that is not running, with everything that belongs to it."""
         await self._act("delete", job_id)
@@ -425,6 +433,14 @@ class Windlass(Declaring):
         """Cancel every pending job that matches and ask the running ones to stop; how many."""
         return await self._act_on_all("cancel", filters)
 
+    async def take_back_all(self, *, lost: bool = False, **filters: Unpack[JobFilters]) -> int:
+        """Take back every running job that matches; how many.
+
+        ``lost``: only jobs whose holder is gone: a worker or puller that has been silent for 20 seconds.
+        Filters may be left out then.
+        """
+        return await self._act_on_all("take-back", filters, lost=lost)
+
     async def delete_all(self, **filters: Unpack[JobFilters]) -> int:
         """Remove every job that matches and is not running; how many."""
         return await self._act_on_all("delete", filters)
@@ -433,10 +449,11 @@ class Windlass(Declaring):
         wanted = managing.check_job_id(job_id)
         return await managing.act(self._store_of(wanted, verb), verb, wanted, self._tenant())
 
-    async def _act_on_all(self, verb: str, filters: JobFilters) -> int:
+    async def _act_on_all(self, verb: str, filters: JobFilters, *, lost: bool = False) -> int:
         store = self._outside(f"{verb}_all")
         uuids = self.settings.tenant_uuids
-        return await managing.act_on_all(store, verb, filters, now=self.clock.now(), uuids=uuids)
+        meant = await managing.meant(store, verb, filters, now=self.clock.now(), uuids=uuids, lost=lost)
+        return await managing.act_on_all(store, verb, meant)
 
     def _where(self, filters: JobFilters) -> JobFilter:
         return check_filter(filters, now=self.clock.now(), uuids=self.settings.tenant_uuids)

@@ -189,6 +189,12 @@ _WORDS: Final = {
         "Any live worker brings them back within seconds: start one, windlass worker MODULE:APP",
         "running",
     ),
+    StuckKind.HOLDER_LOST: _Words(
+        Severity.WARNING,
+        "Jobs of {name} are held by {worker}, which is gone",
+        "Free them now: windlass jobs take-back --lost; otherwise they come back when their leases end",
+        "running",
+    ),
     StuckKind.TIMED_OUT: _Words(
         Severity.WARNING,
         "{name} runs beyond its timeout",
@@ -247,6 +253,8 @@ def _of_stuck(thing: StuckThing, now: int) -> Finding:
     where = None
     if thing.topic is not None:
         where = of_lane(thing.topic, thing.task, words.state)
+        if thing.kind is StuckKind.HOLDER_LOST:  # others may hold jobs of the lane, and are alive
+            where = f"{where} {written('worker', thing.worker or '')}"
     elif thing.worker is not None:
         where = f"state:running {written('worker', thing.worker)}"
     old = thing.kind is StuckKind.WORKER_MISSING and not _is_news(thing, now)

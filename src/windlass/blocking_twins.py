@@ -247,6 +247,10 @@ class BlockingJob(Twin[Job[R]], Generic[R]):
         """Cancel it: True when it ended at once, False when its worker has been asked to stop."""
         return self._portal.run(self._inner.cancel)
 
+    def take_back(self) -> None:
+        """Take it from its holder: it is pending again, and the attempt is not counted."""
+        self._portal.run(self._inner.take_back)
+
     def requeue(self) -> None:
         """Run a failed or cancelled job again: attempts from 1, after its finished steps and checkpoint."""
         self._portal.run(self._inner.requeue)
@@ -495,6 +499,14 @@ class BlockingWindlass(AppTwin[Windlass]):
         """Cancel a job: True when it ended at once, False when its worker has been asked to stop."""
         return self._portal.run(self._inner.cancel, job_id)
 
+    def take_back(self, job_id: UUID | str) -> None:
+        """End the lease of a running job and make it pending again; the attempt is not counted.
+
+        Its holder can write nothing any more: a worker stops the handler when it next extends the lease. A
+        job that was asked to cancel ends as cancelled.
+        """
+        self._portal.run(self._inner.take_back, job_id)
+
     def delete(self, job_id: UUID | str) -> None:
         """Remove a job that is not running, with everything that belongs to it."""
         self._portal.run(self._inner.delete, job_id)
@@ -506,6 +518,14 @@ class BlockingWindlass(AppTwin[Windlass]):
     def cancel_all(self, **filters: Unpack[JobFilters]) -> int:
         """Cancel every pending job that matches and ask the running ones to stop; how many."""
         return self._portal.run(self._inner.cancel_all, **filters)
+
+    def take_back_all(self, *, lost: bool = False, **filters: Unpack[JobFilters]) -> int:
+        """Take back every running job that matches; how many.
+
+        ``lost``: only jobs whose holder is gone: a worker or puller that has been silent for 20 seconds.
+        Filters may be left out then.
+        """
+        return self._portal.run(self._inner.take_back_all, lost=lost, **filters)
 
     def delete_all(self, **filters: Unpack[JobFilters]) -> int:
         """Remove every job that matches and is not running; how many."""

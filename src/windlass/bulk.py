@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -21,8 +21,16 @@ import msgspec
 from windlass.access import paging
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
 from windlass.errors import Backpressure, InvalidInput, StoreUnavailable, WindlassError
-from windlass.managing import VERBS, act_in_batches, narrowed_to
-from windlass.model import Count, Document, JobFilter, NewDocument
+from windlass.managing import (
+    VERBS,
+    Matched,
+    Meant,
+    act_in_batches,
+    count_matched,
+    meant,
+    why_left_alone,
+)
+from windlass.model import Document, JobFilter, NewDocument
 from windlass.names import shorten, suggest
 from windlass.security import SecurityContext
 from windlass.settings import DAY
@@ -59,6 +67,7 @@ class _Body(msgspec.Struct, omit_defaults=True):
     matched_exact: bool
     done: int = 0
     skipped: int = 0
+    left_alone: dict[str, int] = {}
     stop_requested: bool = False
     error: str | None = None
 
@@ -88,6 +97,10 @@ class BulkOperation:
     """jobs it took effect on"""
     skipped: int
     """jobs that had changed meanwhile, so that it could not"""
+    left_alone: Mapping[str, int]
+    """jobs that matched at the start in states it cannot act on, by state"""
+    reason: str | None
+    """why those were left alone, in words; None where there were none"""
     stop_requested: bool
     error: str | None
     started_at: datetime
@@ -103,33 +116,37 @@ class Bulk:
         self._starting = 0
         self._stops: dict[str, asyncio.Event] = {}
 
-    async def matching(self, verb: str, filters: Mapping[str, Any]) -> Count:
-        """How many jobs there are that the verb can act on.
+    async def matching(self, verb: str, filters: Mapping[str, Any], *, lost: bool = False) -> Matched:
+        """How many jobs there are that the verb can act on, and how many match that it leaves alone.
 
         Exact for a filter of states, topics, tasks and tenants, of which counters are kept; else to 10,000 of
-        each state.
+        each state. ``lost``: to take back jobs whose holder is gone.
         """
-        return await self._count(self._meant(verb, filters))
+        return await count_matched(self._app.store, await self._meant(verb, filters, lost=lost))
 
-    def _meant(self, verb: str, filters: Mapping[str, Any]) -> list[JobFilter]:
+    async def _meant(self, verb: str, filters: Mapping[str, Any], *, lost: bool) -> Meant:
         app = self._app
         uuids = app.settings.tenant_uuids
-        return narrowed_to(_check_verb(verb), filters, now=app.clock.now(), uuids=uuids)
-
-    async def _count(self, meant: list[JobFilter]) -> Count:
-        counts = [await self._app.store.count(where, beyond=True) for where in meant]
-        return Count(sum(count.total for count in counts), all(count.exact for count in counts))
+        return await meant(app.store, _check_verb(verb), filters, now=app.clock.now(), uuids=uuids, lost=lost)
 
     async def start(
         self,
         verb: str,
         filters: Mapping[str, Any],
         *,
+        lost: bool = False,
         actor: str = "",
         on_end: Callable[[BulkOperation], Awaitable[None]] | None = None,
     ) -> BulkOperation:
-        """Begin, and go on in the background, for whom the code that calls this acts."""
-        meant = self._meant(verb, filters)  # relative times are told once, not batch by batch
+        """Begin, and go on in the background, for whom the code that calls this acts.
+
+        ``lost``: as in ``matching``.
+        """
+        chosen = await self._meant(
+            verb, filters, lost=lost
+        )  # once: relative times are not told batch by batch
+        if lost:
+            filters = {**filters, "lost": "true"}
         if len(self._running) + self._starting >= MAX_RUNNING:
             raise Backpressure(
                 f"{MAX_RUNNING} bulk operations are running in this process, which is the limit; "
@@ -137,7 +154,7 @@ class Bulk:
             )
         self._starting += 1  # its place is taken from here on: many may be started at once
         try:
-            return await self._start(verb, filters, meant, actor, on_end)
+            return await self._start(verb, filters, chosen, actor, on_end)
         finally:
             self._starting -= 1
 
@@ -145,11 +162,11 @@ class Bulk:
         self,
         verb: str,
         filters: Mapping[str, Any],
-        meant: list[JobFilter],
+        chosen: Meant,
         actor: str,
         on_end: Callable[[BulkOperation], Awaitable[None]] | None,
     ) -> BulkOperation:
-        matched = await self._count(meant)
+        matched = await count_matched(self._app.store, chosen)
         context = SecurityContext.current()
         body = _Body(
             action=verb,
@@ -159,6 +176,7 @@ class Bulk:
             state="running",
             matched=matched.total,
             matched_exact=matched.exact,
+            left_alone=dict(matched.left_alone),
         )
         operation_id = str(uuid4())
         now = await self._app.store.now()
@@ -167,7 +185,7 @@ class Bulk:
         self._stops[operation_id] = asyncio.Event()
         # A task has the context of whoever makes it: tenant and row filter hold for all of it.
         task = asyncio.create_task(
-            self._run(operation_id, body, meant, on_end), name=f"windlass-bulk-{operation_id}"
+            self._run(operation_id, body, chosen.suitable, on_end), name=f"windlass-bulk-{operation_id}"
         )
         self._running[operation_id] = task
         task.add_done_callback(lambda _: self._forget(operation_id))
@@ -228,12 +246,12 @@ class Bulk:
         self,
         operation_id: str,
         body: _Body,
-        meant: list[JobFilter],
+        suitable: Sequence[JobFilter],
         on_end: Callable[[BulkOperation], Awaitable[None]] | None,
     ) -> None:
         progress = _Progress(self, operation_id, body, self._stops[operation_id])
         try:
-            body.state = "stopped" if await self._walk(progress, meant) else "done"
+            body.state = "stopped" if await self._walk(progress, suitable) else "done"
         except WindlassError as error:
             body.state, body.error = "failed", str(error)
             logger.warning("bulk operation %s failed: %s", operation_id, error)
@@ -263,10 +281,10 @@ class Bulk:
             else:
                 return
 
-    async def _walk(self, progress: _Progress, meant: list[JobFilter]) -> bool:
+    async def _walk(self, progress: _Progress, suitable: Sequence[JobFilter]) -> bool:
         """Whether it was stopped before its end."""
         body = progress.body
-        async with contextlib.aclosing(act_in_batches(self._app.store, body.action, meant)) as batches:
+        async with contextlib.aclosing(act_in_batches(self._app.store, body.action, suitable)) as batches:
             async for batch in batches:
                 body.done += batch.done
                 body.skipped += batch.found - batch.done
@@ -356,6 +374,8 @@ def _operation(operation_id: str, body: _Body, started_at: int, updated_at: int,
         matched_exact=body.matched_exact,
         done=body.done,
         skipped=body.skipped,
+        left_alone=body.left_alone,
+        reason=why_left_alone(body.action, body.left_alone),
         stop_requested=body.stop_requested,
         error=body.error,
         started_at=to_datetime(started_at),

@@ -10,10 +10,17 @@ from windlass.clock import MICROSECONDS, to_datetime
 from windlass.model import WorkerRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from windlass.model import JobRecord
     from windlass.stores import Store
 
 MISSING_SECONDS: Final = 20.0
 """A worker not heard of for this long is missing; it tells about itself every five seconds."""
+
+
+PULLER_PREFIX: Final = "pull:"
+"""How the names of programs begin that pull jobs by hand. They list themselves while they hold any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +74,34 @@ async def worker_infos(store: Store) -> list[WorkerInfo]:
     records = await store.workers()
     now = await store.now()
     return [worker_info(record, now) for record in records]
+
+
+def is_missing(worker: WorkerRecord, now: int) -> bool:
+    """Whether it has been silent for too long, at ``now`` by the store's clock."""
+    return now - worker.seen_at > MISSING_SECONDS * MICROSECONDS
+
+
+def lost_holders(
+    running: Iterable[JobRecord], workers: Iterable[WorkerRecord], now: int
+) -> dict[str, int | None]:
+    """The holders of these running jobs that are gone, with the time each was last seen.
+
+    A worker is gone when it is missing. A puller is gone as well when it is not on the list (None) although
+    it has held a job for longer than it takes to be listed. Any other holder that is not listed may be a
+    client of the HTTP API that never announced itself.
+    """
+    listed = {worker.name: worker for worker in workers}
+    lost: dict[str, int | None] = {}
+    for job in running:
+        name = job.worker or ""
+        worker = listed.get(name)
+        if worker is not None and is_missing(worker, now):
+            lost[name] = worker.seen_at
+        elif worker is None and name.startswith(PULLER_PREFIX):
+            held = now - (job.claimed_at or now)
+            if held > MISSING_SECONDS * MICROSECONDS:
+                lost[name] = None
+    return lost
 
 
 def worker_info(record: WorkerRecord, now: int) -> WorkerInfo:

@@ -375,6 +375,12 @@ class Job(Generic[R]):
         await self.refresh()
         return ended
 
+    async def take_back(self) -> None:
+        """Take it from its holder: it is pending again, and the attempt is not counted."""
+        with self._for_its_owner():
+            await self._app.take_back(self.id)
+        await self.refresh()
+
     async def requeue(self) -> None:
         """Run a failed or cancelled job again: attempts from 1, after its finished steps and checkpoint."""
         with self._for_its_owner():

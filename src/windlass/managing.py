@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, Protocol
@@ -11,16 +11,27 @@ from uuid import UUID
 from msgspec import structs
 
 from windlass.clock import seconds_to_microseconds
+from windlass.conditions import Compare, Comparison, Field, any_of
 from windlass.errors import InvalidInput, JobNotFound, WrongState
 from windlass.filters import check_filter
+from windlass.fleet import lost_holders
 from windlass.model import FOREVER, JobFilter, JobRecord, Shown, State, Verdict
 from windlass.names import check_wire_topic, shorten
+from windlass.narrowing import narrowed
 from windlass.options import check_seconds
-from windlass.security import row_filter
+from windlass.security import row_filter, system_only
 from windlass.stores.protocol import MAX_BATCH, Store
 from windlass.visibility import in_view, relatives
 
-VERBS: Final = ("requeue", "cancel", "delete")
+VERBS: Final = ("requeue", "cancel", "take-back", "delete")
+MAX_LOST_JOBS: Final = 1000
+"""Running jobs that are looked at to find holders that are gone, those claimed longest ago."""
+
+_REMEDIES: Final = {
+    ("delete", State.RUNNING): "cancel a running job, or take it back, before you delete it",
+    ("requeue", State.RUNNING): "take a running job back to run it again",
+}
+"""What helps where a verb leaves jobs of a state alone."""
 
 MAX_TRIES: Final = 5
 """How often a verb is tried on a job that changes its state meanwhile."""
@@ -28,6 +39,7 @@ MAX_TRIES: Final = 5
 _ALLOWED: Final = {
     "requeue": ("requeued", (State.FAILED, State.CANCELLED)),
     "cancel": ("cancelled", (State.PENDING, State.RUNNING)),
+    "take-back": ("taken back", (State.RUNNING,)),
     "delete": ("deleted", (State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED)),
 }
 
@@ -55,7 +67,7 @@ async def get(store: Store, job_id: UUID, tenant: str | None) -> JobRecord:
 
 
 async def act(store: Store, verb: str, job_id: UUID, tenant: str | None) -> bool:
-    """``requeue``, ``cancel`` or ``delete`` one job; False when a running one was only asked to stop."""
+    """Do one of ``VERBS`` to one job; False when a running one was only asked to stop."""
     if row_filter() is not None:
         await get(store, job_id, tenant)  # what cannot be seen cannot be changed
     done, states = _ALLOWED[verb]
@@ -92,10 +104,65 @@ class Batch:
     done: int
 
 
-async def act_on_all(store: Store, verb: str, filters: Mapping[str, Any], *, now: int, uuids: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """What a verb on everything that matches is about: filters of one state each."""
+
+    suitable: tuple[JobFilter, ...]
+    unsuitable: tuple[JobFilter, ...]
+    """matching jobs in states that the verb leaves alone"""
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """How many jobs a verb would act on, and how many others match, by state."""
+
+    total: int
+    exact: bool
+    left_alone: Mapping[str, int]
+
+
+async def meant(
+    store: Store, verb: str, filters: Mapping[str, Any], *, now: int, uuids: bool, lost: bool = False
+) -> Meant:
+    """Which jobs a verb is about. ``lost``: of these, those whose holder is gone (see ``lost_holders``)."""
+    if not lost:
+        return narrowed_to(verb, filters, now=now, uuids=uuids)
+    if verb != "take-back":
+        raise InvalidInput(f"lost is for take-back, and the action is {verb}; leave it out")
+    system_only("to take back jobs of lost holders")  # workers are of all tenants
+    running = await store.longest_running(MAX_LOST_JOBS, tenant=None)
+    holders = lost_holders(running, await store.workers(), await store.now())
+    return narrowed_to(verb, filters, now=now, uuids=uuids, holders=holders)
+
+
+async def count_matched(store: Store, meant: Meant) -> Matched:
+    """How many jobs of each kind there are, exact as far as ``store.count`` is."""
+    counts = [await store.count(where, beyond=True) for where in meant.suitable]
+    left_alone = {str(where.state): (await store.count(where)).total for where in meant.unsuitable}
+    return Matched(
+        sum(count.total for count in counts),
+        all(count.exact for count in counts),
+        {state: number for state, number in left_alone.items() if number},
+    )
+
+
+def why_left_alone(verb: str, left_alone: Mapping[str, int]) -> str | None:
+    """In words why jobs that match are not acted on; None where there are none."""
+    if not left_alone:
+        return None
+    done, allowed = _ALLOWED[verb]
+    found = " and ".join(f"{number:,} {state}" for state, number in left_alone.items())
+    remedies = [text for (of, state), text in _REMEDIES.items() if of == verb and str(state) in left_alone]
+    jobs = "job is" if sum(left_alone.values()) == 1 else "jobs are"
+    parts = [f"{found} {jobs} left alone: only {_listed(allowed)} jobs can be {done}", *remedies]
+    return "; ".join(parts)
+
+
+async def act_on_all(store: Store, verb: str, meant: Meant) -> int:
     """The same for everything that matches; how many jobs it took effect on."""
     number = 0
-    async for batch in act_in_batches(store, verb, narrowed_to(verb, filters, now=now, uuids=uuids)):
+    async for batch in act_in_batches(store, verb, meant.suitable):
         number += batch.done
     return number
 
@@ -106,13 +173,13 @@ async def act_in_batches(store: Store, verb: str, meant: Sequence[JobFilter]) ->
     Pages go from new to old by job number, which no verb changes, so no job is met twice and jobs that come
     in meanwhile are not touched.
     """
-    for narrowed in meant:
+    for where in meant:
         cursor: int | None = None
         while True:
-            page = await store.list_jobs(narrowed, limit=MAX_BATCH, cursor=cursor)
+            page = await store.list_jobs(where, limit=MAX_BATCH, cursor=cursor)
             if page.items:
                 job_ids = [record.id for record in page.items]
-                verdicts = await _verb(store, verb)(job_ids, tenant=narrowed.tenant)
+                verdicts = await _verb(store, verb)(job_ids, tenant=where.tenant)
                 done = sum(verdict in {Verdict.DONE, Verdict.REQUESTED} for verdict in verdicts)
                 yield Batch(len(job_ids), done)
             elif page.cursor is not None:  # a search that found nothing yet is a sign of life, too
@@ -122,12 +189,24 @@ async def act_in_batches(store: Store, verb: str, meant: Sequence[JobFilter]) ->
             cursor = page.cursor
 
 
-def narrowed_to(verb: str, filters: Mapping[str, Any], *, now: int, uuids: bool) -> list[JobFilter]:
-    """What a verb on everything that matches walks through. No filter at all is refused."""
+def narrowed_to(
+    verb: str,
+    filters: Mapping[str, Any],
+    *,
+    now: int,
+    uuids: bool,
+    holders: Collection[str] | None = None,
+) -> Meant:
+    """What a verb on everything that matches walks through. No filter at all is refused.
+
+    ``holders``: only jobs that these hold.
+    """
     where = check_filter(filters, now=now, uuids=uuids)
+    if holders is not None:
+        where = narrowed(where, any_of(*(Compare(Field.WORKER, Comparison.EQUAL, name) for name in holders)))
     # The tenant in force is nobody's choice, and an empty text says nothing.
     said = [value for name, value in filters.items() if name != "where" or (value or "").strip()]
-    if all(value is None for value in said):
+    if holders is None and all(value is None for value in said):
         raise InvalidInput(
             f"to {verb} without a filter means every job; say which ones, for example with the state failed"
         )
@@ -135,8 +214,12 @@ def narrowed_to(verb: str, filters: Mapping[str, Any], *, now: int, uuids: bool)
     # failed ones, and none is counted that nothing would happen to.
     allowed = _ALLOWED[verb][1]
     if where.state is None:
-        return [replace(where, state=state) for state in allowed]
-    return [where] if _stored(where.state) in allowed else []
+        each = {state: replace(where, state=state) for state in State}
+        return Meant(
+            tuple(each[state] for state in allowed),
+            tuple(each[state] for state in State if state not in allowed) if holders is None else (),
+        )
+    return Meant((where,), ()) if _stored(where.state) in allowed else Meant((), (where,))
 
 
 def _stored(state: State | Shown) -> State:
@@ -154,12 +237,17 @@ class _Verb(Protocol):
 
 
 def _verb(store: Store, verb: str) -> _Verb:
-    verbs: dict[str, _Verb] = {"requeue": store.requeue, "cancel": store.cancel, "delete": store.delete}
+    verbs: dict[str, _Verb] = {
+        "requeue": store.requeue,
+        "cancel": store.cancel,
+        "take-back": store.take_back,
+        "delete": store.delete,
+    }
     return verbs[verb]
 
 
 def _listed(states: Sequence[State]) -> str:
-    return f"{', '.join(states[:-1])} or {states[-1]}"
+    return " or ".join(filter(None, (", ".join(states[:-1]), states[-1])))
 
 
 async def pause(store: Store, topic: str, seconds: float | timedelta | None) -> None:

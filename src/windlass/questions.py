@@ -48,7 +48,15 @@ from windlass.options import check_integer, check_seconds
 from windlass.schedules.concerns import find_concerns
 from windlass.security import context_in_force, tenant_in_question
 from windlass.stores.protocol import MAX_GROUPS
-from windlass.stuck import MOST_THINGS, QUIET_SECONDS, Look, could_be_slow, find_stuck, lane_name
+from windlass.stuck import (
+    MOST_THINGS,
+    QUIET_SECONDS,
+    Look,
+    could_be_slow,
+    find_stuck,
+    lane_name,
+    may_be_pulled,
+)
 from windlass.wording import duration, plural
 
 if TYPE_CHECKING:
@@ -74,6 +82,8 @@ MOST_FINDINGS: Final = 100
 """Things that need attention, the worst."""
 AILMENT_SECONDS: Final = 3.0
 """How long a store may take to tell what ails it; longer than each of its parts may."""
+MOST_PULLED: Final = 20
+"""Topics of jobs without a task of which one job is looked at, to tell whether they are pulled."""
 MOST_RUNNING: Final = 1000
 """Running jobs that are looked at, those claimed longest ago."""
 
@@ -209,16 +219,33 @@ class Questions:
         now = await store.now()
         # What is usual is only asked where some job could be slower: that looks at 10,000 finished ones.
         may_be_slow = seen is None and any(could_be_slow(job, now) for job in running)
+        lanes = await visibility.lanes(store, window_seconds, tenant)
         look = Look(
             now=now,
             running=running[:MOST_RUNNING],
-            lanes=await visibility.lanes(store, window_seconds, tenant),
+            lanes=lanes,
             topics=await visibility.topics(store, tenant),
             usual=await store.durations(tenant=tenant) if may_be_slow else [],
             workers=await self._workers(tenant),
             held_back=await self._held_back(),
+            pulled=await self._pulled(lanes, tenant),
         )
         return look, len(running) <= MOST_RUNNING
+
+    async def _pulled(self, lanes: Sequence[TaskStats], tenant: str | None) -> set[str]:
+        """The topics of due jobs without a task whose newest one was put for a program that pulls."""
+        store, registry = self._app.store, self._app.registry
+        topics = [lane.topic for lane in lanes if lane.due]
+        pulled = set()
+        for lane in [lane for lane in lanes if lane.due and may_be_pulled(lane, registry, topics)][
+            :MOST_PULLED
+        ]:
+            where = JobFilter(topic=lane.topic, task="", state=State.PENDING, tenant=tenant)
+            for record in (await store.list_jobs(where, limit=1)).items:
+                whole = await store.get(record.id, tenant=tenant)
+                if whole is not None and whole.lease_seconds is not None:  # which only a put gives
+                    pulled.add(lane.topic)
+        return pulled
 
     async def _held_back(self) -> list[HeldBack]:
         """Limits are of all tenants together, and keys are others', too: not for who acts for one."""
@@ -445,6 +472,7 @@ def _attention(found: Sequence[Finding], by_severity: Counter[Severity]) -> str:
 
 _STUCK: Final = {
     StuckKind.LEASE_ENDED: "whose worker did not come back",
+    StuckKind.HOLDER_LOST: "held by workers or pullers that are gone",
     StuckKind.TIMED_OUT: "running far beyond their timeout",
     StuckKind.SLOW: "running much longer than usual",
     StuckKind.NO_WORKER: "due that no live worker takes",

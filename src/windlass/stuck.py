@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from windlass.answers import StuckKind, StuckThing
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
 from windlass.findings import LaneDurations, TaskStats
-from windlass.fleet import MISSING_SECONDS
+from windlass.fleet import is_missing, lost_holders
 from windlass.limits import HeldBack
 from windlass.model import FOREVER, JobRecord, TopicStats, WorkerRecord
 from windlass.registry import Registry
@@ -43,6 +43,8 @@ class Look:
     usual: Sequence[LaneDurations]
     workers: Sequence[WorkerRecord] | None
     held_back: Sequence[HeldBack] = ()
+    pulled: Collection[str] = ()
+    """topics whose jobs were put for programs that pull; no worker for them is normal"""
 
 
 def lane_name(topic: str, task: str) -> str:
@@ -66,16 +68,19 @@ def _running(look: Look) -> Iterator[StuckThing]:
         for lane in look.usual
         if lane.run_time.count >= ENOUGH_RUNS and lane.run_time.p99 is not None
     }
-    found: defaultdict[tuple[StuckKind, str, str], list[JobRecord]] = defaultdict(list)
+    lost = {} if look.workers is None else lost_holders(look.running, look.workers, look.now)
+    found: defaultdict[tuple[StuckKind, str, str, str | None], list[JobRecord]] = defaultdict(list)
     for job in look.running:
-        kind = _why(job, look.now, usual.get((job.topic, job.task)))
+        kind = _why(job, look.now, usual.get((job.topic, job.task)), lost)
         if kind is not None:
-            found[kind, job.topic, job.task].append(job)
-    for (kind, topic, task), jobs in found.items():
+            holder = job.worker if kind is StuckKind.HOLDER_LOST else None
+            found[kind, job.topic, job.task, holder].append(job)
+    for (kind, topic, task, holder), jobs in found.items():
         longest = min(jobs, key=_began)
         so_long = duration((look.now - _began(longest)) / MICROSECONDS)
         what = {
             StuckKind.LEASE_ENDED: "ended without a word from the worker",
+            StuckKind.HOLDER_LOST: f"held by {_silence(holder, lost, look.now)}",
             StuckKind.TIMED_OUT: f"running beyond the timeout, the longest for {so_long}",
             StuckKind.SLOW: f"running much longer than usual, the longest for {so_long}",
         }[kind]
@@ -95,10 +100,20 @@ def _running(look: Look) -> Iterator[StuckThing]:
         )
 
 
-def _why(job: JobRecord, now: int, usual: float | None) -> StuckKind | None:
+def _silence(holder: str | None, lost: Mapping[str, int | None], now: int) -> str:
+    """Name a holder that is gone, and say for how long."""
+    seen_at = lost.get(holder or "")
+    if seen_at is None:
+        return f"{holder}, which is not on the list of workers"
+    return f"{holder}, which has not been seen for {duration((now - seen_at) / MICROSECONDS)}"
+
+
+def _why(job: JobRecord, now: int, usual: float | None, lost: Mapping[str, int | None]) -> StuckKind | None:
     if job.leased_until is not None and job.leased_until <= now:
         late = now - job.leased_until >= seconds_to_microseconds(RESCUE_SECONDS)
         return StuckKind.LEASE_ENDED if late else None
+    if job.worker in lost:
+        return StuckKind.HOLDER_LOST
     seconds = (now - _began(job)) / MICROSECONDS
     if job.timeout is not None and seconds > job.timeout * BEYOND_TIMEOUT:
         return StuckKind.TIMED_OUT
@@ -137,7 +152,7 @@ def _waiting(look: Look, registry: Registry) -> Iterator[StuckThing]:
                 topic=lane.topic,
                 task=lane.task,
             )
-        elif takes is not None and not takes(lane):
+        elif takes is not None and not takes(lane) and not may_be_pulled(lane, registry, look.pulled):
             unknown = len(registry) > 0 and registry.resolve(lane.topic, lane.task) is None
             who = "neither a live worker nor this app knows" if unknown else "no live worker takes"
             yield StuckThing(
@@ -149,12 +164,17 @@ def _waiting(look: Look, registry: Registry) -> Iterator[StuckThing]:
             )
 
 
+def may_be_pulled(lane: TaskStats, registry: Registry, pulled: Collection[str]) -> bool:
+    """Whether its jobs have no task, and their topic is one of those ``pulled``."""
+    return not lane.task and lane.topic in pulled and registry.resolve(lane.topic, "") is None
+
+
 def _taken(workers: Sequence[WorkerRecord], now: int) -> Callable[[TaskStats], bool]:
     """Whether a live worker takes jobs of a lane.
 
     One with more lanes than are listed may take any: then it is told by what happens there.
     """
-    live = [worker for worker in workers if not _missing(worker, now)]
+    live = [worker for worker in workers if not is_missing(worker, now)]
     lanes = {(lane.topic, lane.task) for worker in live for lane in worker.lanes}
     listed = not any(worker.more_lanes for worker in live)
 
@@ -186,7 +206,7 @@ def _is_left_alone(lane: TaskStats, now: int) -> bool:
 def _workers(look: Look) -> Iterator[StuckThing]:
     for worker in look.workers or ():
         since = to_datetime(worker.seen_at)
-        if _missing(worker, look.now):
+        if is_missing(worker, look.now):
             silent = duration((look.now - worker.seen_at) / MICROSECONDS)
             explanation = f"worker {worker.name} has not been heard of for {silent}"
             yield StuckThing(
@@ -200,7 +220,3 @@ def _workers(look: Look) -> Iterator[StuckThing]:
                 worker=worker.name,
                 since=since,
             )
-
-
-def _missing(worker: WorkerRecord, now: int) -> bool:
-    return now - worker.seen_at > seconds_to_microseconds(MISSING_SECONDS)

@@ -101,6 +101,22 @@ async def test_a_job_is_watched_and_another_cancelled(
             await expect(head(page).get_by_role("button", name="Requeue", exact=True)).to_be_visible()
 
 
+async def test_a_job_is_taken_back_from_a_holder_that_is_gone(page: Page, site: Site) -> None:
+    """The job's page asks first, names the holder, and shows the job waiting again; the log tells of it."""
+    job = await site.app.queue.put("parcels", b"1", ttr=3600)
+    await site.app.store.claim(ClaimRequest("pull:box:1:aaaa", (Lane("parcels"),), 1, 3600))
+    await page.goto(f"{site.url}jobs/{job.id}")
+    await head(page).get_by_role("button", name="Take back").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_text("Take this job back from pull:box:1:aaaa?")).to_be_visible()
+    await dialog.get_by_role("button", name="Take it back").click()
+    await expect(toast(page, "Taken back")).to_be_visible()
+    await expect(head(page).get_by_text("Pending", exact=True)).to_be_visible()
+    await expect(head(page).get_by_role("button", name="Take back")).to_have_count(0)
+    await go_to(page, "Audit")
+    await expect(page.get_by_text("took back job").first).to_be_visible()
+
+
 async def test_the_list_follows_and_does_not_jump(
     page: Page, site: Site, pages_of_the_report: asyncio.Semaphore
 ) -> None:

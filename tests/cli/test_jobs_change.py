@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project, on_terminal, wait_until
 from windlass import Windlass
+from windlass.model import ClaimRequest, Lane, WorkerRecord
 
 NOBODY = "0199a8f2-7c11-7abc-8def-0123456789ab"
 
@@ -117,10 +120,54 @@ def test_bulk_acts_on_everything_that_matches(
     assert (answer.code, answer.out) == (0, "requeued 3 jobs\n")
     assert states() == {"pending": 4}
     cancelled = run("jobs", "cancel", "--topic", "send_digest", "-y", "--json", "--url", project.url)
-    assert cancelled.json == {"cancelled": 3}
+    assert cancelled.json == {"cancelled": 3, "left_alone": {}}
     deleted = run("jobs", "delete", "--state", "cancelled", "--yes", "--url", project.url)
     assert deleted.out == "deleted 3 jobs\n"
     assert states() == {"pending": 1}
+
+
+def test_running_jobs_that_are_left_alone_are_told_with_the_remedy(
+    run: Run, project: Project, within: Within
+) -> None:
+    """Deleting what runs deletes nothing, and says why and what to do; programs are told how many."""
+
+    async def hold(app: Windlass) -> str:
+        job = await app.queue.put("mail", b"1")
+        await app.store.claim(ClaimRequest("hand", (Lane("mail"),), 1, 3600))
+        return str(job.id)
+
+    job_id = within(hold)
+    url = ("--url", project.url, "--yes")
+    answer = run("jobs", "delete", "--where", "state:running", *url)
+    assert answer.out == "deleted 0 jobs\n"
+    assert answer.errors == (
+        "1 running job is left alone: only pending, completed, failed or cancelled jobs can be deleted; "
+        "cancel a running job, or take it back, before you delete it\n"
+    )
+    answer = run("jobs", "delete", "--topic", "mail", "--json", *url)
+    assert answer.json == {"deleted": 0, "left_alone": {"running": 1}}
+    assert run("jobs", "take-back", job_id, "--url", project.url).out == f"taken back {job_id}\n"
+    assert run("jobs", "delete", "--topic", "mail", *url).out == "deleted 1 job\n"
+
+
+def test_jobs_of_lost_holders_are_taken_back(run: Run, project: Project, within: Within) -> None:
+    """--lost frees what a silent worker holds and nothing else; it needs no other filter."""
+
+    async def hold(app: Windlass) -> None:
+        await app.enqueue_many("mail", [{}] * 3)
+        for name, number in (("gone", 2), ("alive", 1)):
+            await app.store.claim(ClaimRequest(name, (Lane("mail"),), number, 3600))
+            await app.store.beat(WorkerRecord(name=name, host="box", pid=1, version="0", started_at=1))
+
+    within(hold)
+    with closing(sqlite3.connect(project.directory / "jobs.db")) as database, database:
+        database.execute("UPDATE windlass_workers SET seen_at = seen_at - 60000000 WHERE name = 'gone'")
+    url = ("--url", project.url)
+    answer = run("jobs", "take-back", "--lost", *url)
+    assert answer.code == 2
+    assert "this would take back 2 jobs" in answer.errors
+    assert run("jobs", "take-back", "--lost", "--yes", *url).out == "taken back 2 jobs\n"
+    assert run("jobs", "take-back", "--lost", *url).out == "taken back 0 jobs\n"
 
 
 def test_bulk_without_a_match_changes_nothing(run: Run, project: Project, failed: list[str]) -> None:

@@ -45,7 +45,15 @@ async def test_everything_that_matches_is_acted_on_in_the_background(store: str,
         await fill(other, 2)
         body = {"action": "cancel", "filter": {"where": "topic:mail_digest"}}
         preview = await shop.post(BULK, json={**body, "preview": True})
-        assert preview.json() == {"action": "cancel", "matched": 5, "exact": True, "times": []}
+        told = {
+            "action": "cancel",
+            "matched": 5,
+            "exact": True,
+            "times": [],
+            "left_alone": {},
+            "reason": None,
+        }
+        assert preview.json() == told
         started = await shop.post(BULK, json=body)
         assert (started.status_code, started.json()["state"]) == (202, "running")
         ended = await until_ended(shop, started.headers["location"])
@@ -106,6 +114,18 @@ async def test_a_preview_spells_out_the_times_that_are_meant(shop: httpx2.AsyncC
     assert before == "created before 2030-01-31 09:00:00 UTC"
     assert re.fullmatch(r"created before \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC \(more than 1h ago\)", older)
     assert re.fullmatch(r"finished after [\d :-]+ UTC \(less than 2h ago\)", newer)
+
+
+async def test_jobs_in_unsuitable_states_are_told_with_the_reason(shop: httpx2.AsyncClient) -> None:
+    """A bulk action that leaves matching jobs alone says how many, in which state, and why."""
+    await fill(shop, 3)
+    body = {"action": "requeue", "filter": {"where": "topic:mail_digest"}}
+    preview = (await shop.post(BULK, json={**body, "preview": True})).json()
+    assert (preview["matched"], preview["left_alone"]) == (0, {"pending": 3})
+    assert preview["reason"] == "3 pending jobs are left alone: only failed or cancelled jobs can be requeued"
+    started = await shop.post(BULK, json=body)
+    ended = await until_ended(shop, started.headers["location"])
+    assert (ended["done"], ended["left_alone"], ended["reason"]) == (0, {"pending": 3}, preview["reason"])
 
 
 async def test_counters_say_how_many_it_will_be(

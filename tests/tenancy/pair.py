@@ -237,6 +237,11 @@ def requeue(pair: Pair, tenant: Tenant, other: Tenant) -> Verb:
     return lambda app, side: app.requeue(place(side))
 
 
+def take_back(pair: Pair, tenant: Tenant, other: Tenant) -> Verb:
+    place = pair.place(tenant, other)
+    return lambda app, side: app.take_back(place(side))
+
+
 def delete(pair: Pair, tenant: Tenant, other: Tenant) -> Verb:
     place = pair.place(tenant, other)
     return lambda app, side: app.delete(place(side))
@@ -244,7 +249,7 @@ def delete(pair: Pair, tenant: Tenant, other: Tenant) -> Verb:
 
 def use_the_others_handle(pair: Pair, tenant: Tenant, other: Tenant) -> Verb:
     """One that was made under the other's context and came into the wrong hands."""
-    verb = pair.dice.choice(["refresh", "cancel", "requeue", "delete", "result"])
+    verb = pair.dice.choice(["refresh", "cancel", "requeue", "take_back", "delete", "result"])
     if not other.here.handles:
         return get(pair, tenant, other)
     stolen = pair.dice.choice(other.here.handles)
@@ -285,7 +290,7 @@ def look_for_the_other(pair: Pair, _tenant: Tenant, other: Tenant) -> Verb:
 
 def act_on_all(pair: Pair, _tenant: Tenant, _other: Tenant) -> Verb:
     filters = pair.filters()
-    verb = pair.dice.choice(["cancel_all", "requeue_all", "requeue_all", "delete_all"])
+    verb = pair.dice.choice(["cancel_all", "requeue_all", "requeue_all", "take_back_all", "delete_all"])
     return lambda app, _: getattr(app, verb)(**filters)
 
 
@@ -340,6 +345,7 @@ _OPERATIONS: dict[Callable[[Pair, Tenant, Tenant], Verb], int] = {
     wait_for_the_others_result: 2,
     cancel: 6,
     requeue: 6,
+    take_back: 6,
     delete: 6,
     use_the_others_handle: 5,
     jobs: 12,

@@ -170,6 +170,7 @@ async def test_another_tenant_is_refused_wherever_it_is_named(memory: Windlass) 
             lambda: memory.topics(tenant="globex"),
             lambda: memory.cancel_all(tenant="globex"),
             lambda: memory.requeue_all(tenant="globex"),
+            lambda: memory.take_back_all(tenant="globex"),
             lambda: memory.delete_all(tenant="globex"),
             lambda: memory.enqueue("mail", tenant="root"),
         ]
@@ -193,7 +194,7 @@ async def test_a_bulk_verb_still_has_to_say_which_jobs(memory: Windlass) -> None
     """The tenant in force is nobody's choice: "all of mine" has to be said."""
     with acting_as(ACME):
         await memory.enqueue("mail")
-        for verb in (memory.cancel_all, memory.requeue_all, memory.delete_all):
+        for verb in (memory.cancel_all, memory.requeue_all, memory.take_back_all, memory.delete_all):
             with pytest.raises(InvalidInput, match="without a filter means every job"):
                 await verb()
             with pytest.raises(InvalidInput, match="without a filter means every job"):
@@ -215,7 +216,7 @@ async def test_another_tenants_job_is_as_one_that_never_was(app: Windlass) -> No
     nobodys = uuid4()
     with acting_as(ACME):
         calls: list[tuple[Any, ...]] = [(app.get,), (app.cancel,), (app.requeue,), (app.delete,)]
-        for verb, *more in (*calls, (app.result,), (app.result, 0), (app.result, 30)):
+        for verb, *more in (*calls, (app.take_back,), (app.result,), (app.result, 0), (app.result, 30)):
             told = [await _told(verb, wanted, *more) for wanted in (foreign.id, nobodys)]
             words = "there is no job …; it may have been deleted, or pruned after its retention"
             assert told == [(JobNotFound, words)] * 2
@@ -226,7 +227,7 @@ async def test_a_handle_obeys_the_context_of_the_moment(app: Windlass) -> None:
     """Not that of its making: a handle that is passed on opens nothing."""
     job = await app.enqueue("mail", tenant="globex")
     with acting_as(ACME):
-        for verb in (job.refresh, job.cancel, job.requeue, job.delete, job.result):
+        for verb in (job.refresh, job.cancel, job.requeue, job.take_back, job.delete, job.result):
             with pytest.raises(JobNotFound):
                 await verb()
     with acting_as(GLOBEX):

@@ -83,6 +83,7 @@ async def test_a_job_out_of_view_is_not_found_in_the_same_words(app: Windlass, o
         app.get,
         app.requeue,
         app.cancel,
+        app.take_back,
         app.delete,
         lambda job_id: asyncio.wait_for(app.result(job_id), PATIENCE),  # says so at once, and does not wait
         lambda job_id: app.result(job_id, 0),

@@ -10,7 +10,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.worker.helpers import until
 from tests.worker.outages import Switch, working_on
-from windlass import Windlass
+from windlass import Context, Windlass
 from windlass.model import ClaimRequest, Lane
 from windlass.testing.clock import FrozenClock
 from windlass.worker import keeper
@@ -48,6 +48,32 @@ async def test_a_store_that_cannot_be_opened_does_not_stop_the_watchdog(
                 await until(lambda: switch.unheard["open"] >= tries)
                 clock.advance(10)
                 await asyncio.wait_for(stopped.wait(), PATIENCE)
+
+
+async def test_a_handler_whose_job_is_taken_back_is_stopped(app: Windlass) -> None:
+    """The next extension is refused: the handler stops, and the job is run again with no attempt counted."""
+    started = asyncio.Event()
+    stopped = asyncio.Event()
+    attempts: list[int] = []
+
+    @app.task(max_attempts=1)
+    async def work(ctx: Context) -> None:
+        attempts.append(ctx.attempt)
+        if len(attempts) > 1:
+            return
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    job = await work.enqueue()
+    async with working_on(app, Switch(), lease=2):
+        await started.wait()
+        await app.take_back(job.id)
+        await asyncio.wait_for(stopped.wait(), 60)
+        await job.result(60)
+    assert attempts == [1, 1]
 
 
 class _Importing(Held):

@@ -10,7 +10,7 @@ import click
 from windlass.app import Windlass
 from windlass.cli import failures, words
 from windlass.cli.completing import topic_names
-from windlass.cli.jobs.change import DELETE, act_with_bar, count_for
+from windlass.cli.jobs.change import DELETE, act_with_bar
 from windlass.cli.target import Target, target_options
 from windlass.cli.terminal import (
     STATE_STYLES,
@@ -144,7 +144,7 @@ async def _purge(app: Windlass, names: tuple[str, ...]) -> list[tuple[str, int, 
     purged = []
     for name in names:
         filters = JobFilters(topic=name)
-        deleted = await act_with_bar(app, DELETE, filters, await count_for(app, DELETE, filters))
+        deleted = await act_with_bar(app, DELETE, filters, await app.bulk.matching("delete", filters))
         running = await app.count(topic=name, state="running")
         purged.append((name, deleted, running.total))
     return purged

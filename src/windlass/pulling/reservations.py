@@ -20,6 +20,7 @@ from uuid import UUID
 
 from windlass.clock import Clock
 from windlass.errors import NotOpen, StoreError, StoreUnavailable, TooManyWaiters
+from windlass.fleet import PULLER_PREFIX
 from windlass.model import ClaimRequest, Enqueued, Lane, Lease, NewJob, Settlement
 from windlass.pulling.ahead import Ahead
 from windlass.pulling.listing import Listing
@@ -62,7 +63,9 @@ class Reservations:
     """The waiters of one event loop, next to its store."""
 
     def __init__(self, store: Store, settings: Settings, clock: Clock) -> None:
-        self.worker: Final = f"pull:{socket.gethostname()[:150]}:{os.getpid()}:{secrets.token_hex(2)}"
+        self.worker: Final = (
+            f"{PULLER_PREFIX}{socket.gethostname()[:150]}:{os.getpid()}:{secrets.token_hex(2)}"
+        )
         self._store = store
         self._settings = settings
         self._clock = clock

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from windlass.bulk import STATES, BulkOperation
 from windlass.filters import explain_times
+from windlass.managing import why_left_alone
 from windlass.security import acting_as
 from windlass.server.jobs import JobsFilter
 from windlass.server.paging import PageQuery
@@ -19,10 +20,14 @@ from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 
 
 class BulkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to do, to which jobs. A filter is needed: all jobs are nobody's wish."""
+    """What to do, to which jobs. A filter is needed, unless ``lost`` says which jobs are meant.
 
-    action: Literal["requeue", "cancel", "delete"]
-    filter: JobsFilter
+    ``lost``: with ``take-back``, only jobs whose holder is gone; for superusers.
+    """
+
+    action: Literal["requeue", "cancel", "take-back", "delete"]
+    filter: JobsFilter = JobsFilter()
+    lost: bool = False
     preview: bool = False
 
 
@@ -36,13 +41,16 @@ class TimeTerm(Struct, frozen=True):
 class BulkPreview(Struct, frozen=True):
     """How many jobs it would be; ``exact`` is false when there are at least this many.
 
-    ``times`` spells out every comparison of a time in the filter.
+    ``times`` spells out every comparison of a time in the filter. ``left_alone``: matching jobs in states
+    that the action cannot act on, by state; ``reason`` says why.
     """
 
     action: str
     matched: int
     exact: bool
     times: tuple[TimeTerm, ...]
+    left_alone: dict[str, int]
+    reason: str | None
 
 
 class BulkShape(Struct, frozen=True, kw_only=True):
@@ -57,6 +65,8 @@ class BulkShape(Struct, frozen=True, kw_only=True):
     matched_exact: bool
     done: int
     skipped: int
+    left_alone: dict[str, int]
+    reason: str | None
     stop_requested: bool
     error: str | None
     started_at: datetime
@@ -77,14 +87,17 @@ async def act(request: Request[Nothing, BulkBody]) -> Answer:
     body, bulk = request.body, request.app.bulk
     filters = body.filter.filters(request, "#/filter")
     if body.preview:
-        matched = await bulk.matching(body.action, filters)
+        matched = await bulk.matching(body.action, filters, lost=body.lost)
         now, uuids = request.app.clock.now(), request.app.settings.tenant_uuids
-        times = (TimeTerm(*each) for each in explain_times(filters, now=now, uuids=uuids))
-        return Answer(BulkPreview(body.action, matched.total, matched.exact, tuple(times)))
-    intent = {"action": body.action, "filter": {name: str(value) for name, value in filters.items()}}
+        times = tuple(TimeTerm(*each) for each in explain_times(filters, now=now, uuids=uuids))
+        left_alone = dict(matched.left_alone)
+        reason = why_left_alone(body.action, left_alone)
+        return Answer(BulkPreview(body.action, matched.total, matched.exact, times, left_alone, reason))
+    meant = {**filters, "lost": "true"} if body.lost else filters
+    intent = {"action": body.action, "filter": {name: str(value) for name, value in meant.items()}}
     async with request.api.gate.audited(request, "bulk.start", details=intent) as entry:
         operation = await bulk.start(
-            body.action, filters, actor=request.caller.name, on_end=_recorder(request)
+            body.action, filters, lost=body.lost, actor=request.caller.name, on_end=_recorder(request)
         )
         entry.target, entry.details = operation.id, _details(operation)
     location = f"{request.root}{ROOT}/bulk/{operation.id}".encode()
@@ -144,7 +157,7 @@ def _details(operation: BulkOperation) -> dict[str, Any]:
 
 def _shape(operation: BulkOperation) -> BulkShape:
     fields = {name: getattr(operation, name) for name in BulkShape.__struct_fields__}
-    return BulkShape(**{**fields, "filter": dict(operation.filter)})
+    return BulkShape(**{**fields, "filter": dict(operation.filter), "left_alone": dict(operation.left_alone)})
 
 
 _OPERATION: Final = f"{ROOT}/bulk/{{operation:uuid}}"
@@ -154,7 +167,7 @@ ROUTES: Final = (
         method="POST",
         path=f"{ROOT}/bulk",
         name="start_bulk",
-        summary="Requeue, cancel or delete everything that matches, or count it first",
+        summary="Requeue, cancel, take back or delete everything that matches, or count it first",
         permission=Permission.MANAGE,
         handler=act,
         body=BulkBody,

@@ -197,6 +197,12 @@ async def cancel(request: Request[Nothing, None]) -> Answer:
     return _changed(request, "cancel", requested=not ended)
 
 
+async def take_back(request: Request[Nothing, None]) -> Answer:
+    async with _audited(request, "take-back"):
+        await request.app.take_back(request.path["id"])
+    return _changed(request, "take-back")
+
+
 async def delete(request: Request[Nothing, None]) -> Answer:
     async with _audited(request, "delete"):
         await request.app.delete(request.path["id"])
@@ -225,7 +231,8 @@ def _verb(name: str, summary: str, handler: Any, method: str = "POST") -> Route:
     return Route(
         method=method,
         path=f"{ROOT}/{{id:uuid}}" if method == "DELETE" else f"{ROOT}/{{id:uuid}}/{name}",
-        name=f"{name}_job",  # as a function of a client, too: delete is a word of many languages
+        # As a function of a client, too: delete is a word of many languages.
+        name=f"{name.replace('-', '_')}_job",
         summary=summary,
         permission=Permission.MANAGE,
         handler=handler,
@@ -274,5 +281,6 @@ ROUTES: Final = (
     ),
     _verb("requeue", "Run a failed or cancelled job again", requeue),
     _verb("cancel", "Cancel a job, or ask its worker to stop", cancel),
+    _verb("take-back", "Take a running job from its holder: it is pending again, and not counted", take_back),
     _verb("delete", "Remove a job that is not running", delete, "DELETE"),
 )

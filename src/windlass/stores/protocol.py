@@ -353,6 +353,14 @@ class Store(Protocol):
     async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         """Pending jobs end as cancelled (DONE); running ones get a request (REQUESTED)."""
 
+    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        """End the leases of running jobs, whoever holds them: the jobs are pending, as if their holders had
+        released them. WRONG_STATE for jobs that do not run.
+
+        The attempt is not counted. From then on every write under the old lease is refused. A job that was
+        asked to cancel ends as cancelled.
+        """
+
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         """Remove jobs that are not running, with their key, body, steps and history.
 

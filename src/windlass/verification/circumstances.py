@@ -29,6 +29,7 @@ _LEVELS: Final = {
     FindingKind.UNKNOWN_TASK: Level.PROBLEM,
     # It may be meant so, or be over in a moment.
     FindingKind.NO_WORKER: Level.DOUBT,
+    FindingKind.HOLDER_LOST: Level.DOUBT,
     FindingKind.WORKER_MISSING: Level.DOUBT,
     FindingKind.WORKER_STUCK: Level.DOUBT,
     FindingKind.WORKER_POLLING: Level.DOUBT,

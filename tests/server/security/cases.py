@@ -61,7 +61,7 @@ BODIES: Final[Mapping[type[msgspec.Struct], Any]] = {
 }
 """A good body of each type."""
 
-STATES: Final = {"requeue_job": "cancelled"}
+STATES: Final = {"requeue_job": "cancelled", "take_back_job": "running"}
 """The state a job has to be in for a route to take effect; pending for all others."""
 
 NAMES: Final = {"topic": "mail", "name": "stuck", "page": "jobs"}

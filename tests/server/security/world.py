@@ -109,6 +109,8 @@ class World:
             await self.app.cancel(job.id)
         if target.gone:
             await self.app.delete(job.id)
+        elif state == "running":
+            await self.app.store.grant(job.id, worker="hand", lease_seconds=3600)
         return job.id
 
     async def make_operation(self, owner: str) -> str:
@@ -121,8 +123,9 @@ class World:
 
     async def forget(self, job_id: UUID) -> None:
         """Remove a job a case had made, whatever became of it."""
-        [verdict] = await self.app.store.delete([job_id])
-        del verdict  # it may be gone already
+        # Verdicts are not looked at: it may be gone already.
+        await self.app.store.take_back([job_id])
+        await self.app.store.delete([job_id])
 
     async def quiet(self) -> None:
         """Until nothing goes on in the background any more."""

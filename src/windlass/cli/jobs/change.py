@@ -1,4 +1,4 @@
-"""``windlass jobs requeue|cancel|delete``: one job, several, or everything a filter matches."""
+"""``windlass jobs requeue|cancel|take-back|delete``: one job, several, or everything a filter matches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from windlass.cli.target import Target, target_options
 from windlass.cli.terminal import examples, is_terminal, json_option, print_json, progress_bar
 from windlass.errors import JobNotFound, WrongState
 from windlass.filters import JobFilters, explain_times
-from windlass.model import Count, Shown, State
+from windlass.managing import Matched, why_left_alone
+from windlass.model import Shown, State
 
 LOOK_SECONDS: Final = 0.2
 """How often the bar of a bulk action looks how many jobs are left."""
@@ -35,7 +36,13 @@ class Verb:
     shown: tuple[Shown, ...]
     """The derived states that are part of those."""
     one: Callable[[Windlass, UUID], Awaitable[Any]]
-    all: Callable[[Windlass, JobFilters], Awaitable[int]]
+    all: Callable[[Windlass, JobFilters, bool], Awaitable[int]]
+    """The last argument: only jobs whose holder is gone; for take-back."""
+
+    @property
+    def says(self) -> str:
+        """Its name in a sentence."""
+        return self.name.replace("-", " ")
 
 
 REQUEUE: Final = Verb(
@@ -44,7 +51,7 @@ REQUEUE: Final = Verb(
     (State.FAILED, State.CANCELLED),
     (),
     lambda app, job_id: app.requeue(job_id),
-    lambda app, filters: app.requeue_all(**filters),
+    lambda app, filters, _: app.requeue_all(**filters),
 )
 CANCEL: Final = Verb(
     "cancel",
@@ -52,7 +59,15 @@ CANCEL: Final = Verb(
     (State.PENDING, State.RUNNING),
     (Shown.DELAYED, Shown.RETRYING, Shown.BLOCKED, Shown.CLAIMED),
     lambda app, job_id: app.cancel(job_id),
-    lambda app, filters: app.cancel_all(**filters),
+    lambda app, filters, _: app.cancel_all(**filters),
+)
+TAKE_BACK: Final = Verb(
+    "take-back",
+    "taken back",
+    (State.RUNNING,),
+    (Shown.CLAIMED,),
+    lambda app, job_id: app.take_back(job_id),
+    lambda app, filters, lost: app.take_back_all(lost=lost, **filters),
 )
 DELETE: Final = Verb(
     "delete",
@@ -60,7 +75,7 @@ DELETE: Final = Verb(
     (State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED),
     (Shown.DELAYED, Shown.RETRYING, Shown.BLOCKED),
     lambda app, job_id: app.delete(job_id),
-    lambda app, filters: app.delete_all(**filters),
+    lambda app, filters, _: app.delete_all(**filters),
 )
 
 
@@ -100,6 +115,25 @@ def cancel(**given: Any) -> None:
 
 
 @click.command(
+    "take-back",
+    epilog=examples(
+        "windlass jobs take-back 0199a8f2-7c11-7abc-8def-0123456789ab",
+        "windlass jobs take-back --lost",
+        "windlass jobs take-back --where worker:pull:web-1:4711:9f3a",
+    ),
+)
+@click.option("--lost", is_flag=True, help="Only jobs whose holder is gone: silent for 20 seconds.")
+@_verb_options
+def take_back(**given: Any) -> None:
+    """Take running jobs from their holders: they are pending again, and the attempt is not counted.
+
+    The old holder can write nothing any more. A worker stops the handler when it next extends the lease,
+    after a third of it at most; another worker may have begun the job by then.
+    """
+    _change(TAKE_BACK, **given)
+
+
+@click.command(
     epilog=examples(
         "windlass jobs delete 0199a8f2-7c11-7abc-8def-0123456789ab",
         "windlass jobs delete --state completed --created-before 7d --yes",
@@ -112,14 +146,21 @@ def delete(**given: Any) -> None:
 
 
 def _change(
-    verb: Verb, *, target: Target, job_ids: tuple[UUID, ...], filters: JobFilters, yes: bool, as_json: bool
+    verb: Verb,
+    *,
+    target: Target,
+    job_ids: tuple[UUID, ...],
+    filters: JobFilters,
+    yes: bool,
+    as_json: bool,
+    lost: bool = False,
 ) -> None:
     context = click.get_current_context()
-    if job_ids and filters:
+    if job_ids and (filters or lost):
         raise click.UsageError("ids and filters are both given; say which jobs in one way", context)
-    if not job_ids and not filters:
+    if not job_ids and not filters and not lost:
         raise click.UsageError(
-            f"nothing says which jobs to {verb.name}; give ids, or filters such as --state failed", context
+            f"nothing says which jobs to {verb.says}; give ids, or filters such as --state failed", context
         )
     state = filters.get("state")
     if state is not None and state not in (*verb.states, *verb.shown):
@@ -131,7 +172,7 @@ def _change(
     if job_ids:
         _change_each(verb, target, job_ids, as_json=as_json)
     else:
-        _change_all(verb, target, filters, yes=yes, as_json=as_json)
+        _change_all(verb, target, filters, lost=lost, yes=yes, as_json=as_json)
 
 
 def _change_each(verb: Verb, target: Target, job_ids: tuple[UUID, ...], *, as_json: bool) -> None:
@@ -160,57 +201,58 @@ def _change_each(verb: Verb, target: Target, job_ids: tuple[UUID, ...], *, as_js
         click.get_current_context().exit(failures.FAILED)
 
 
-def _change_all(verb: Verb, target: Target, filters: JobFilters, *, yes: bool, as_json: bool) -> None:
+def _change_all(
+    verb: Verb, target: Target, filters: JobFilters, *, lost: bool, yes: bool, as_json: bool
+) -> None:
     context = click.get_current_context()
     # Opened twice: the question is asked while no event loop runs, where Ctrl-C ends it.
-    before, times = target.run(lambda app: preview(app, verb, filters))
+    before, times = target.run(lambda app: preview(app, verb, filters, lost=lost))
     if before.total and not yes and not _confirmed(verb, before, times, context):
         click.echo("nothing was changed", err=True)
         context.exit(failures.FAILED)
-    number = target.run(lambda app: act_with_bar(app, verb, filters, before)) if before.total else 0
+    number = 0
+    if before.total:
+        number = target.run(lambda app: act_with_bar(app, verb, filters, before, lost=lost))
     if as_json:
-        print_json({verb.done: number})
-    else:
-        click.echo(f"{verb.done} {words.jobs(number)}")
+        print_json({verb.done.replace(" ", "_"): number, "left_alone": dict(before.left_alone)})
+        return
+    click.echo(f"{verb.done} {words.jobs(number)}")
+    if (reason := why_left_alone(verb.name, before.left_alone)) is not None:
+        click.echo(reason, err=True)
 
 
-def _confirmed(verb: Verb, count: Count, times: list[tuple[str, str]], context: click.Context) -> bool:
+def _confirmed(verb: Verb, count: Matched, times: list[tuple[str, str]], context: click.Context) -> bool:
     number = words.jobs(count.total) if count.exact else f"more than {words.jobs(count.total)}"
     for term, meaning in times:
         click.echo(f"{term}: {meaning}", err=True)
     if not is_terminal(sys.stdin):
         raise click.UsageError(
-            f"this would {verb.name} {number}, and there is no terminal to ask on; add --yes to go ahead",
+            f"this would {verb.says} {number}, and there is no terminal to ask on; add --yes to go ahead",
             context,
         )
-    return click.confirm(f"{verb.name} {number}?", default=False, err=True)
+    return click.confirm(f"{verb.says} {number}?", default=False, err=True)
 
 
-async def preview(app: Windlass, verb: Verb, filters: JobFilters) -> tuple[Count, list[tuple[str, str]]]:
+async def preview(
+    app: Windlass, verb: Verb, filters: JobFilters, *, lost: bool
+) -> tuple[Matched, list[tuple[str, str]]]:
     """Return how many jobs the verb would act on, and the moments that the filter means."""
     times = explain_times(filters, now=app.clock.now(), uuids=app.settings.tenant_uuids)
-    return await count_for(app, verb, filters), times
+    return await app.bulk.matching(verb.name, filters, lost=lost), times
 
 
-async def count_for(app: Windlass, verb: Verb, filters: JobFilters) -> Count:
-    """How many jobs the verb would act on."""
-    if "state" in filters:
-        return await app.count(**filters)
-    each = [JobFilters(**{**filters, "state": str(state)}) for state in verb.states]
-    counts = [await app.count(**narrowed) for narrowed in each]
-    return Count(sum(count.total for count in counts), all(count.exact for count in counts))
-
-
-async def act_with_bar(app: Windlass, verb: Verb, filters: JobFilters, before: Count) -> int:
+async def act_with_bar(
+    app: Windlass, verb: Verb, filters: JobFilters, before: Matched, *, lost: bool = False
+) -> int:
     """Act, and meanwhile show how many of the jobs found at first are left."""
-    acting = asyncio.ensure_future(verb.all(app, filters))
+    acting = asyncio.ensure_future(verb.all(app, filters, lost))
     try:
         with progress_bar() as bar:
             # More jobs than are counted exactly: the bar only pulses until the rest can be counted.
-            row = bar.add_task(f"{verb.name} jobs", total=before.total if before.exact else None)
+            row = bar.add_task(f"{verb.says} jobs", total=before.total if before.exact else None)
             while not bar.disable and not acting.done():
                 await asyncio.wait({acting}, timeout=LOOK_SECONDS)
-                left = await count_for(app, verb, filters)
+                left = await app.bulk.matching(verb.name, filters, lost=lost)
                 if before.exact and left.exact:
                     bar.update(row, completed=max(0, before.total - left.total))
             return await acting

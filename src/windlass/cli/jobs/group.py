@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli.jobs.change import cancel, delete, requeue
+from windlass.cli.jobs.change import cancel, delete, requeue, take_back
 from windlass.cli.jobs.listing import list_jobs
 from windlass.cli.jobs.show import show
 
@@ -12,10 +12,10 @@ from windlass.cli.jobs.show import show
 @click.group(invoke_without_command=True)
 @click.pass_context
 def jobs(ctx: click.Context) -> None:
-    """List, show, requeue, cancel and delete jobs."""
+    """List, show, requeue, cancel, take back and delete jobs."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
-for command in (list_jobs, show, requeue, cancel, delete):
+for command in (list_jobs, show, requeue, cancel, take_back, delete):
     jobs.add_command(command)

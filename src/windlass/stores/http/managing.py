@@ -71,7 +71,7 @@ class Managing:
         self._reading = reading
 
     async def act(self, verb: str, job_ids: Sequence[UUID], tenant: str | None) -> list[Verdict]:
-        """``requeue``, ``cancel`` or ``delete`` each of these, a few requests at a time."""
+        """``requeue``, ``cancel``, ``take-back`` or ``delete`` each of these, a few requests at a time."""
         check_batch("job ids", len(job_ids), MAX_BATCH)
         own = await self._reading.owned(job_ids, tenant)
         verdicts = [Verdict.NOT_FOUND] * len(job_ids)

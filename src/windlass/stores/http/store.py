@@ -151,6 +151,9 @@ class HttpStore(Refusing):
     async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         return await self._managing.act("cancel", job_ids, tenant)
 
+    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        return await self._managing.act("take-back", job_ids, tenant)
+
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         return await self._managing.act("delete", job_ids, tenant)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from windlass.model import State, Verdict
+from windlass.outcome import Released
 from windlass.stores.endings import CANCELLED_ON_REQUEST
 from windlass.stores.memory import depending, writing
 from windlass.stores.memory.book import Book
@@ -55,6 +56,16 @@ def cancel(book: Book, job_id: UUID, tenant: str | None, now: int) -> Verdict:
             return Verdict.REQUESTED
         case _:
             return Verdict.WRONG_STATE
+
+
+def take_back(book: Book, job_id: UUID, tenant: str | None, now: int) -> Verdict:
+    job = book.find(job_id, tenant)
+    if job is None:
+        return Verdict.NOT_FOUND
+    if job.state is not State.RUNNING:
+        return Verdict.WRONG_STATE
+    writing.release(book, job, Released(counted=False), now)
+    return Verdict.DONE
 
 
 def delete(book: Book, job_id: UUID, tenant: str | None) -> Verdict:

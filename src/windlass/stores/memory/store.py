@@ -249,6 +249,14 @@ class MemoryStore:
             depending.release(book, now)
             return verdicts
 
+    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            verdicts = [managing.take_back(book, job_id, tenant, now) for job_id in job_ids]
+            depending.release(book, now)
+            return verdicts
+
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:

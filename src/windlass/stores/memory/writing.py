@@ -264,20 +264,25 @@ def settle(book: Book, settlement: Settlement, now: int) -> bool:
                 job.priority = outcome.priority
             job.keep_attempt(outcome.error, now)
             book.finish(job, State.FAILED, now)
-        case Released():  # still suspect if it was: given back unstarted, it has proved nothing
-            job.attempt -= 1
-            if not job.cancel_requested:
-                job.releases += outcome.counted
-                job.reserves -= not outcome.taken
-                if outcome.priority is not None:
-                    job.priority = outcome.priority
-            _return_or_cancel(book, job, outcome.delay, now)
+        case Released():
+            release(book, job, outcome, now)
         case Cancelled():
             job.keep_attempt(outcome.error, now)
             book.finish(job, State.CANCELLED, now)
         case _:
             assert_never(outcome)
     return True
+
+
+def release(book: Book, job: Job, released: Released, now: int) -> None:
+    """Give a running job back. It stays suspect if it was: given back unstarted, it has proved nothing."""
+    job.attempt -= 1
+    if not job.cancel_requested:
+        job.releases += released.counted
+        job.reserves -= not released.taken
+        if released.priority is not None:
+            job.priority = released.priority
+    _return_or_cancel(book, job, released.delay, now)
 
 
 def _return_or_cancel(book: Book, job: Job, delay: float, now: int) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final
 from uuid import UUID
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
-from windlass.model import URGENT_ABOVE, Head, JobRecord, Lease, TopicDepth
+from windlass.model import URGENT_ABOVE, Head, JobRecord, Lease, TopicDepth, Verdict
+from windlass.stores.endings import CANCELLED_ON_REQUEST, summarise_error
 from windlass.stores.postgres.database import Database, Record
+from windlass.stores.postgres.depending import Freed
 from windlass.stores.postgres.recording import full_record
 from windlass.stores.postgres.settling import in_order
 from windlass.stores.protocol import COUNT_LIMIT, MAX_LOOKED_AT
@@ -49,6 +52,16 @@ async def kick(database: Database, topic: str, limit: int, tenant: str | None, *
 async def kick_jobs(database: Database, job_ids: Sequence[UUID], tenant: str | None) -> list[Record]:
     """Position, verdict and topic of each."""
     return await database.fetch_for(tenant, _sql["kick_jobs"], database.now, list(job_ids), tenant)
+
+
+async def take_back(
+    database: Database, job_ids: Sequence[UUID], tenant: str | None, freed: Freed
+) -> tuple[list[Verdict], list[str]]:
+    """A verdict for each, and the topics of those that are ready again."""
+    summary = summarise_error(CANCELLED_ON_REQUEST)
+    values = (database.now, list(job_ids), tenant, summary)
+    rows = sorted(freed.told(await database.fetch_for(tenant, _sql["take_back"], *values)), key=itemgetter(0))
+    return [Verdict(verdict) for _, verdict, _ in rows], [topic for _, _, topic in rows if topic is not None]
 
 
 async def job_ids(database: Database, numbers: Sequence[int], tenant: str | None) -> list[UUID | None]:

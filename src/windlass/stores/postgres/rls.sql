@@ -125,7 +125,8 @@ GRANT UPDATE (state) ON endings TO windlass_api;
 GRANT UPDATE (percent, message, stage, updated_at) ON progress TO windlass_api; -- requeue: the checkpoint stays
 GRANT UPDATE (held) ON packs TO windlass_api; -- a packed job that is to be cancelled leaves its pack
 -- Counts and events, no durations: those are added up for everybody, and must be true.
-GRANT INSERT (minute, tenant, topic, task, waiting, ready, completed, failed, cancelled, did_enqueue, did_cancel)
+GRANT INSERT (minute, tenant, topic, task, waiting, ready, running, completed, failed, cancelled, did_enqueue,
+              did_cancel)
     ON tally TO windlass_api;
 GRANT INSERT ON prunable TO windlass_api;
 -- Nothing on documents: they hold keys, users and secrets.
@@ -142,7 +143,7 @@ BEGIN
         SELECT oid FROM pg_proc
         WHERE pronamespace = current_schema()::regnamespace AND proname IN (
             'now_us', 'minute_of', 'spread', 'enqueue', 'enqueue_given', 'get_given', 'limits_given', 'jobs_by_topic',
-            'records', 'hint', 'replace_job', 'has_saved', 'are_packed', 'requeue', 'cancel', 'remove', 'forget',
+            'records', 'hint', 'replace_job', 'has_saved', 'are_packed', 'requeue', 'cancel', 'take_back', 'remove', 'forget',
             'state_of', 'count_moved', 'finish', 'hold_endings', 'unpack', 'take_out', 'lanes', 'stats', 'oldest_prompt',
             'kick', 'kick_jobs', 'head_of', 'tasks_of', 'depths', 'attach', 'release', 'released', 'parent_failed',
             'unpack_jobs', 'unawait', 'unrelate', 'wait_again', 'parents_of'

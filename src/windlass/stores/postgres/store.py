@@ -299,6 +299,18 @@ class PostgresStore:
         self._releasing.after(freed)
         return verdicts
 
+    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        freed = Freed()
+        verdicts, topics = await pulling.take_back(self._database, job_ids, tenant, freed)
+        self._ready(dict.fromkeys(topics, ANYWHERE))
+        if len(topics) < verdicts.count(Verdict.DONE):  # the others ended as cancelled
+            self._finished()
+            await self._hint_rooms()
+        self._folding.wrote(len(verdicts))
+        self._releasing.after(freed)
+        return verdicts
+
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         rows = await self._database.fetch_for(

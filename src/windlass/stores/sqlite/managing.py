@@ -7,13 +7,14 @@ from functools import partial
 from uuid import UUID
 
 from windlass.model import Verdict
+from windlass.outcome import Released
 from windlass.stores.endings import CANCELLED_ON_REQUEST
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite import limiting
 from windlass.stores.sqlite.depending import wait_again
 from windlass.stores.sqlite.removing import remove
 from windlass.stores.sqlite.scoping import by_key, find
-from windlass.stores.sqlite.settling import DELETED, Row, finish_cancelled, parent_ended
+from windlass.stores.sqlite.settling import DELETED, Row, finish_cancelled, parent_ended, release_row
 from windlass.stores.sqlite.transaction import Code, Transaction
 
 _sql = Queries("windlass.stores.sqlite.sql", "manage.sql")
@@ -31,6 +32,10 @@ def requeue(transaction: Transaction, selection: Selection) -> list[Verdict]:
 
 def cancel(transaction: Transaction, selection: Selection) -> list[Verdict]:
     return each(transaction, selection, _cancel)
+
+
+def take_back(transaction: Transaction, selection: Selection) -> list[Verdict]:
+    return each(transaction, selection, _take_back)
 
 
 def delete(transaction: Transaction, selection: Selection) -> list[Verdict]:
@@ -86,6 +91,13 @@ def _cancel(transaction: Transaction, row: Row) -> Verdict:
         transaction.connection.execute(_sql["request_cancel"], (row.number,))
         return Verdict.REQUESTED
     finish_cancelled(transaction, row, CANCELLED_ON_REQUEST, None)
+    return Verdict.DONE
+
+
+def _take_back(transaction: Transaction, row: Row) -> Verdict:
+    if row.state != Code.RUNNING:
+        return Verdict.WRONG_STATE
+    release_row(transaction, row, Released(counted=False), row.started_at)
     return Verdict.DONE
 
 

@@ -229,16 +229,21 @@ def _settle(transaction: Transaction, held: dict[bytes, Row], settlement: Settle
             else:
                 _return(transaction, row, "retry", delay, {"summary": summarise_error(error)})
                 transaction.tally.happened(now, Metric.RETRIED, row.topic, row.task)
-        case Released(delay, priority, counted, taken):
-            if row.cancel_requested:
-                transaction.connection.execute(_sql["uncount"], (row.number,))
-                finish_cancelled(transaction, row, CANCELLED_ON_REQUEST, started_at)
-            else:
-                more = {"priority": priority, "counted": counted, "untaken": not taken}
-                _return(transaction, row, "release", delay, more)
+        case Released():
+            release_row(transaction, row, outcome, started_at)
         case _:
             assert_never(outcome)
     return True
+
+
+def release_row(transaction: Transaction, row: Row, released: Released, started_at: int | None) -> None:
+    """Give a running job back, uncounted; one that was asked to cancel ends as cancelled."""
+    if row.cancel_requested:
+        transaction.connection.execute(_sql["uncount"], (row.number,))
+        finish_cancelled(transaction, row, CANCELLED_ON_REQUEST, started_at)
+        return
+    more = {"priority": released.priority, "counted": released.counted, "untaken": not released.taken}
+    _return(transaction, row, "release", released.delay, more)
 
 
 def finish_cancelled(transaction: Transaction, row: Row, error: JobError, started_at: int | None) -> None:

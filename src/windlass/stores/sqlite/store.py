@@ -273,6 +273,10 @@ class SqliteStore:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         return await self._writer.run(_cancel, (job_ids, tenant)) if job_ids else []
 
+    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        return await self._writer.run(_take_back, (job_ids, tenant)) if job_ids else []
+
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         return await self._writer.run(_delete, (job_ids, tenant)) if job_ids else []
@@ -504,6 +508,7 @@ _settle = one_by_one(depending.releasing(settling.settle))
 _report = one_by_one(settling.report)
 _requeue = one_by_one(managing.requeue)
 _cancel = one_by_one(depending.releasing(managing.cancel))
+_take_back = one_by_one(depending.releasing(managing.take_back))
 _delete = one_by_one(depending.releasing(managing.delete))
 _kick = one_by_one(pulling.kick)
 _kick_jobs = one_by_one(pulling.kick_jobs)

@@ -338,6 +338,18 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule(data=st.data(), tenant=say.some_tenant)
     @precondition(lambda self: self.job_ids)
+    def take_back(self, data: st.DataObject, tenant: str | None) -> None:
+        job_ids = self.some_jobs(data)
+        self.same(lambda store, _: store.take_back(job_ids, tenant=tenant))
+
+    @rule()
+    @precondition(lambda self: self.held)
+    def take_a_running_job_back(self) -> None:
+        job_id = self.held[-1].job_id
+        self.same(lambda store, _: store.take_back([job_id]))
+
+    @rule(data=st.data(), tenant=say.some_tenant)
+    @precondition(lambda self: self.job_ids)
     def delete(self, data: st.DataObject, tenant: str | None) -> None:
         job_ids = self.some_jobs(data)
         self.same(lambda store, _: store.delete(job_ids, tenant=tenant))

@@ -51,6 +51,7 @@ from windlass.testing.conformance.settling import *
 from windlass.testing.conformance.statistics import *
 from windlass.testing.conformance.steps import *
 from windlass.testing.conformance.suspects import *
+from windlass.testing.conformance.take_back import *
 from windlass.testing.conformance.tenants import *
 from windlass.testing.conformance.together import *
 from windlass.testing.conformance.topics import *

@@ -138,6 +138,10 @@ async def test_requeue_and_resume_wake_workers(store: Store) -> None:
     async with store.wakeups(topics=["mail"]) as mail:
         await store.requeue([job_id])
         assert await mail.wait(SOON)
+    await claim_one(store)
+    async with store.wakeups(topics=["mail"]) as mail:
+        await store.take_back([job_id])
+        assert await mail.wait(SOON)
     await store.pause("mail", 2**60)
     async with store.wakeups(topics=["mail"]) as mail:
         await store.pause("mail", None)

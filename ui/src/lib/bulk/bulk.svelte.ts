@@ -90,7 +90,7 @@ class Bulk {
   }
 
   #ask(action: Action, filter: Filter, preview: boolean) {
-    return answer(api.POST("/api/jobs/bulk", { body: { action, filter: filter as Schema["JobsFilter"], preview } }));
+    return answer(api.POST("/api/jobs/bulk", { body: { action, filter: filter as Schema["JobsFilter"], lost: false, preview } }));
   }
 
   #watch(): void {
@@ -138,13 +138,13 @@ class Bulk {
 }
 
 /** How an operation ended, in a sentence. */
-export function outcome({ action, state, done, skipped, error }: Operation): string {
+export function outcome({ action, state, done, skipped, reason, error }: Operation): string {
   const what = `${plural(done, "job")} ${verbs[action as Action].done}`;
   const left = skipped > 0 ? `, ${plural(skipped, "job")} had changed meanwhile` : "";
   if (state === "stopped") return `Stopped: ${what}${left}`;
   if (state === "failed") return `Ended early: ${what}${left}. ${error ?? ""}`;
   if (state === "interrupted") return `Its server went away: ${what}${left}. Start it again for the rest.`;
-  return what + left;
+  return what + left + (reason ? `; ${reason}` : "");
 }
 
 export const bulk = new Bulk();

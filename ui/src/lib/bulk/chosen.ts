@@ -20,7 +20,7 @@ export async function actOnChosen(action: Action, chosen: readonly Chosen[]): Pr
   }
   // Requeueing takes a cancel back only for what was due: a job for later would run at once.
   const undoable = action === "cancel" && able.every((job) => job.shown_state === "pending");
-  const asks = action === "delete" || (action === "cancel" ? !undoable : able.length >= MANY);
+  const asks = action === "delete" || action === "take-back" || (action === "cancel" ? !undoable : able.length >= MANY);
   if (asks) {
     const what = `${verb.label} ${plural(able.length, "job")}`;
     const left = chosen.length - able.length;
@@ -75,5 +75,6 @@ function one(action: Action, id: string): Promise<Schema["Changed"]> {
   const params = { path: { id } };
   if (action === "delete") return answer(api.DELETE("/api/jobs/{id}", { params }));
   if (action === "cancel") return answer(api.POST("/api/jobs/{id}/cancel", { params }));
+  if (action === "take-back") return answer(api.POST("/api/jobs/{id}/take-back", { params }));
   return answer(api.POST("/api/jobs/{id}/requeue", { params }));
 }

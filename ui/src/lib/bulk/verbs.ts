@@ -43,6 +43,15 @@ export const verbs: Record<Action, Verb> = {
     danger: true,
     states: [...waiting, "claimed", "running"],
   },
+  "take-back": {
+    label: "Take back",
+    done: "taken back",
+    doing: "Taking back",
+    able: "running",
+    means: "They are pending again, and the attempt is not counted. Their holders can write nothing any more; a worker stops the handler when it next extends the lease.",
+    danger: true,
+    states: ["claimed", "running"],
+  },
   delete: {
     label: "Delete",
     done: "deleted",

@@ -36,6 +36,7 @@ const looks: Record<string, Look> = {
   "logout.everywhere": { icon: LogOut, verb: "logged out everywhere", tone: "" },
   "job.requeue": { icon: RotateCw, verb: "requeued job", tone: "" },
   "job.cancel": { icon: CircleX, verb: "cancelled job", tone: "warn" },
+  "job.take-back": { icon: RotateCw, verb: "took back job", tone: "warn" },
   "job.delete": { icon: Trash, verb: "deleted job", tone: "bad" },
   "job.copy": { icon: Copy, verb: "made a copy of job", tone: "" },
   "topic.pause": { icon: Pause, verb: "paused topic", tone: "warn" },

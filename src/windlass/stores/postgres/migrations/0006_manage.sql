@@ -246,6 +246,56 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
+-- Give running jobs back, whoever holds them, without counting the attempt. The old lease is over: its fence is not
+-- that of a running job any more. A job that was asked to cancel ends here, as any other that is released.
+-- The row is written anew, because callers under row-level security may not change the columns of a lease.
+CREATE FUNCTION take_back(p_now bigint, p_ids uuid[], p_tenant text, p_summary text)
+RETURNS TABLE (o_position integer, o_verdict text, o_topic text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_id uuid;
+    v_job jobs;
+BEGIN
+    PERFORM unpack_jobs(p_ids, array_fill(p_tenant, ARRAY[cardinality(p_ids)]));
+    FOR o_position, v_id IN
+        SELECT n.position, n.id FROM unnest(p_ids) WITH ORDINALITY AS n(id, position) ORDER BY n.id, n.position
+    LOOP
+        o_topic := NULL;
+        SELECT * INTO v_job FROM jobs WHERE id = v_id AND coalesce(tenant = p_tenant, true) FOR UPDATE;
+        IF NOT FOUND OR v_job.state <> 2 THEN
+            o_verdict := CASE WHEN state_of(v_id, p_tenant) IS NULL THEN 'not_found' ELSE 'wrong_state' END;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        v_now := now_us(p_now);
+        o_verdict := 'done';
+        IF v_job.cancel_requested THEN
+            PERFORM finish(v_id, 5, v_now, v_job.attempt - 1, v_job.started_at, p_summary, false, p_counted => true);
+        ELSE
+            o_topic := v_job.topic;
+            DELETE FROM jobs WHERE id = v_id;
+            v_job.state := 1;
+            v_job.run_at := least(v_job.run_at, v_now);
+            v_job.attempt := v_job.attempt - 1;
+            v_job.granted_alone := false;
+            v_job.leased_until := NULL;
+            v_job.worker := NULL;
+            v_job.claimed_at := NULL;
+            v_job.started_at := NULL;
+            INSERT INTO jobs SELECT v_job.*;
+        END IF;
+        INSERT INTO tally (minute, tenant, topic, task, ready, running, cancelled, did_cancel)
+        VALUES (minute_of(v_now), v_job.tenant, v_job.topic, v_job.task, (o_topic IS NOT NULL)::integer, -1,
+                (o_topic IS NULL)::integer, (o_topic IS NULL)::integer);
+        RETURN NEXT;
+    END LOOP;
+    RETURN QUERY SELECT r.o_position, r.o_topic, NULL::text FROM released(p_now) AS r;
+END
+$$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
+
 -- Take away everything that belongs to jobs whose rows are gone; count it.
 CREATE FUNCTION forget(p_ids uuid[]) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -155,6 +155,9 @@ SELECT * FROM {schema}.depths($1::bigint, $2::text[], $3::text, $4::bigint, $5::
 -- name: cancel
 SELECT * FROM {schema}.cancel($1::bigint, $2::uuid[], $3::text, $4::text)
 
+-- name: take_back
+SELECT * FROM {schema}.take_back($1::bigint, $2::uuid[], $3::text, $4::text)
+
 -- name: remove
 SELECT * FROM {schema}.remove($1::bigint, $2::uuid[], $3::text)
 
