@@ -22,7 +22,7 @@ ABOUT: Final = {
     "pause-time-left": "seconds until a pause ends",
 }
 """Equal when they are this close, and when neither or both are zero (an age may be either)."""
-CLOSE_SECONDS: Final = 3
+CLOSE_SECONDS: Final = 15
 
 
 def without_the_unequal(line: str) -> str:

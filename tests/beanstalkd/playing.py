@@ -12,9 +12,8 @@ from typing import Final, Protocol
 
 from tests.beanstalkd.conversation import Conversation, Step, to_bytes, to_text
 from tests.beanstalkd.fields import without_the_unequal
+from tests.patience import PATIENCE
 
-PATIENCE_SECONDS: Final = 20.0
-"""For a reply; conversations about time wait for a few seconds."""
 MOST_ASKED: Final = 2000
 """How often a question is repeated until it has the answer that is waited for."""
 MOST_READ: Final = 1 << 24
@@ -54,11 +53,11 @@ class Connection:
     async def hear(self) -> tuple[bytes, bytes | None]:
         """A line of reply and what follows it; the line is empty when the server has hung up."""
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(PATIENCE):
                 return await self._hear()
         except TimeoutError:
             said = bytes(self.reader._buffer)  # type: ignore[attr-defined]
-            raise Misheard(f"no whole reply within {PATIENCE_SECONDS:.0f} s, only {said[:200]!r}") from None
+            raise Misheard(f"no whole reply within {PATIENCE:.0f} s, only {said[:200]!r}") from None
 
     async def _hear(self) -> tuple[bytes, bytes | None]:
         try:

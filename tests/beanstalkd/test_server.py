@@ -163,7 +163,7 @@ async def test_a_job_touched_in_its_last_moment_is_still_its_holders(
     """The store had it touched in time, and answered so late that its first end came before."""
     async with serving() as there:
         client = await there.client()
-        await client.say(b"put 0 0 3 1\r\nx\r\n")
+        await client.say(b"put 0 0 6 1\r\nx\r\n")
         await client.say(b"reserve\r\n", 2)
         touch = there.app.store.touch
 
@@ -174,7 +174,7 @@ async def test_a_job_touched_in_its_last_moment_is_still_its_holders(
             return touched
 
         monkeypatch.setattr(there.app.store, "touch", answers_late)
-        await asyncio.sleep(2)  # so that it ends at 5 seconds, and not at 3
+        await asyncio.sleep(2)  # so that it ends at 8 seconds, and not at 6
         assert await client.say(b"touch 1\r\n") == b"TOUCHED\r\n"
         assert await client.say(b"delete 1\r\n") == b"DELETED\r\n"
 

@@ -16,6 +16,8 @@ from bench.systems import BY_NAME as SYSTEMS
 from bench.systems import System
 from bench.workloads import BY_NAME as WORKLOADS
 
+from tests.patience import PATIENCE
+
 FAKE = str(Path(__file__).with_name("fake_adapter.py"))
 
 
@@ -99,7 +101,7 @@ def test_ctrl_c_leaves_nothing_behind() -> None:
     _, errors = harness.communicate(timeout=60)
     assert harness.returncode == 130, errors
     # One that was just being started is ended by the silence on its standard input, a moment later.
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while any(_runs(int(child)) for child in children):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -12,8 +12,9 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.browser.chromium import ARGUMENTS, chromium
 from tests.browser.site import STORES, Site, serving
 from tests.browser.troubles import Troubles
+from tests.patience import PATIENCE
 
-PATIENCE_MILLISECONDS = 20_000
+PATIENCE_MILLISECONDS = 1000 * PATIENCE
 HERE = "tests/browser/"
 DESKTOP = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}

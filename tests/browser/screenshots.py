@@ -20,13 +20,13 @@ from playwright.async_api import Browser, BrowserContext, Page, StorageState, as
 
 from tests.browser.chromium import ARGUMENTS, chromium
 from tests.docs.pages import ROOT
+from tests.patience import PATIENCE
 
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 README = {"light": ROOT / "docs/images/ui.png", "dark": ROOT / "docs/images/ui-dark.png"}
 SETTLE_MILLISECONDS = 900
 """After the page is there: its figures come, and what moves has moved."""
-PATIENCE_SECONDS = 30
 
 Find = Callable[["Demo", Page], Awaitable[str]]
 
@@ -52,7 +52,7 @@ def job(where: str) -> Find:
 
     async def find(demo: Demo, page: Page) -> str:
         api = demo.url.removesuffix("ui/") + "api/jobs"
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 answer = await page.request.get(api, params={"where": where, "limit": 1})
                 if items := (await answer.json())["items"]:
@@ -92,7 +92,7 @@ async def demo(browser: Browser) -> AsyncIterator[tuple[Demo, Page]]:
     )
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             head = b"".join([await process.stdout.readline() for _ in range(3)]).decode()
         found = re.search(r"at (\S+)\n\s+name\s+(\S+)\n\s+password\s+(\S+)", head)
         assert found is not None, head

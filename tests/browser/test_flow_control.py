@@ -6,8 +6,9 @@ from playwright.async_api import Page, expect
 
 from tests.browser import on_sqlite
 from tests.browser.site import Site
-from tests.browser.test_flows import PATIENCE_SECONDS, go_to, head, toast, without_loading
+from tests.browser.test_flows import go_to, head, toast, without_loading
 from tests.browser.troubles import Troubles
+from tests.patience import PATIENCE
 
 
 @on_sqlite
@@ -105,7 +106,7 @@ async def test_a_blocked_job_says_for_what_it_waits_and_goes_on_by_itself(page: 
     stopped = await site.shop.close_month.options(after=lost).enqueue(month="June")
     await lost.cancel()
     async with site.working():
-        await done.result(PATIENCE_SECONDS)
+        await done.result(PATIENCE)
         await page.goto(f"jobs/{closing.id}")
         async with without_loading(page):
             await expect(head(page).get_by_text("Blocked", exact=True)).to_be_visible()

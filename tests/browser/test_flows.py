@@ -21,12 +21,11 @@ from tests.browser import on_sqlite
 from tests.browser.conftest import OpenPage
 from tests.browser.site import Site
 from tests.browser.troubles import Troubles
+from tests.patience import PATIENCE
 from windlass.cli.demo import tasks
 from windlass.errors import JobNotFound
 from windlass.model import ClaimRequest, JobError, Lane, Settlement
 from windlass.outcome import Failed, Retried
-
-PATIENCE_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -173,7 +172,7 @@ async def test_a_group_of_failures_is_requeued_once_its_task_is_repaired(
             await go_to(page, "Failures")
             await expect(other).to_have_count(1)
             await expect(group).to_have_count(0)
-        assert [await job.result(PATIENCE_SECONDS) for job in jobs] == [
+        assert [await job.result(PATIENCE) for job in jobs] == [
             f"repaired-cat-{number}-640.webp" for number in range(3)
         ]
 
@@ -287,7 +286,7 @@ async def test_a_topic_is_paused_and_resumed(page: Page, site: Site) -> None:
             .click()
         )
         await expect(pause).to_be_visible()
-        await job.result(PATIENCE_SECONDS)
+        await job.result(PATIENCE)
         await pause.click()
         await page.get_by_role("menuitem", name="For an hour").click()
         await expect(
@@ -298,7 +297,7 @@ async def test_a_topic_is_paused_and_resumed(page: Page, site: Site) -> None:
         assert (await waiting.refresh()).shown_state == "pending"
         await resume.click()
         await expect(pause).to_be_visible()
-        await waiting.result(PATIENCE_SECONDS)
+        await waiting.result(PATIENCE)
 
 
 @on_sqlite

@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg
 
 from tests.faults.network import Network
+from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.servers import PostgresServer
 from tests.servers.postgres import StopMode
@@ -92,7 +93,7 @@ class ServerTroubles:
 
     async def _session(self) -> Any:
         """One of our own, straight to the server."""
-        return await asyncpg.connect(self._server.url(), timeout=5)
+        return await asyncpg.connect(self._server.url(), timeout=PATIENCE)
 
     # -- the network ------------------------------------------------------------------------------------
 

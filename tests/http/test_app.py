@@ -158,7 +158,7 @@ async def test_a_server_that_hangs_is_not_waited_for_longer_than_the_caller_woul
     let_go = served.switch.held[f"/{job.id}"] = served.switch.held["/states"] = asyncio.Event()
     for seconds in (0.1, 0):
         with pytest.raises(ResultTimeout, match="does not answer"):
-            await asyncio.wait_for(job.result(timeout=seconds), 5)
+            await asyncio.wait_for(job.result(timeout=seconds), PATIENCE)
     let_go.set()
 
 
@@ -180,7 +180,7 @@ async def test_a_wait_that_breaks_keeps_nobody_from_looking_again(
     monkeypatch.setattr(reading, "states", breaking)
     async with store.wakeups(finished=True) as hints:
         assert await store.states([job.id]) == [State.PENDING]
-        assert await hints.wait(2)
+        assert await hints.wait(PATIENCE)
         await server.app.cancel(job.id)
         assert await store.states([job.id]) == [State.CANCELLED]
     assert "which is a bug" in caplog.text

@@ -325,7 +325,7 @@ async def test_what_comes_for_nobody_is_given_back(served: Served, server: Shop,
     async with store.wakeups(topics=["greet"]) as hints:
         assert await hints.wait(0.3) is False
         job = await server.greet.enqueue(name="Ada")
-        assert await hints.wait(10) is True
+        assert await hints.wait(PATIENCE) is True
         assert (await job.refresh()).state == "running"
         await until(lambda: state_is(job, "pending"))
     assert (job.attempt, job.record.reserves, job.record.releases) == (0, 0, 0)
@@ -358,7 +358,7 @@ async def test_a_nudge_ends_the_wait_and_its_jobs_are_kept(
         assert (await store.claim(request)).jobs == ()  # answered here: one waits at the server already
         assert served.asked(RESERVE) == 2
         hints.nudge()
-        assert await hints.wait(10) is True
+        assert await hints.wait(PATIENCE) is True
         await server.greet.enqueue(name="Ada")
         [job] = (await store.claim(request)).jobs
         assert job.attempt == 1
@@ -375,14 +375,14 @@ async def test_a_server_that_answers_at_once_with_nothing_is_not_asked_without_a
     served.switch.api.closing.set()
     await store.claim(request)
     async with store.wakeups(topics=["greet"]) as hints:
-        assert await hints.wait(10)
+        assert await hints.wait(PATIENCE)
         assert (await store.claim(request)).jobs == ()  # what the poll said
         assert not await hints.wait(0.1)
         assert served.asked(RESERVE) == 2
         served.switch.api.closing.clear()
         await server.greet.enqueue(name="Ada")
         hints.nudge()
-        assert await hints.wait(10)
+        assert await hints.wait(PATIENCE)
         assert len((await store.claim(request)).jobs) == 1
 
 
@@ -426,7 +426,7 @@ async def test_a_wait_that_was_ended_here_is_followed_by_the_next_at_once(
             assert not await hints.wait(0.05)
             await waits_at(served, times)
             hints.nudge()
-            assert await hints.wait(10)
+            assert await hints.wait(PATIENCE)
             await asyncio.sleep(0.05)  # until the answer is here
             assert (await store.claim(request)).jobs == ()
         assert served.asked(RESERVE) == 10
@@ -443,7 +443,7 @@ async def job_in_hand(
         await hints.wait(0.01)
         await waits_at(served)
         job = await server.greet.enqueue(name="Ada")
-        assert await hints.wait(10) is True
+        assert await hints.wait(PATIENCE) is True
         served.requests.clear()
         yield job
 
@@ -476,7 +476,7 @@ async def test_jobs_that_came_by_themselves_have_leases_of_one_length(
             await hints.wait(0.01)
             await waits_at(served, times)
             await server.greet.enqueue(name="Ada")
-            assert await hints.wait(10) is True
+            assert await hints.wait(PATIENCE) is True
             leases += [job.lease_seconds for job in (await store.claim(request)).jobs]
     assert leases == [60 - renewing.FRESH_SECONDS - renewing.ON_ITS_WAY_SECONDS] * 3
 
@@ -685,7 +685,7 @@ async def test_a_short_lease_of_a_job_of_its_own_is_extended(server: Shop, clien
     await store.claim(ClaimRequest("w", (Lane("greet"),), 1, 60.0))
     await server.app.queue.put("greet", {"name": "Ada"}, ttr=1)
     async with store.wakeups(topics=["greet"]) as hints:
-        assert await hints.wait(10)
+        assert await hints.wait(PATIENCE)
         [job] = (await store.claim(ClaimRequest("w", (Lane("greet"),), 1, 60.0))).jobs
         assert job.lease_seconds == 1
         assert await store.extend([job.lease], job.lease_seconds) == [True]

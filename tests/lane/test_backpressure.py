@@ -11,7 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from tests.lane.test_lane import WAIT, until
+from tests.lane.test_lane import until
+from tests.patience import PATIENCE
 from windlass import Backpressure, Windlass, WindlassError
 
 TRIES = 10_000
@@ -29,7 +30,7 @@ async def full(app: Windlass, release: threading.Event) -> Any:
 
     @app.task(durable=False)
     def block(name: Any = None) -> None:
-        release.wait(WAIT)
+        release.wait(PATIENCE)
 
     await block.enqueue_many([{}] * app.settings.lane_concurrency)
     await until(lambda: app.lane.stats().running == app.settings.lane_concurrency)
@@ -54,7 +55,7 @@ async def test_a_full_lane_refuses_with_value_limit_and_remedy(
     assert len(app.lane.open()._book.arguments) == 260
     release.set()
     await until(lambda: app.lane.stats().waiting < 256)
-    await (await full.enqueue()).result(timeout=WAIT)
+    await (await full.enqueue()).result(timeout=PATIENCE)
 
 
 async def test_a_duplicate_needs_no_room(app: Windlass, full: Any, release: threading.Event) -> None:
@@ -82,7 +83,7 @@ async def test_many_are_let_in_together_or_not_at_all(
     assert after.refused == 257 + 10_300
     jobs = await full.enqueue_many([{}] * 256)
     for job in jobs:
-        await job.result(timeout=WAIT)
+        await job.result(timeout=PATIENCE)
 
 
 async def test_delayed_and_retried_jobs_wait_too(app: Windlass) -> None:
@@ -152,7 +153,7 @@ async def test_ten_thousand_submissions_are_let_in_or_refused_and_none_is_lost(t
         await asyncio.gather(*(asyncio.to_thread(asyncio.run, on_a_loop(thread)) for thread in range(4)))
         assert len(accepted) + refused == TRIES
         assert refused > 0
-        async with asyncio.timeout(3 * WAIT):
+        async with asyncio.timeout(3 * PATIENCE):
             await app.run_until_idle()
         stats = app.lane.stats()
         assert (stats.completed, stats.failed, stats.cancelled) == (len(accepted), 0, 0)
@@ -160,7 +161,7 @@ async def test_ten_thousand_submissions_are_let_in_or_refused_and_none_is_lost(t
         assert ran == Counter(number for _, number in accepted)
         assert await app.lane.open().check() == []
         assert most <= 256
-        assert longest < WAIT  # the figure is in the documents; here only that nobody stood and waited
+        assert longest < PATIENCE  # the figure is in the documents; here only that nobody stood and waited
 
 
 async def test_the_count_is_exact_when_all_come_at_once(app: Windlass, release: threading.Event) -> None:
@@ -168,7 +169,7 @@ async def test_the_count_is_exact_when_all_come_at_once(app: Windlass, release: 
 
     @app.task(durable=False)
     def block() -> None:
-        release.wait(WAIT)
+        release.wait(PATIENCE)
 
     await block.enqueue_many([{}] * 4)
     await until(lambda: app.lane.stats().running == 4)
@@ -187,7 +188,7 @@ async def test_the_count_is_exact_when_all_come_at_once(app: Windlass, release: 
                 outcomes.append(True)
 
     def rush() -> None:
-        line.wait(WAIT)
+        line.wait(PATIENCE)
         asyncio.run(push())
 
     threads = [threading.Thread(target=rush) for _ in range(16)]

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lane.test_lane import WAIT, until
+from tests.lane.test_lane import until
+from tests.patience import PATIENCE
 from windlass import Context, JobCancelled, JobNotFound, NotOpen, StoreUnavailable, Windlass
 
 
@@ -25,7 +26,7 @@ async def test_closing_lets_running_handlers_finish_and_drops_the_rest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One warning counts what was dropped; whoever waits for it is told, and nobody waits for ever."""
-    app = Windlass(f"sqlite:///{tmp_path / 'jobs.db'}", shutdown_grace=WAIT, lane_concurrency=2)
+    app = Windlass(f"sqlite:///{tmp_path / 'jobs.db'}", shutdown_grace=PATIENCE, lane_concurrency=2)
     stopping = threading.Event()
 
     @app.task(durable=False)
@@ -58,7 +59,7 @@ async def test_a_handler_that_outlasts_the_grace_period_is_given_up(app: Windlas
     @app.task(durable=False)
     async def endless() -> None:
         try:
-            await asyncio.sleep(10 * WAIT)
+            await asyncio.sleep(10 * PATIENCE)
         except asyncio.CancelledError:
             cancelled.set()
             raise
@@ -79,12 +80,12 @@ async def test_a_function_that_never_returns_does_not_keep_the_app_open(app: Win
 
     @app.task(durable=False)
     def deaf() -> None:
-        release.wait(10 * WAIT)
+        release.wait(10 * PATIENCE)
 
     await deaf.enqueue()
     await until(lambda: app.lane.stats().running == 1)
     try:
-        async with asyncio.timeout(WAIT):
+        async with asyncio.timeout(PATIENCE):
             await app.close()
     finally:
         release.set()
@@ -99,15 +100,15 @@ async def test_the_lane_ends_with_the_last_who_has_the_app_open(app: Windlass) -
 
     async with app:
         job = await work.enqueue()
-        assert await job.result(timeout=WAIT) == "done"
+        assert await job.result(timeout=PATIENCE) == "done"
     assert (await job.refresh()).state == "completed"
 
     async def elsewhere() -> None:
         async with app:
-            assert await (await work.enqueue()).result(timeout=WAIT) == "done"
+            assert await (await work.enqueue()).result(timeout=PATIENCE) == "done"
 
     await asyncio.to_thread(asyncio.run, elsewhere())
-    assert await (await work.enqueue()).result(timeout=WAIT) == "done"
+    assert await (await work.enqueue()).result(timeout=PATIENCE) == "done"
     assert lane_threads() == 1
     await app.close()
     await until(lambda: lane_threads() == 0)
@@ -123,7 +124,7 @@ async def test_two_loops_that_close_at_once_leave_no_lane_behind(
 
     async def together() -> None:
         await before_close()
-        line.wait(WAIT)
+        line.wait(PATIENCE)
 
     monkeypatch.setattr(app.lane, "before_close", together)
 
@@ -132,8 +133,8 @@ async def test_two_loops_that_close_at_once_leave_no_lane_behind(
 
     async def use() -> None:
         async with app:
-            line.wait(WAIT)
-            await (await work.enqueue()).result(timeout=WAIT)
+            line.wait(PATIENCE)
+            await (await work.enqueue()).result(timeout=PATIENCE)
 
     await asyncio.gather(*(asyncio.to_thread(asyncio.run, use()) for _ in range(2)))
     await until(lambda: lane_threads() == 0)
@@ -145,11 +146,11 @@ async def test_threads_that_handlers_left_behind_do_not_keep_the_app_open(app: W
 
     @app.task(durable=False)
     async def leaves() -> None:
-        asyncio.get_running_loop().run_in_executor(None, release.wait, 10 * WAIT)
+        asyncio.get_running_loop().run_in_executor(None, release.wait, 10 * PATIENCE)
 
-    await (await leaves.enqueue()).result(timeout=WAIT)
+    await (await leaves.enqueue()).result(timeout=PATIENCE)
     try:
-        async with asyncio.timeout(WAIT):
+        async with asyncio.timeout(PATIENCE):
             await app.close()
     finally:
         release.set()
@@ -163,12 +164,12 @@ async def test_an_app_opened_again_has_a_new_lane(app: Windlass) -> None:
         return "done"
 
     old = await work.enqueue()
-    await old.result(timeout=WAIT)
+    await old.result(timeout=PATIENCE)
     await app.close()
     await app.open()
     with pytest.raises(JobNotFound):
         await old.refresh()
-    assert await (await work.enqueue()).result(timeout=WAIT) == "done"
+    assert await (await work.enqueue()).result(timeout=PATIENCE) == "done"
     assert app.lane.stats().completed == 1
 
 
@@ -181,7 +182,7 @@ async def test_a_handler_may_open_and_close_the_app_itself(app: Windlass) -> Non
             return "done"
 
     for _ in range(2):
-        assert await (await work.enqueue()).result(timeout=WAIT) == "done"
+        assert await (await work.enqueue()).result(timeout=PATIENCE) == "done"
 
 
 async def test_the_lane_needs_no_database(
@@ -215,11 +216,11 @@ async def test_the_lane_needs_no_database(
     async def needs_it() -> None:
         await durable.enqueue()
 
-    assert await (await outer.enqueue()).result(timeout=WAIT) == "done"
+    assert await (await outer.enqueue()).result(timeout=PATIENCE) == "done"
     with pytest.raises(Exception, match="the app is not open on this event loop"):
-        await (await needs_it.options(max_attempts=1).enqueue()).result(timeout=WAIT)
+        await (await needs_it.options(max_attempts=1).enqueue()).result(timeout=PATIENCE)
     away = False
-    await (await needs_it.enqueue()).result(timeout=WAIT)
+    await (await needs_it.enqueue()).result(timeout=PATIENCE)
     assert (await app.count(task="durable")).total == 1
 
 
@@ -229,10 +230,10 @@ async def test_a_database_that_hangs_does_not_keep_the_app_open(
     """Also while the lane still waits for it, before its first job."""
 
     async def hang() -> None:
-        await asyncio.sleep(10 * WAIT)
+        await asyncio.sleep(10 * PATIENCE)
 
     monkeypatch.setattr(app._connections, "open", hang)
-    monkeypatch.setattr("windlass.lane_thread.OPEN_SECONDS", 10 * WAIT)
+    monkeypatch.setattr("windlass.lane_thread.OPEN_SECONDS", 10 * PATIENCE)
 
     @app.task(durable=False)
     async def work() -> None: ...
@@ -240,7 +241,7 @@ async def test_a_database_that_hangs_does_not_keep_the_app_open(
     job = await work.enqueue()
     answer = asyncio.ensure_future(job.result())
     await asyncio.sleep(0)
-    async with asyncio.timeout(WAIT):
+    async with asyncio.timeout(PATIENCE):
         await app.close()
     with pytest.raises((JobCancelled, NotOpen)):
         await answer
@@ -255,7 +256,7 @@ async def test_an_event_loop_that_ended_without_closing_does_not_keep_the_lane()
 
     async def forget_to_close() -> None:
         await app.open()
-        await (await work.enqueue()).result(timeout=WAIT)
+        await (await work.enqueue()).result(timeout=PATIENCE)
 
     async with app:
         await asyncio.to_thread(asyncio.run, forget_to_close())
@@ -280,7 +281,7 @@ async def test_a_thread_that_cannot_be_started_is_told_and_tried_again(
         for _ in range(2):
             with pytest.raises(RuntimeError, match="can't start new thread"):
                 await work.enqueue()
-    assert await (await work.enqueue()).result(timeout=WAIT) == "done"
+    assert await (await work.enqueue()).result(timeout=PATIENCE) == "done"
 
 
 async def test_a_worker_that_breaks_takes_its_jobs_with_it_and_the_next_starts_anew(
@@ -295,7 +296,7 @@ async def test_a_worker_that_breaks_takes_its_jobs_with_it_and_the_next_starts_a
     enqueued = threading.Event()
 
     async def broken(_: object) -> None:
-        enqueued.wait(WAIT)
+        enqueued.wait(PATIENCE)
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
@@ -303,10 +304,10 @@ async def test_a_worker_that_breaks_takes_its_jobs_with_it_and_the_next_starts_a
         job = await work.enqueue()
         enqueued.set()
         with pytest.raises(JobCancelled):
-            await job.result(timeout=WAIT)
+            await job.result(timeout=PATIENCE)
         await until(lambda: lane_threads() == 0)
     assert "the lane of non-durable tasks broke" in caplog.text
-    assert await (await work.enqueue()).result(timeout=WAIT) == "done"
+    assert await (await work.enqueue()).result(timeout=PATIENCE) == "done"
 
 
 # -- the end of the process, and forks -------------------------------------------------------------------
@@ -341,7 +342,7 @@ def run_program(directory: Path, text: str) -> subprocess.CompletedProcess[str]:
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=3 * WAIT,
+        timeout=3 * PATIENCE,
         check=False,
     )
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.lane.test_closing import lane_threads
-from tests.lane.test_lane import WAIT, Thing, until
+from tests.lane.test_lane import Thing, until
+from tests.patience import PATIENCE
 from windlass import Backpressure, JobFailed, JobNotFound, Retry, Windlass, WrongState
 from windlass.testing import FrozenClock, in_memory, inline
 
@@ -74,7 +75,7 @@ async def test_it_runs_without_a_durable_task() -> None:
 async def test_the_lane_starts_by_itself_in_tests_too() -> None:
     """Code that waits for its non-durable jobs is tested as it is."""
     async with in_memory(app):
-        assert await (await work.enqueue(1)).result(timeout=WAIT) == 1
+        assert await (await work.enqueue(1)).result(timeout=PATIENCE) == 1
 
 
 async def test_time_passes_when_the_test_says_so(windlass_clock: FrozenClock) -> None:
@@ -105,7 +106,7 @@ async def test_inline_runs_non_durable_jobs_where_they_are_enqueued() -> None:
             assert sorted(name for name, _ in done) == ["from 1", "from 2", "nested", "now"]
             await work.enqueue_many([{"thing": n} for n in range(3)])
             assert len(done) == 7
-        assert await (await work.enqueue("not inline any more")).result(timeout=WAIT) is not None
+        assert await (await work.enqueue("not inline any more")).result(timeout=PATIENCE) is not None
         assert done[-1] == ("not inline any more", "windlass-lane")
 
 
@@ -134,11 +135,11 @@ async def test_inline_begins_when_the_lane_already_runs() -> None:
     """Its thread leaves the jobs alone from then on, and is back afterwards."""
     here = threading.current_thread().name
     async with in_memory(app):
-        await (await work.enqueue("before")).result(timeout=WAIT)
+        await (await work.enqueue("before")).result(timeout=PATIENCE)
         for _ in range(20):
             with inline(app):
                 await work.enqueue("inline")
-            await (await work.enqueue("between")).result(timeout=WAIT)
+            await (await work.enqueue("between")).result(timeout=PATIENCE)
         assert {thread for name, thread in done if name == "inline"} == {here}
         assert {thread for name, thread in done if name != "inline"} == {"windlass-lane"}
 
@@ -184,7 +185,7 @@ async def test_a_store_that_is_put_back_without_closing_takes_its_lane_with_it()
     """The app's own lane is another one, and the thread of the lost one ends."""
     with app.on_store("memory://"):
         await app.open()
-        await (await work.enqueue(1)).result(timeout=WAIT)
+        await (await work.enqueue(1)).result(timeout=PATIENCE)
     assert app.lane.stats().completed == 0
     await until(lambda: lane_threads() == 0)
 
@@ -200,4 +201,4 @@ async def test_waiting_for_oneself_is_refused() -> None:
         return "refused"
 
     async with lonely:
-        assert await (await waits.enqueue()).result(timeout=WAIT) == "refused"
+        assert await (await waits.enqueue()).result(timeout=PATIENCE) == "refused"

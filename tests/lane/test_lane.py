@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from windlass import (
     Context,
     JobCancelled,
@@ -26,9 +27,6 @@ from windlass.model import NewJob, State
 from windlass.stores.memory.lane import MOST_FINISHED, LaneStore
 from windlass.testing.clock import FrozenClock
 
-WAIT = 20.0
-"""Seconds after which something is wrong; nothing here takes a tenth of it."""
-
 
 class Thing:
     """Any object."""
@@ -36,7 +34,7 @@ class Thing:
 
 async def until(condition: Any) -> None:
     """Wait for something another thread does."""
-    async with asyncio.timeout(WAIT):
+    async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.002)
 
@@ -55,7 +53,7 @@ async def test_objects_go_in_and_come_out_as_they_are(app: Windlass) -> None:
     here, there = socket.socketpair()
     with here, there:
         job = await swap.enqueue(here, len)
-        assert await job.result(timeout=WAIT) == (len, here)
+        assert await job.result(timeout=PATIENCE) == (len, here)
     thing = Thing()
     for enqueued in (
         identity.enqueue(thing),
@@ -63,9 +61,9 @@ async def test_objects_go_in_and_come_out_as_they_are(app: Windlass) -> None:
         app.enqueue(identity, thing),
         identity.options(priority=5).enqueue(thing=thing),
     ):
-        assert await (await enqueued).result(timeout=WAIT) is thing
+        assert await (await enqueued).result(timeout=PATIENCE) is thing
     many = await identity.enqueue_many([{"thing": thing}, {"thing": 2}])
-    assert [await each.result(timeout=WAIT) for each in many] == [thing, 2]
+    assert [await each.result(timeout=PATIENCE) for each in many] == [thing, 2]
 
 
 async def test_blocking_callers_have_the_same(app: Windlass) -> None:
@@ -78,9 +76,9 @@ async def test_blocking_callers_have_the_same(app: Windlass) -> None:
     def blocking() -> None:
         thing = Thing()
         job = identity.sync.enqueue(thing)
-        assert job.result(timeout=WAIT) is thing
+        assert job.result(timeout=PATIENCE) is thing
         assert app.sync.get(job.id).state == "completed"
-        assert identity.options(key="k").sync.enqueue(thing).result(timeout=WAIT) is thing
+        assert identity.options(key="k").sync.enqueue(thing).result(timeout=PATIENCE) is thing
 
     await asyncio.to_thread(blocking)
     app.sync.close()
@@ -97,9 +95,9 @@ async def test_nothing_is_written_to_the_store(app: Windlass) -> None:
         raise ValueError("no")
 
     assert app.lane.stats().completed == 0
-    await (await work.enqueue()).result(timeout=WAIT)
+    await (await work.enqueue()).result(timeout=PATIENCE)
     with pytest.raises(JobFailed, match="ValueError: no"):
-        await (await fail.options(max_attempts=1).enqueue()).result(timeout=WAIT)
+        await (await fail.options(max_attempts=1).enqueue()).result(timeout=PATIENCE)
     assert (await app.count()).total == 0
     assert await app.topics() == []
     stats = app.lane.stats()
@@ -117,7 +115,7 @@ async def test_no_thread_is_started_before_the_first_job(app: Windlass) -> None:
         return [thread.name for thread in threading.enumerate() if thread.name == "windlass-lane"]
 
     assert threads() == []
-    await (await work.enqueue()).result(timeout=WAIT)
+    await (await work.enqueue()).result(timeout=PATIENCE)
     assert threads() == ["windlass-lane"]
 
 
@@ -128,14 +126,14 @@ async def test_handlers_run_apart_from_the_program(app: Windlass) -> None:
     @app.task(durable=False)
     async def rude() -> str:
         blocking.set()
-        release.wait(WAIT)
+        release.wait(PATIENCE)
         return "done"
 
     job = await rude.enqueue()
     await until(blocking.is_set)
     assert (await job.refresh()).state == "running"
     release.set()
-    assert await job.result(timeout=WAIT) == "done"
+    assert await job.result(timeout=PATIENCE) == "done"
 
 
 async def test_handlers_use_the_app_and_its_other_tasks(app: Windlass) -> None:
@@ -151,9 +149,9 @@ async def test_handlers_use_the_app_and_its_other_tasks(app: Windlass) -> None:
     @app.task(durable=False)
     async def outer(n: int) -> int:
         await durable.enqueue(n=n)
-        return await (await inner.enqueue(n)).result(timeout=WAIT) + 1
+        return await (await inner.enqueue(n)).result(timeout=PATIENCE) + 1
 
-    assert await (await outer.enqueue(1)).result(timeout=WAIT) == 3
+    assert await (await outer.enqueue(1)).result(timeout=PATIENCE) == 3
     assert (await app.count(task="durable", state="pending")).total == 1
 
 
@@ -172,7 +170,7 @@ async def test_attempts_retries_and_the_context_are_those_of_all_jobs(app: Windl
 
     thing = Thing()
     job = await work.options(tenant="acme", correlation_id="c", user_id="u").enqueue(thing)
-    assert await job.result(timeout=WAIT) == "done"
+    assert await job.result(timeout=PATIENCE) == "done"
     assert seen == [
         (1, None, "acme", "c", "u", thing),
         (2, {"attempt": 1}, "acme", "c", "u", thing),
@@ -189,10 +187,10 @@ async def test_a_timeout_ends_an_attempt(app: Windlass) -> None:
 
     @app.task(durable=False, timeout=0.05, max_attempts=1)
     async def work() -> None:
-        await asyncio.sleep(WAIT)
+        await asyncio.sleep(PATIENCE)
 
     with pytest.raises(JobFailed, match="job_timeout"):
-        await (await work.enqueue()).result(timeout=WAIT)
+        await (await work.enqueue()).result(timeout=PATIENCE)
 
 
 async def test_running_and_waiting_jobs_are_cancelled(app: Windlass) -> None:
@@ -202,7 +200,7 @@ async def test_running_and_waiting_jobs_are_cancelled(app: Windlass) -> None:
     @app.task(durable=False)
     async def work() -> None:
         begun.set()
-        await asyncio.sleep(WAIT)
+        await asyncio.sleep(PATIENCE)
 
     running = await work.enqueue()
     waiting = await work.options(delay=60).enqueue()
@@ -212,7 +210,7 @@ async def test_running_and_waiting_jobs_are_cancelled(app: Windlass) -> None:
     assert (await waiting.refresh()).state == "cancelled"
     assert await running.cancel() is False
     with pytest.raises(JobCancelled):
-        await running.result(timeout=WAIT)
+        await running.result(timeout=PATIENCE)
 
 
 async def test_keys_priorities_delays_and_expiry(app: Windlass) -> None:
@@ -222,7 +220,7 @@ async def test_keys_priorities_delays_and_expiry(app: Windlass) -> None:
 
     @app.task(durable=False)
     def block() -> None:
-        release.wait(WAIT)
+        release.wait(PATIENCE)
 
     @app.task(durable=False)
     async def work(name: Any) -> None:
@@ -241,7 +239,7 @@ async def test_keys_priorities_delays_and_expiry(app: Windlass) -> None:
     await until(lambda: app.lane.stats().cancelled == 1)
     release.set()
     for job in (*blocked, low, high, first):
-        await job.result(timeout=WAIT)
+        await job.result(timeout=PATIENCE)
     assert order == ["high", "low", "replaced"]
     assert (await late.refresh()).error_summary is not None
 
@@ -254,7 +252,7 @@ async def test_a_topic_of_its_own_makes_no_difference(app: Windlass) -> None:
         return "done"
 
     job = await work.options(topic="elsewhere").enqueue()
-    assert await job.result(timeout=WAIT) == "done"
+    assert await job.result(timeout=PATIENCE) == "done"
     assert (await job.refresh()).topic == "elsewhere"
 
 
@@ -264,13 +262,13 @@ async def test_a_task_may_be_registered_when_the_lane_runs(app: Windlass) -> Non
     @app.task(durable=False)
     async def early() -> None: ...
 
-    await (await early.enqueue()).result(timeout=WAIT)
+    await (await early.enqueue()).result(timeout=PATIENCE)
 
     @app.task(durable=False)
     async def late() -> str:
         return "done"
 
-    assert await (await late.enqueue()).result(timeout=WAIT) == "done"
+    assert await (await late.enqueue()).result(timeout=PATIENCE) == "done"
 
 
 async def test_jobs_of_the_lane_are_not_pulled_by_hand() -> None:
@@ -297,14 +295,14 @@ async def test_deleted_jobs_are_gone_and_ended_ones_cannot_be_requeued(app: Wind
 
     job = await fail.options(max_attempts=1).enqueue()
     with pytest.raises(JobFailed):
-        await job.result(timeout=WAIT)
+        await job.result(timeout=PATIENCE)
     with pytest.raises(WrongState, match="enqueue it anew"):
         await job.requeue()
     await job.delete()
     with pytest.raises(JobNotFound):
         await app.get(job.id)
     with pytest.raises(JobNotFound):
-        await job.result(timeout=WAIT)
+        await job.result(timeout=PATIENCE)
     with pytest.raises(JobNotFound):
         await app.requeue(job.id)
 
@@ -330,7 +328,7 @@ async def test_arguments_are_let_go_when_the_job_ends_and_results_when_it_is_for
     await until(lambda: app.lane.stats().completed == 1)
     del thing
     await until(lambda: gc.collect() is None or arguments() is None)
-    assert await job.result(timeout=WAIT) is results[0]()
+    assert await job.result(timeout=PATIENCE) is results[0]()
     await job.refresh()
     await job.delete()
     await until(lambda: gc.collect() is None or results[0]() is None)
@@ -344,10 +342,10 @@ async def test_finished_jobs_are_remembered_up_to_a_number(app: Windlass) -> Non
         return n
 
     first = await work.enqueue(0)
-    assert await first.result(timeout=WAIT) == 0
+    assert await first.result(timeout=PATIENCE) == 0
     for start in range(0, MOST_FINISHED, 250):
         jobs = await work.enqueue_many([{"n": n} for n in range(start, start + 250)])
-        assert [await job.result(timeout=WAIT) for job in jobs] == list(range(start, start + 250))
+        assert [await job.result(timeout=PATIENCE) for job in jobs] == list(range(start, start + 250))
     with pytest.raises(JobNotFound):
         await first.refresh()
     assert await jobs[-1].result(timeout=0) == MOST_FINISHED - 1
@@ -365,7 +363,7 @@ async def test_a_users_code_that_runs_at_the_end_of_an_object_may_use_the_lane(a
             # From another thread: the lock is one that the same thread may take twice.
             asking = threading.Thread(target=app.lane.stats)
             asking.start()
-            asking.join(WAIT / 10)
+            asking.join(PATIENCE / 10)
             stuck.append(asking.is_alive())
 
     @app.task(durable=False)
@@ -387,7 +385,7 @@ async def test_an_app_that_is_not_open_takes_no_job() -> None:
         await work.enqueue()
     async with app:
         job = await work.enqueue()
-        await job.result(timeout=WAIT)
+        await job.result(timeout=PATIENCE)
     with pytest.raises(NotOpen):
         await work.enqueue()
     with pytest.raises(NotOpen):

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from windlass import Context, JobNotFound, NotPermitted, SecurityContext, Windlass, WrongState, acting_as
 from windlass.testing import in_memory, inline
-
-WAIT = 30.0
 
 
 @pytest.mark.parametrize("verb", ["get", "result", "cancel", "delete", "requeue"])
@@ -23,23 +22,23 @@ async def test_another_tenants_job_is_not_there(app: Windlass, verb: str) -> Non
     @app.task(durable=False)
     def work(wait: bool) -> object:
         if wait:
-            gate.wait(WAIT)
+            gate.wait(PATIENCE)
         return gate
 
     with acting_as(SecurityContext("acme")):
         ended, running = await work.enqueue(False), await work.enqueue(True)
-        assert await ended.result(timeout=WAIT) is gate
+        assert await ended.result(timeout=PATIENCE) is gate
     with acting_as(SecurityContext("globex")):
         for job in (ended, running):
             with pytest.raises(JobNotFound):
-                await asyncio.wait_for(getattr(app, verb)(job.id), WAIT)
+                await asyncio.wait_for(getattr(app, verb)(job.id), PATIENCE)
             with pytest.raises(JobNotFound):
                 await job.refresh()
         with pytest.raises(NotPermitted):
             app.lane.stats()
     gate.set()
     with acting_as(SecurityContext("acme")):
-        assert await running.result(timeout=WAIT) is gate
+        assert await running.result(timeout=PATIENCE) is gate
 
 
 async def test_keys_are_each_tenants_own(app: Windlass) -> None:
@@ -68,7 +67,7 @@ async def test_callbacks_get_the_object_itself_under_its_owner(app: Windlass) ->
 
     @app.task(durable=False, on_success=on_success)
     def work(thing: list[str]) -> object:
-        gate.wait(WAIT)
+        gate.wait(PATIENCE)
         return thing
 
     thing = ["the very object"]
@@ -76,7 +75,7 @@ async def test_callbacks_get_the_object_itself_under_its_owner(app: Windlass) ->
         await work.enqueue(thing)
     async with in_memory(app):
         gate.set()
-        await asyncio.wait_for(called.wait(), WAIT)
+        await asyncio.wait_for(called.wait(), PATIENCE)
     assert told == [(thing, SecurityContext("acme", user_id="ada"))]
     assert told[0][0] is thing
 
@@ -90,7 +89,7 @@ async def test_a_transaction_is_refused_with_the_reason(app: Windlass) -> None:
             await ctx.transaction.execute("SELECT 1")
         return "refused"
 
-    assert await (await work.enqueue()).result(timeout=WAIT) == "refused"
+    assert await (await work.enqueue()).result(timeout=PATIENCE) == "refused"
 
 
 async def test_inline_does_not_wait_for_the_transaction_it_is_called_in(app: Windlass) -> None:
@@ -120,7 +119,7 @@ async def test_a_handler_that_does_not_stop_costs_nobody_else_their_job(tmp_path
 
     @app.task(durable=False, timeout=0.05, max_attempts=1)
     def deaf() -> None:
-        release.wait(WAIT)
+        release.wait(PATIENCE)
 
     @app.task(durable=False)
     async def work(number: int) -> int:
@@ -129,9 +128,9 @@ async def test_a_handler_that_does_not_stop_costs_nobody_else_their_job(tmp_path
 
     async with app:
         before = await work.enqueue(0)
-        assert await before.result(timeout=WAIT) == 0
+        assert await before.result(timeout=PATIENCE) == 0
         await deaf.enqueue()
         jobs = [await work.enqueue(number) for number in range(1, 15)]
-        assert [await job.result(timeout=WAIT) for job in jobs] == list(range(1, 15))
-        assert await before.result(timeout=WAIT) == 0
+        assert [await job.result(timeout=PATIENCE) for job in jobs] == list(range(1, 15))
+        assert await before.result(timeout=PATIENCE) == 0
         release.set()

@@ -66,7 +66,7 @@ async def test_a_forked_child_is_told_and_the_parent_goes_on(postgres_url: str) 
         await claim_one(store)
         async with opened(postgres_url) as [other]:
             await put(other)
-        assert await wakeups.wait(5.0)
+        assert await wakeups.wait(PATIENCE)
 
 
 async def test_a_forked_child_may_open_a_store_of_its_own(postgres_url: str) -> None:

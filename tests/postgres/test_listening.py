@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers import PgBouncer
@@ -20,8 +21,6 @@ from windlass.stores.postgres.notifying import MOST_TOPICS
 from windlass.stores.protocol import Wakeups
 from windlass.testing.conformance.building import claim_one, end, job, put
 
-SOON = 5.0
-"""Far more than it takes; a hint that does not come costs a failing test this long."""
 NEVER = 0.1
 
 
@@ -33,7 +32,7 @@ async def stores(postgres_url: str) -> AsyncIterator[list[PostgresStore]]:
 
 async def until(condition: Callable[[], Awaitable[Any]]) -> Any:
     """Ask again until the answer is good."""
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(PATIENCE):
         while not (answer := await condition()):
             await asyncio.sleep(0.01)
         return answer
@@ -75,10 +74,10 @@ async def test_a_listener_whose_backend_is_killed_hears_again_soon(
         for _ in range(2):
             assert await kill_listener(postgres_url) == 1
             for wakeups in (mail, other, finished):
-                assert await wakeups.wait(SOON)
+                assert await wakeups.wait(PATIENCE)
             assert not await other.wait(NEVER)
             await put(stores[1])
-            assert await mail.wait(SOON)
+            assert await mail.wait(PATIENCE)
             assert not await other.wait(0)
 
 
@@ -99,9 +98,9 @@ async def test_a_half_open_listener_is_found_out_and_replaced(
         before = proxy.accepted
         await put(other)
         await until(lambda: _more(proxy, before))  # it has given up the old connection
-        monkeypatch.setattr(listening, "PATIENCE_SECONDS", SOON)  # a new one may take longer than that
+        monkeypatch.setattr(listening, "PATIENCE_SECONDS", PATIENCE)  # a new one may take longer than that
         proxy.restore()
-        assert await wakeups.wait(SOON)
+        assert await wakeups.wait(PATIENCE)
         await heard_again(other, wakeups)
 
 
@@ -128,8 +127,8 @@ async def test_a_listener_survives_a_server_that_is_away(
         async with store.wakeups(topics=["mail"]) as late:
             await until(lambda: _more(proxy, before + 3))
             proxy.refuse = False
-            assert await early.wait(SOON)
-            assert await late.wait(SOON)
+            assert await early.wait(PATIENCE)
+            assert await late.wait(PATIENCE)
             await heard_again(other, late)
     assert len([record for record in caplog.records if record.name == "windlass.postgres"]) == 1
 
@@ -143,10 +142,10 @@ async def test_schemas_do_not_hear_each_other(stores: list[PostgresStore]) -> No
     ):
         await put(stranger)
         assert await end(stranger, (await claim_one(stranger)).lease, Completed(None))
-        assert await theirs.wait(SOON)
+        assert await theirs.wait(PATIENCE)
         assert not await ours.wait(NEVER)
         await put(stores[1])
-        assert await ours.wait(SOON)
+        assert await ours.wait(PATIENCE)
 
 
 async def test_names_of_schemas_are_exact(postgres_url: str) -> None:
@@ -160,7 +159,7 @@ async def test_names_of_schemas_are_exact(postgres_url: str) -> None:
         large.wakeups(topics=["mail"]) as for_large,
     ):
         await put(same)
-        assert await for_large.wait(SOON)
+        assert await for_large.wait(PATIENCE)
         assert not await for_small.wait(NEVER)
 
 
@@ -184,7 +183,7 @@ async def test_junk_on_the_channel_costs_a_look_and_nothing_else(
     """Anybody may NOTIFY; what cannot be read may be a newer Windlass's, so everybody looks."""
     async with stores[0].wakeups(topics=["mail"]) as mail, raw(postgres_url) as connection:
         await connection.execute("SELECT pg_notify($1, $2)", schema_of(postgres_url), message)
-        assert await mail.wait(SOON)
+        assert await mail.wait(PATIENCE)
         await heard_again(stores[1], mail)
 
 
@@ -196,7 +195,7 @@ async def test_a_newer_hint_with_more_fields_is_understood(
         async with raw(postgres_url) as connection:
             message = msgspec.json.encode(["somebody", {"mail": 7}, False, {"more": 1}]).decode()
             await connection.execute("SELECT pg_notify($1, $2)", schema_of(postgres_url), message)
-        assert await mail.wait(SOON)
+        assert await mail.wait(PATIENCE)
         assert not await other.wait(0)
 
 
@@ -209,7 +208,7 @@ async def test_a_storm_of_topics_wakes_everybody(stores: list[PostgresStore]) ->
     ):
         await stores[1].enqueue([job(f"topic-{number}") for number in range(1000)])
         for wakeups in (first, last, any_topic):
-            assert await wakeups.wait(SOON)
+            assert await wakeups.wait(PATIENCE)
 
 
 async def test_topics_with_long_names_are_hinted_at(stores: list[PostgresStore]) -> None:
@@ -217,7 +216,7 @@ async def test_topics_with_long_names_are_hinted_at(stores: list[PostgresStore])
     topics = [f"{number:03}" + "😀" * 197 for number in range(MOST_TOPICS)]
     async with stores[0].wakeups(topics=topics[:1]) as wakeups:
         await stores[1].enqueue([job(topic) for topic in topics])
-        assert await wakeups.wait(SOON)
+        assert await wakeups.wait(PATIENCE)
 
 
 async def test_hints_are_few_however_many_jobs_come_in(
@@ -258,4 +257,4 @@ async def test_nobody_listens_behind_a_pooler(
         assert await wakeups.wait(0)  # from its own process
         async with stores[0].wakeups(topics=["mail"]) as direct:
             await put(pooled)
-            assert await direct.wait(SOON)  # but others hear it
+            assert await direct.wait(PATIENCE)  # but others hear it

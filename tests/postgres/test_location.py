@@ -10,6 +10,7 @@ from urllib.parse import quote
 import asyncpg
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers import PgBouncer, PostgresServer
 from tests.servers.postgres import HOST, free_port
@@ -163,7 +164,7 @@ async def test_a_unix_socket_is_a_host_like_others(postgres: PostgresServer, pos
     async with opened(url, url) as [store, other], store.wakeups(topics=["mail"]) as wakeups:
         assert str(postgres.directory) in store.describe()["database"]
         await put(other)
-        assert await wakeups.wait(5.0)
+        assert await wakeups.wait(PATIENCE)
         await claim_one(store)
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw
 from windlass.model import Claimed, Lane
 from windlass.outcome import Released
@@ -63,7 +64,7 @@ async def test_an_urgent_job_is_granted_next_after_a_hint(stores: list[PostgresS
     """A store that listens hears of it and looks at everything again."""
     async with stores[0].wakeups(topics=["mail"]) as wakeups:
         urgent = await put(stores[1], priority=9)
-        assert await wakeups.wait(5.0)
+        assert await wakeups.wait(PATIENCE)
         [first, _] = await claim(stores[0], LANE, limit=2)
         assert first.lease.job_id == urgent
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.server.events.serving import served
 from windlass import Windlass
 from windlass.server.connection import Together
 
-SOON = 20.0
 LARGEST_HEAD_BYTES = 64 * 1024
 
 
@@ -66,7 +66,7 @@ async def test_a_head_without_an_end_is_not_kept(port: int) -> None:
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: ")
     told = b""
     with suppress(ConnectionError):
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE):
             for _ in range(100):
                 writer.write(b"a" * LARGEST_HEAD_BYTES)
                 await writer.drain()
@@ -88,7 +88,7 @@ async def test_large_bodies_and_heads_in_pieces_are_no_heads_without_an_end(port
             writer.write(head[place : place + 4000])
             await writer.drain()
         writer.write(b"\r\n\r\n")
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(PATIENCE):
         told = b""
         while told.count(b"HTTP/1.1 200 ") < 3:
             told += await reader.read(65536) or pytest.fail(f"hung up: {told!r}")
@@ -103,7 +103,7 @@ async def test_who_does_not_say_what_it_wants_is_hung_up_on(port: int) -> None:
     (_, nothing), (_, half), (reader, once) = lines
     half.write(b"GET")
     once.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(PATIENCE):
         assert (await reader.read(1000)).startswith(b"HTTP/1.1 200 ")
         once.write(b"GET /he")
         for line, writer in lines:
@@ -116,7 +116,7 @@ async def test_who_does_not_say_what_it_wants_is_hung_up_on(port: int) -> None:
 async def _asked(port: int, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(PATIENCE):
         answer = await reader.read(1000)
     writer.close()
     return answer

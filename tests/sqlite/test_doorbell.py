@@ -25,7 +25,7 @@ async def test_an_enqueue_rings_at_other_processes_that_listen_to_its_topic(stor
         await store.enqueue([NewJob(id=new_id(), topic="other")])
         assert await wakeups.wait(0.05) is False
         await store.enqueue([NewJob(id=new_id(), topic="mail")])
-        assert await wakeups.wait(5) is True
+        assert await wakeups.wait(PATIENCE) is True
         assert await wakeups.wait(0.02) is False
     await sibling.close()
 
@@ -50,7 +50,7 @@ async def test_a_subscription_that_was_given_up_leaves_the_next_one_not_deaf(
             await asyncio.wait_for(subscribe(), 0.05)
     async with sibling.wakeups(topics=["mail"]) as wakeups:
         await store.enqueue([NewJob(id=new_id(), topic="mail")])
-        assert await wakeups.wait(5) is True
+        assert await wakeups.wait(PATIENCE) is True
     await sibling.close()
 
 
@@ -74,7 +74,7 @@ async def test_a_claim_that_follows_a_hint_finds_the_job(store: SqliteStore) -> 
     async with sibling.wakeups(topics=["mail"]) as wakeups:
         for _ in range(50):
             enqueueing = asyncio.create_task(store.enqueue([NewJob(id=new_id(), topic="mail")]))
-            assert await wakeups.wait(5) is True
+            assert await wakeups.wait(PATIENCE) is True
             assert len((await sibling.claim(ClaimRequest("w", (Lane("mail"),), 10, 60))).jobs) == 1
             await enqueueing
     await sibling.close()
@@ -89,7 +89,7 @@ async def test_a_look_that_follows_a_hint_finds_the_result(store: SqliteStore) -
             await store.enqueue([NewJob(id=new_id(), topic="mail")])
             [job] = (await store.claim(ClaimRequest("w", (Lane("mail"),), 1, 60))).jobs
             settling = asyncio.create_task(store.settle([Settlement(job.lease, Completed(), 0.0)]))
-            assert await wakeups.wait(5) is True
+            assert await wakeups.wait(PATIENCE) is True
             assert await sibling.states([job.lease.job_id]) == [State.COMPLETED]
             await settling
     await sibling.close()
@@ -154,7 +154,7 @@ async def test_nonsense_from_a_stranger_is_at_most_a_hint(
             stranger.sendto(nonsense, (doorbell.LOOPBACK, port))
         await wakeups.wait(5)
         await store.enqueue([NewJob(id=new_id(), topic="mail")])
-        assert await wakeups.wait(5) is True
+        assert await wakeups.wait(PATIENCE) is True
 
 
 async def test_many_topics_become_one_hint_about_everything(store: SqliteStore) -> None:
@@ -163,7 +163,7 @@ async def test_many_topics_become_one_hint_about_everything(store: SqliteStore) 
     await sibling.open()
     async with sibling.wakeups(topics=["the-one"]) as wakeups:
         await store.enqueue([NewJob(id=new_id(), topic=f"topic-{n:04}-with-a-long-name") for n in range(200)])
-        assert await wakeups.wait(5) is True
+        assert await wakeups.wait(PATIENCE) is True
     await sibling.close()
 
 

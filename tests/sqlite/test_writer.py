@@ -106,7 +106,7 @@ async def test_a_settlement_is_handed_over_before_somebody_blocks_the_loop(store
 
     async def block() -> bool:
         await store.enqueue([_job()])
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
         while not is_completed() and time.monotonic() < deadline:
             time.sleep(0.001)  # on the event loop, which is what this is about
         return is_completed()

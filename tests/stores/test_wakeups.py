@@ -7,9 +7,8 @@ import threading
 
 import pytest
 
+from tests.patience import PATIENCE
 from windlass.stores.wakeups import LocalWakeups, WakeupHub
-
-SOON = 5.0
 
 
 async def test_a_hint_reaches_only_those_it_concerns() -> None:
@@ -47,16 +46,16 @@ async def test_a_subscription_ends_with_its_block() -> None:
 async def test_a_waiter_is_woken_from_another_thread() -> None:
     """At once, not at the end of its timeout."""
     wakeups = LocalWakeups()
-    waiting = asyncio.ensure_future(wakeups.wait(SOON))
+    waiting = asyncio.ensure_future(wakeups.wait(PATIENCE))
     await asyncio.sleep(0)
     await asyncio.to_thread(wakeups.nudge)
-    assert await asyncio.wait_for(waiting, SOON / 2)
+    assert await asyncio.wait_for(waiting, PATIENCE / 2)
 
 
 async def test_a_hint_that_meets_a_cancelled_wait_is_kept() -> None:
     """The next wait hears it: a hint is never lost to a timeout elsewhere."""
     wakeups = LocalWakeups()
-    waiting = asyncio.ensure_future(wakeups.wait(SOON))
+    waiting = asyncio.ensure_future(wakeups.wait(PATIENCE))
     await asyncio.sleep(0)
     wakeups.nudge()
     waiting.cancel()
@@ -86,7 +85,7 @@ def test_a_nudge_survives_a_listener_whose_loop_is_gone() -> None:
     """Whoever enqueues must not suffer for a thread that died."""
     wakeups = LocalWakeups()
     loop = asyncio.new_event_loop()
-    waiting = loop.create_task(wakeups.wait(SOON))
+    waiting = loop.create_task(wakeups.wait(PATIENCE))
     loop.run_until_complete(asyncio.sleep(0))
     waiting.cancel()
     loop.close()
@@ -112,7 +111,7 @@ async def test_no_hint_is_missed_under_a_storm_of_them() -> None:
         thread.start()
         seen = 0
         while seen < 2000:
-            assert await wakeups.wait(SOON)
+            assert await wakeups.wait(PATIENCE)
             seen = counter
         thread.join()
     assert done.is_set()

@@ -20,11 +20,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import windlass
+from tests.patience import PATIENCE
 from tests.tasks.stepping import SteppedSystem, put_in_place
 from windlass import Windlass
 from windlass.testing.clock import FrozenClock
 
-PATIENCE_SECONDS = 60.0
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = START + timedelta(hours=1)
 """When the lease of a worker that was killed has ended."""
@@ -57,7 +57,7 @@ def victims() -> Iterator[Victims]:
         yield Victims(process)
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def app_at(url: str, root: str, moment: datetime) -> Windlass:

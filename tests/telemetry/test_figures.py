@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.telemetry.scraping import scrape
 from tests.worker.conftest import URLS
 from tests.worker.helpers import until, working
@@ -62,7 +63,7 @@ async def test_a_worker_looks_by_itself_and_tells_how_long_ago(monkeypatch: pyte
             queue = worker.health().queue
             assert queue is not None
             assert (queue.pending, queue.stale_leases) == (4, 0)
-            assert 0 <= queue.age_seconds < 15
+            assert 0 <= queue.age_seconds < PATIENCE
             found = scrape(app.telemetry.prometheus())
             assert found["windlass_queue_depth", "elsewhere", "pending"] == 4
             assert found["windlass_worker_slots", "ada"] == 10

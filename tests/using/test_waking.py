@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
+from tests.patience import PATIENCE
 from tests.using.conftest import Place
 from windlass import Windlass
 from windlass.stores.protocol import Wakeups
 
-PATIENCE_SECONDS = 20.0
 QUIET_SECONDS = 0.3
 
 
@@ -26,7 +26,7 @@ async def listening(place: Place) -> AsyncIterator[Wakeups]:
         yield wakeups
 
 
-async def woken(wakeups: Wakeups, seconds: float = PATIENCE_SECONDS) -> bool:
+async def woken(wakeups: Wakeups, seconds: float = PATIENCE) -> bool:
     return await wakeups.wait(seconds)
 
 
@@ -102,5 +102,5 @@ async def test_a_job_is_run_right_after_the_commit(request: pytest.FixtureReques
     with app.worker_thread(topics=["notice"]):
         notice.using(connection).enqueue(name="Ada")
         connection.commit()
-        assert await asyncio.to_thread(ran.wait, PATIENCE_SECONDS)
+        assert await asyncio.to_thread(ran.wait, PATIENCE)
     connection.close()

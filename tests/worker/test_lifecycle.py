@@ -385,7 +385,7 @@ async def test_a_loop_blocked_past_a_timeout_does_not_keep_its_jobs_for_ever(tmp
 
         async def claim_both() -> None:
             await store.open()
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + PATIENCE
             while len(rescued) < 2 and time.monotonic() < deadline:
                 lanes = (Lane("rude", "rude"), Lane("innocent", "innocent"))
                 claim = await store.claim(ClaimRequest("other", lanes, 10, 60))

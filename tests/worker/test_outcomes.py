@@ -442,7 +442,7 @@ async def test_a_report_of_progress_cannot_fail_its_job(app: Windlass) -> None:
 
     job = await report.enqueue()
     await app.run_until_idle()
-    await job.result(timeout=10)
+    await job.result(timeout=PATIENCE)
     await job.refresh()
     assert job.progress is not None
     assert (job.progress.message, job.progress.stage) == ("x" * 999 + "…", "NUL \\x00 and half \\ud800")

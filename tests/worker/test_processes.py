@@ -123,7 +123,7 @@ async def _until_poison_has_failed(
     site: Site, app: Windlass, poison: Job[Any], neighbours: list[Job[Any]]
 ) -> None:
     deaths = 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         with site.workers(1) as [worker]:
 

@@ -26,9 +26,7 @@ from uuid import UUID
 
 from tests.faults.sqlite.tracing import Tracing, refused, strace
 from tests.faults.sqlite.workloads import WORKLOADS, Stage, said_of
-
-PATIENCE_SECONDS = 60.0
-"""A traced process that has said nothing for so long hangs."""
+from tests.patience import PATIENCE
 
 PR_SET_PTRACER = 0x59616D61
 ANYBODY = ctypes.c_ulong(-1 & 0xFFFFFFFFFFFFFFFF)
@@ -86,7 +84,7 @@ def nursery() -> Iterator[Nursery]:
         yield Nursery(process)
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def serve() -> None:
@@ -133,10 +131,10 @@ def _run(workload: str, url: str, tracing: Tracing) -> dict[str, object]:
 def _hear(ear: int, *, until: bytes | None) -> bytes:
     """What the child says until these words, or until its end."""
     heard = b""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE
     while until is None or until not in heard:
         if not select.select([ear], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            raise TimeoutError(f"the traced process has said nothing for {PATIENCE_SECONDS:g} s: {heard!r}")
+            raise TimeoutError(f"the traced process has said nothing for {PATIENCE:g} s: {heard!r}")
         part = os.read(ear, 65536)
         if not part:
             assert until is None, f"the workload ended before it was ready: {heard!r}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+from tests.patience import PATIENCE
 from windlass import SecurityContext, Windlass
 from windlass.access.caller import Caller, CallerKind
 from windlass.server import create_api
@@ -17,9 +18,6 @@ from windlass.server.app import Api
 from windlass.server.problems import NOT_AUTHENTICATED, Problem
 from windlass.server.route import Permission
 from windlass.server.running import ApiServer, listen
-
-SOON = 10.0
-"""Generous: whatever is waited for comes in milliseconds."""
 
 
 class OpenGate:
@@ -63,7 +61,7 @@ class Served:
 
     async def until_nobody_listens(self) -> None:
         """Nothing is left of any stream: no listener, no task, no connection."""
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE):
             while (
                 self.api.broadcast.listeners
                 or self.api.broadcast.watching
@@ -90,7 +88,7 @@ async def served(app: Windlass, *, guarded: bool = False) -> AsyncIterator[Serve
         finally:
             if not server.should_exit:
                 server.stop()
-            await asyncio.wait_for(running, SOON)
+            await asyncio.wait_for(running, PATIENCE)
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ class EventClient:
         if self.last is not None:
             lines.append(f"Last-Event-ID: {self.last}")
         self.writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
-        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), SOON)
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), PATIENCE)
         self.status = int(head.split()[1])
         self.head = head.decode().lower()
         if self.status != 200:
@@ -142,7 +140,7 @@ class EventClient:
 
     async def event(self) -> Told:
         """The next event, comments passed over; ``EOFError`` when the stream has ended."""
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 told = await self._block()
                 if told is not None:

@@ -8,7 +8,8 @@ import struct
 
 import pytest
 
-from tests.server.events.serving import SOON, Served, served
+from tests.patience import PATIENCE
+from tests.server.events.serving import Served, served
 from windlass import SecurityContext, Windlass
 from windlass.server import running
 from windlass.server.events import broadcast, stream
@@ -31,7 +32,7 @@ async def begin(server: Served, client: socket.socket, request: bytes = REQUEST)
     already = len(server.api.broadcast.listeners)
     await loop.sock_connect(client, ("127.0.0.1", server.port))
     await loop.sock_sendall(client, request)
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(PATIENCE):
         while len(server.api.broadcast.listeners) == already:
             await asyncio.sleep(0.005)
 
@@ -79,7 +80,7 @@ async def test_a_client_that_reads_nothing_is_cut_off(
         flood(server)
         for _ in range(5000):
             await reader.event()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE):
             while len(server.api.broadcast.listeners) > 1:
                 await asyncio.sleep(0.01)
         assert len(server.server.server_state.connections) == 1
@@ -106,7 +107,7 @@ async def test_a_body_without_end_is_not_swallowed(server: Served) -> None:
     await begin(server, client, REQUEST.replace(b"\r\n\r\n", b"\r\nContent-Length: 10000000\r\n\r\n"))
     loop = asyncio.get_running_loop()
     with pytest.raises(ConnectionError):
-        await asyncio.wait_for(loop.sock_sendall(client, b"x" * 10_000_000), SOON)
+        await asyncio.wait_for(loop.sock_sendall(client, b"x" * 10_000_000), PATIENCE)
     await server.until_nobody_listens()
     client.close()
 
@@ -119,7 +120,7 @@ async def test_a_quiet_stream_gets_heartbeats(server: Served, monkeypatch: pytes
     async with server.listen({"topic": "mine"}) as client:
         first = client.last_id
         await server.app.enqueue("other")
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE):
             while client.last_id == first:
                 assert await client._block() is None
         assert client.comments[-1] == "still here"
@@ -160,7 +161,7 @@ async def test_a_server_that_stops_says_goodbye(monkeypatch: pytest.MonkeyPatch)
                 assert await client.rest() == []
                 assert client.comments == [broadcast.GOOD_BYE]
                 await client.__aexit__()
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(PATIENCE):
                 while server.api.broadcast.listeners:
                     await asyncio.sleep(0.01)
             assert not server.server.force_exit
@@ -171,7 +172,7 @@ async def test_asking_for_the_headers_alone_opens_no_stream(server: Served) -> N
     """HEAD is GET without a body, and a stream is nothing but body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(REQUEST.replace(b"GET", b"HEAD"))
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SOON)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
     assert head.startswith(b"HTTP/1.1 200")
     assert b"text/event-stream" in head
     assert not server.api.broadcast.listeners

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from tests.patience import PATIENCE
 from windlass.server.app import Api
-
-SOON = 20.0
-"""Generous: nothing here takes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +92,6 @@ async def ask(
             chunks.append(message.get("body", b""))
             hung_up.set()
 
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(PATIENCE):
         await api(scope, receive, send)
     return Got(status, answered, b"".join(chunks))
