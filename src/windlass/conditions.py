@@ -269,6 +269,11 @@ def necessary(condition: Condition, *known: type[Leaf]) -> Condition:
     return _approximate(condition, known, ALWAYS)
 
 
+def sufficient(condition: Condition, *known: type[Leaf]) -> Condition:
+    """Return a condition on leaves of these kinds alone that holds only where the given one does."""
+    return _approximate(condition, known, NEVER)
+
+
 def _approximate(condition: Condition, known: tuple[type[Leaf], ...], unknown: Condition) -> Condition:
     match condition:
         case Not(part):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from windlass import lifecycle
+from windlass.conditions import holds
 from windlass.errors import NotAuthenticated, NotPermitted, StoreUnavailable
 from windlass.job import Fresh, Job
 from windlass.middleware import prepare
@@ -84,7 +85,7 @@ async def _find(
                 *(_holder(store, answer, jobs[index].tenant) for index, answer in chunk)
             )
             for (index, answer), record in zip(chunk, records, strict=True):
-                if record is None:
+                if record is None or _has_left_view(jobs[index], answer, record, app.clock.now()):
                     vanished.append(index)
                 else:
                     found.append((index, Job(app, record, duplicate=True, replaced=answer.replaced)))
@@ -111,6 +112,11 @@ async def _holder(store: Store | Transaction, answer: Enqueued, tenant: str) -> 
         return await store.get(answer.job_id) or answer.holder
     except (NotAuthenticated, NotPermitted):
         return answer.holder
+
+
+def _has_left_view(job: NewJob, answer: Enqueued, record: JobRecord, now: int) -> bool:
+    """Whether a holder that was in view when its key was looked up is not any more: states change."""
+    return job.only is not None and not answer.replaced and not holds(job.only, record, now)
 
 
 def _chunks(items: list[tuple[int, Enqueued]]) -> Iterator[list[tuple[int, Enqueued]]]:

@@ -14,6 +14,7 @@
     ├── HandlerNotFound                no task of that name, and unknown tasks are refused
     ├── JobNotFound (LookupError)      no such job, or not one this caller may see
     ├── ScheduleNotFound (LookupError) no schedule of that name
+    ├── KeyInUse                       a job that this caller may not see holds the key
     ├── WrongState                     the job is not in a state that allows this
     │   └── NotBuried                  only a buried or delayed job can be kicked
     ├── NotAuthenticated               no key, token or session, or not a good one
@@ -108,6 +109,13 @@ class ParentNotFound(InvalidInput):
     """A new job names a job to run after that does not exist, or not in its tenant. Nothing was written."""
 
     code = "parent_not_found"
+
+
+class KeyInUse(WindlassError):
+    """The key of a new job is held by a job that the caller's row filter hides. Nothing was written."""
+
+    code = "key_in_use"
+    retryable = False
 
 
 class InvalidPayload(InvalidInput):

@@ -69,11 +69,7 @@ def make_together(
                 job = replace(job, headers=texts.write(headers[len(jobs)]))
             jobs.append(job)
         except InvalidInput as error:
-            located = type(error)(f"job {len(jobs)} (counted from 0): {error}")
-            located.job = len(jobs)
-            if isinstance(error, InvalidPayload) and isinstance(located, InvalidPayload):
-                located.places = error.places
-            raise located from None
+            raise of_job(error, len(jobs)) from None
     if len(jobs) > MAX_ENQUEUE_BATCH:
         raise LimitExceeded(f"{len(jobs):,} jobs together; the limit is {MAX_ENQUEUE_BATCH:,}")
     if any(type(job.payload) is not bytes for job in jobs):
@@ -82,6 +78,15 @@ def make_together(
             "enqueue it on its own"
         )
     return jobs
+
+
+def of_job(error: InvalidInput, place: int) -> InvalidInput:
+    """Return the same refusal with the place of the job it is about, among several made together."""
+    placed = type(error)(f"job {place} (counted from 0): {error}")
+    placed.job = place
+    if isinstance(error, InvalidPayload) and isinstance(placed, InvalidPayload):
+        placed.places = error.places
+    return placed
 
 
 def task_named(registry: Registry, settings: Settings, name: Any) -> Task[..., Any] | None:

@@ -164,6 +164,7 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     headers: str | None = None  # a JSON object of texts that travel along: trace context, context variables
     after: tuple[UUID, ...] = ()  # jobs of the same tenant that must have ended before it begins, each once
     after_any: bool = False  # however they ended; otherwise it is cancelled unless all completed
+    only: Any = None  # a ``Condition``: its maker meets no other jobs by key or ``after``; never stored
 
 
 class Enqueued(Struct, frozen=True, gc=False):

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from windlass.callbacks import Callback, ErrorCallback, SuccessCallback
 from windlass.clock import to_microseconds
+from windlass.conditions import Compare, InState, sufficient
 from windlass.cron import When, check_when
 from windlass.errors import InvalidInput, LimitExceeded
 from windlass.ids import new_id
@@ -194,7 +195,8 @@ class Template:
             for name in ("user_id", "service_id", "correlation_id")
             if getattr(pattern, name) is None
         }
-        owned = replace(pattern, tenant=check_tenant(context.tenant, uuids=uuids), **unsaid)
+        only = None if context.only is None else sufficient(context.only, Compare, InState)
+        owned = replace(pattern, tenant=check_tenant(context.tenant, uuids=uuids), only=only, **unsaid)
         return Template(owned, self.by_payload, tenant_given=True, limited_by=self.limited_by)
 
     def job(self, body: bytes, body_format: BodyFormat) -> NewJob:

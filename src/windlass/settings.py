@@ -292,6 +292,13 @@ class Settings:
         0,
         1000,
     )
+    allowed_tasks: tuple[str, ...] = _setting(
+        Kind.LIST,
+        (),
+        "Tasks that others than superusers can enqueue over HTTP to another topic than the task's own.",
+        0,
+        1000,
+    )
     redact: tuple[str, ...] = _setting(
         Kind.LIST,
         (
@@ -463,6 +470,7 @@ class SettingOptions(TypedDict, total=False):
     enqueue_rule: str
     manage_rule: str
     allowed_topics: Sequence[str]
+    allowed_tasks: Sequence[str]
     redact: Sequence[str]
     superuser: str | None
     session_seconds: float | timedelta

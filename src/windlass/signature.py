@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable
@@ -125,6 +126,11 @@ class Signature(Handler):
     def decode(self, body: bytes, body_format: BodyFormat) -> Arguments:  # noqa: ARG002
         """The handler's arguments, or ``InvalidPayload``. The task decides how a body is read."""
         return self._payload.decode(body)
+
+    def as_read(self, body: bytes) -> Any:
+        """Return a checked JSON body as plain JSON with what the handler's types make of its values."""
+        value = self._payload.from_call(*self._payload.decode(body))
+        return payload.decode(payload.encode(value, limit=sys.maxsize))
 
     def decode_result(self, body: bytes | None) -> Any:
         """A stored result as the type the handler is annotated to return."""

@@ -10,26 +10,18 @@ from tests.http.serving import Served
 from tests.http.shop import KNOWN, Shop, client_side, server_side
 from tests.patience import PATIENCE
 from tests.worker.helpers import working
-from windlass import InvalidInput, JobFailed, LimitExceeded, SecurityContext, acting_as
+from windlass import InvalidInput, JobFailed, KeyInUse, LimitExceeded, SecurityContext, acting_as
 
 HIDING = f"{KNOWN} && priority > 5"
 """A rule that shows its callers nothing of the jobs here."""
 
 
-@pytest.mark.parametrize(
-    ("settings", "key"),
-    [
-        ({}, {"scopes": ["enqueue"]}),
-        ({"manage_rule": ""}, {"superuser": False}),
-        ({"manage_rule": HIDING}, {"superuser": False}),
-    ],
-    ids=["a key for enqueueing", "a rule for nobody", "a rule that hides jobs"],
-)
-async def test_who_may_only_enqueue_is_told_of_duplicates(
-    settings: dict[str, Any], key: dict[str, Any], served: Served
-) -> None:
+async def test_who_may_only_enqueue_is_told_of_duplicates(served: Served) -> None:
     """The handle has what the server told of the job that holds the key; the rest of it is not theirs."""
-    async with server_side(served, **settings) as server, client_side(served, server, **key) as client:
+    async with (
+        server_side(served) as server,
+        client_side(served, server, scopes=["enqueue"]) as client,
+    ):
         once = client.greet.options(key="once")
         first = await once.enqueue(name="Ada")
         await server.app.cancel(first.id)
@@ -44,6 +36,24 @@ async def test_who_may_only_enqueue_is_told_of_duplicates(
         new, held, newer = await client.app.enqueue_together(wanted)
         assert [job.duplicate for job in (new, held, newer)] == [False, True, False]
         assert (held.id, held.state, new.payload) == (first.id, "cancelled", {"name": "new"})
+
+
+@pytest.mark.parametrize("rule", ["", HIDING], ids=["a rule for nobody", "a rule that hides jobs"])
+async def test_key_of_a_hidden_job_is_in_use(rule: str, served: Served) -> None:
+    """Whose job the manage rule hides is told no more than that the key is taken, for all jobs of a call."""
+    async with (
+        server_side(served, manage_rule=rule) as server,
+        client_side(served, server, superuser=False) as client,
+    ):
+        once = client.greet.options(key="once")
+        first = await once.enqueue(name="Ada")
+        with pytest.raises(KeyInUse, match="once") as refusal:
+            await once.enqueue(name="Bob")
+        assert str(first.id) not in str(refusal.value)
+        wanted: list[Any] = [(client.greet, {"name": name}, {"key": name}) for name in ("new", "once")]
+        with pytest.raises(KeyInUse):
+            await client.app.enqueue_together(wanted)
+        assert [job.key for job in (await server.app.jobs()).items] == ["once"]
 
 
 def hand_on(shop: Shop) -> Any:

@@ -9,7 +9,8 @@ import pytest
 from tests.using import django_kinds, postgres_kinds, sqlalchemy_kinds, sqlite_kinds  # noqa: F401 - kinds
 from tests.using.caller import KINDS, Kind, done
 from tests.using.conftest import Place
-from windlass import ParentNotFound
+from windlass import KeyInUse, ParentNotFound, SecurityContext, acting_as
+from windlass.conditions import Compare, Comparison, Field
 
 _FEW = ("sqlite3", "aiosqlite", "asyncpg", "psycopg", "psycopg2", "pg8000")
 FEW = [kind for kind in KINDS if kind.name in _FEW] or KINDS
@@ -49,6 +50,32 @@ async def test_a_missing_parent_leaves_the_transaction_as_it_was(kind: Kind, pla
         await done(greet.options(after=kept).using(caller.connection).enqueue(name="Alan"))
         await done(caller.commit())
     assert (place.jobs(mark), place.rows()) == (2, rows + 1)
+    assert place.app.sync.check() == []
+
+
+async def test_hidden_job_is_not_met_in_a_transaction_which_goes_on(kind: Kind, place: Place) -> None:
+    """A hidden holder of a key is refused, and a hidden parent is not there. The rest of the transaction is
+    kept.
+    """
+    greet, mark = place.greeting()
+    key = f'{mark} "ä\\'
+    hidden = greet.options(user_id="ben", key=key, delay=60).sync.enqueue(name="Ben")
+    own = SecurityContext("root", user_id="ann", only=Compare(Field.USER_ID, Comparison.EQUAL, "ann"))
+    async with kind.open(place.where) as caller:
+        await caller.begin()
+        with acting_as(own):
+            kept = await done(greet.using(caller.connection).enqueue(name="Ann"))
+            for choice in ("keep", "replace"):
+                keyed = greet.options(key=key, on_duplicate=choice)
+                with pytest.raises(KeyInUse) as refusal:
+                    await done(keyed.using(caller.connection).enqueue(name="Ann"))
+                assert str(hidden.id) not in str(refusal.value)
+            with pytest.raises(ParentNotFound):
+                await done(greet.options(after=hidden.id).using(caller.connection).enqueue(name="Ann"))
+            await done(greet.options(after=kept.id).using(caller.connection).enqueue(name="Ann"))
+        await done(caller.commit())
+    assert place.jobs(mark) == 3
+    assert place.app.sync.get(hidden.id).payload["name"] == "Ben"
     assert place.app.sync.check() == []
 
 

@@ -26,7 +26,7 @@ from windlass.access.rules import (
 )
 from windlass.access.sessions import Session, Sessions
 from windlass.access.superusers import Superuser, Superusers, check_name
-from windlass.conditions import ALWAYS, NEVER, Condition
+from windlass.conditions import ALWAYS, NEVER, Condition, all_of
 from windlass.errors import HandlerNotFound, InvalidInput, NotAuthenticated, NotPermitted, WrongState
 from windlass.names import shorten, suggest
 from windlass.security import SecurityContext, system_only
@@ -56,6 +56,7 @@ class Access:
         self._enqueue_asks_about_body = asks_about_body(self._enqueue_rule)
         self._may_enqueue = Remembered(self._may_enqueue_everything)
         self._contexts = Remembered(Caller.context)
+        self._enqueue_contexts = Remembered(self._enqueue_context)
         self._keys = Keys(app)
         self._superusers = Superusers(app)
         self._sessions = Sessions(app, self._superusers)
@@ -191,45 +192,56 @@ class Access:
     ) -> SecurityContext | None:
         """Whether the caller may make this job; on whose behalf it is made.
 
-        ``task`` is the name of a task the app knows, or None. ``job`` has what else a rule can ask of a new
-        job: priority, key, correlation_id. ``NotAuthenticated`` or ``NotPermitted`` where a rule or a scope
-        is against it or the topic is not allowed; ``HandlerNotFound`` where nobody would run it.
+        ``task`` is the name of the job's task, or None where it has none. ``job`` has what else a rule can
+        ask of a new job: priority, key, correlation_id. ``NotAuthenticated`` or ``NotPermitted`` where a rule
+        or a scope is against it or the topic, or the task on this topic, is not allowed; ``HandlerNotFound``
+        where no task of the app would run it.
         """
-        self._check_scope(caller, Scope.ENQUEUE)
-        context = self._contexts.of(caller)
+        self.check_enqueue_rule(caller, topic=topic, task=task, body=body, job=job, method=method)
+        context = self.enqueue_context(caller)
         if context is not None:
-            self._check_enqueue_rule(caller, topic, task, body, job or {}, method)
             if not self._is_allowed(topic):
                 raise NotPermitted(
                     f"topic {shorten(topic)} cannot be enqueued to from outside; the operator of this queue "
                     "can add it to allowed_topics"
                 )
-        if task is None and topic not in self._app.settings.allowed_topics:
-            known = self._app.registry.tasks if context is None else ()
+            if task and not self._is_at_home(task, topic):
+                raise NotPermitted(
+                    f"task {shorten(task)} cannot be enqueued to topic {shorten(topic)} from outside, only "
+                    "to its own topic; the operator of this queue can add it to allowed_tasks"
+                )
+        known = task is not None and self._app.registry.named(task) is not None
+        if not known and topic not in self._app.settings.allowed_topics:
+            names = self._app.registry.tasks if context is None else ()
             raise HandlerNotFound(
-                f"there is no task {shorten(topic)}{suggest(topic, known)}; "
+                f"there is no task {shorten(topic)}{suggest(topic, names)}; "
                 "name one of the app's tasks, or a topic of allowed_topics"
             )
         return context
 
-    def _check_enqueue_rule(
+    def check_enqueue_rule(
         self,
         caller: Caller,
+        *,
         topic: str,
         task: str | None,
         body: Mapping[str, Any],
-        job: Mapping[str, Any],
-        method: str,
+        job: Mapping[str, Any] | None = None,
+        method: str = "POST",
     ) -> None:
+        """The part of ``check_enqueue`` that is about the caller: the scope and the rule."""
+        self._check_scope(caller, Scope.ENQUEUE)
         # Most rules are about the caller alone, and then most callers may enqueue whatever there is.
-        if method == "POST" and not self._enqueue_asks_about_body and self._may_enqueue.of(caller):
+        if caller.superuser or (
+            method == "POST" and not self._enqueue_asks_about_body and self._may_enqueue.of(caller)
+        ):
             return
         fields = {
             "state": "pending",
             "attempt": 0,
             "priority": 0,
             "created": self._app.clock.now(),
-            **job,
+            **(job or {}),
             "topic": topic,
             "task": task or "",
             "tenant": caller.tenant,
@@ -239,6 +251,12 @@ class Access:
         if not decide(self._enqueue_rule, RuleRequest(caller.auth, method, body), fields):
             raise _refusal(caller, f"enqueue to topic {shorten(topic)}", "enqueue_rule")
 
+    def enqueue_rule_reads_job(self, caller: Caller) -> bool:
+        """Whether ``check_enqueue`` looks at the body and the job, or knows by the caller alone."""
+        if caller.superuser or self._enqueue_rule.expression is None:
+            return False
+        return self._enqueue_asks_about_body or not self._may_enqueue.of(caller)
+
     def _may_enqueue_everything(self, caller: Caller) -> bool:
         return row_filter(self._enqueue_rule, RuleRequest(caller.auth, "POST")) == ALWAYS
 
@@ -247,9 +265,27 @@ class Access:
         allowed = self._app.settings.allowed_topics
         return topic in allowed if allowed else bool(self._app.registry.on_topic(topic))
 
+    def _is_at_home(self, task: str, topic: str) -> bool:
+        """Whether jobs of this task may come from outside for this topic."""
+        known = self._app.registry.named(task)
+        return (known is not None and known.topic == topic) or task in self._app.settings.allowed_tasks
+
     def context(self, caller: Caller) -> SecurityContext | None:
         """On whose behalf the caller acts, whatever it may."""
         return self._contexts.of(caller)
+
+    def enqueue_context(self, caller: Caller, *, replacing: bool = False) -> SecurityContext | None:
+        """On whose behalf the caller makes jobs. Through a key or ``after`` it meets those jobs only that the
+        manage rule shows it; ``replacing``: that the rule lets it change.
+        """
+        return self._enqueue_contexts.of(caller)[replacing]
+
+    def _enqueue_context(self, caller: Caller) -> tuple[SecurityContext | None, SecurityContext | None]:
+        context = self._contexts.of(caller)
+        if context is None:
+            return None, None
+        seen, changed = self.shown(caller, method="GET"), self.shown(caller, method="POST")
+        return _narrowed(context, seen), _narrowed(context, all_of(seen, changed))
 
     def visible(self, caller: Caller, *, changing: bool, method: str = "GET") -> SecurityContext | None:
         """On whose behalf the caller sees (or, ``changing``, changes) jobs: None is everybody's.
@@ -264,7 +300,7 @@ class Access:
         if shown == NEVER:
             verb = "change" if changing else "see"
             raise _refusal(caller, f"{verb} jobs", "manage_rule")
-        return context if shown == ALWAYS else replace(context, only=shown)
+        return _narrowed(context, shown)
 
     def shown(self, caller: Caller, *, method: str = "GET") -> Condition:
         """What the manage rule leaves of all jobs for this caller, tenants aside."""
@@ -421,6 +457,10 @@ class Access:
             password = await self._superusers.ensure()
             entry.dropped = password is None
         return password
+
+
+def _narrowed(context: SecurityContext, only: Condition) -> SecurityContext:
+    return context if only == ALWAYS else replace(context, only=only)
 
 
 def _tokens(app: Windlass) -> Tokens | None:

@@ -102,7 +102,7 @@ class Schedule:
 
 def pattern_of(job: NewJob) -> NewJob:
     """What jobs of a schedule have in common; each gets an id of its own."""
-    return msgspec.structs.replace(job, id=_NO_ID)
+    return msgspec.structs.replace(job, id=_NO_ID, only=None)
 
 
 def check_schedule_name(value: Any) -> str:

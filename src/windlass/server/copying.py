@@ -7,13 +7,23 @@ import binascii
 from typing import Annotated, Any, Final, cast
 from uuid import UUID
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
-from windlass.copying import CopyOptions, payload_of
-from windlass.errors import InvalidPayload, JobNotFound, NotPermitted, WrongState
-from windlass.model import BodyFormat, JobRecord
+from windlass.copying import CopyOptions, copy_of, payload_of
+from windlass.enqueueing import submit
+from windlass.errors import (
+    HandlerNotFound,
+    InvalidInput,
+    InvalidPayload,
+    JobNotFound,
+    NotPermitted,
+    WrongState,
+)
+from windlass.model import BodyFormat, JobRecord, NewJob
 from windlass.options import MAX_PRIORITY
 from windlass.payload import merge_patch, pointer_to
+from windlass.server.canonical import canonical_body, rule_fields, validated_body
 from windlass.server.enqueueing import (
     PROBLEMS,
     Attempts,
@@ -61,6 +71,7 @@ class CopiedJob(EnqueuedJob, frozen=True, kw_only=True):
 
 
 _APART: Final = ("payload", "patch", "delete_original")
+_TAKEN_OVER: Final = ("priority", "max_attempts", "timeout", "correlation_id", "limit_key")
 
 
 async def copy_job(request: Request[Nothing, CopyBody]) -> Answer:
@@ -78,28 +89,43 @@ async def copy_job(request: Request[Nothing, CopyBody]) -> Answer:
     }
     if (key := key_of_header(request, given.get("key"))) is not None:
         given["key"] = key
-    payload = _payload(request, record)
-    task = app.registry.resolve(record.topic, record.task)
-    request.api.gate.access.check_enqueue(
-        request.caller,
-        topic=record.topic,
-        task=None if task is None else task.name,
-        body={**given, "topic": record.topic, "task": record.task, "payload": payload},
-        job={"priority": record.priority, "correlation_id": record.correlation_id, **given},
-    )
+    new = _new_job(request, record, given)
     edited = body.payload is not UNSET or body.patch is not UNSET
     changed = {"changed": sorted([*given, *(["payload"] if edited else [])])}
     async with request.api.gate.audited(request, "job.copy", target=str(record.id), details=changed) as entry:
-        try:
-            job = await app.enqueue_copy(record.id, payload=payload, **cast("CopyOptions", given))
-        except InvalidPayload as error:
-            raise _without_values(error) from None
+        job = await submit(app, new)
         entry.details["copy"] = str(job.id)
         deleted = body.delete_original and not job.duplicate and await _delete(request, record.id)
         entry.details["original_deleted"] = deleted
     answer = CopiedJob(**enqueued_fields(job), copied_from=record.id, original_deleted=deleted)
     location = f"{request.root}{ROOT}/{job.id}".encode()
     return Answer(answer, 200 if job.duplicate else 201, ((b"location", location),))
+
+
+def _new_job(request: Request[Any, CopyBody], record: JobRecord, given: dict[str, Any]) -> NewJob:
+    """The copy, checked, when this caller may make it: for the rule it is a request that says all of it."""
+    app, payload = request.app, _payload(request, record)
+    task = app.registry.resolve(record.topic, record.task)
+    name = record.task or None if task is None else task.name
+
+    def check(job: JobRecord | NewJob, body: Any, body_format: str) -> None:
+        taken_over = {field: getattr(job, field) for field in _TAKEN_OVER}
+        retry = None if job.retry is None else msgspec.json.decode(job.retry)
+        said = {**taken_over, "retry": retry, **given}
+        canonical = canonical_body(
+            said, topic=job.topic, task=name or "", body=body, body_format=body_format, now=app.clock.now()
+        )
+        request.api.gate.access.check_enqueue(
+            request.caller, topic=job.topic, task=name, body=canonical, job={**rule_fields(job), **given}
+        )
+
+    try:
+        job = copy_of(app, record, payload, None, cast("CopyOptions", given))
+    except (InvalidInput, HandlerNotFound, WrongState) as error:
+        check(record, payload, str(record.format))
+        raise _without_values(error) if isinstance(error, InvalidPayload) else error from None
+    check(job, *validated_body(job, task))
+    return job
 
 
 async def _delete(request: Request[Any, Any], job_id: UUID) -> bool:

@@ -11,18 +11,25 @@ from uuid import UUID
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
+from windlass import headers as texts
 from windlass.clock import to_datetime
+from windlass.enqueueing import submit, submit_many
 from windlass.errors import HandlerNotFound, InvalidInput, InvalidPayload
 from windlass.job import Job
+from windlass.making import maker, of_job
+from windlass.model import NewJob, OnDuplicate
 from windlass.names import shorten, suggest
 from windlass.options import MAX_AFTER, MAX_LIMIT_KEY_LENGTH, MAX_PRIORITY, EnqueueOptions
 from windlass.registry import Registry
 from windlass.retry import Retry
+from windlass.server.canonical import canonical_body, rule_fields, validated_body
 from windlass.server.names import StateName, TenantName, TopicName
 from windlass.server.problems import (
     BACKPRESSURE,
     HANDLER_NOT_FOUND,
+    KEY_IN_USE,
     LIMIT_EXCEEDED,
+    Problem,
     located,
     refused,
 )
@@ -30,6 +37,7 @@ from windlass.server.repeats import REQUEST_ID
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
 from windlass.settings import LONGEST, MAX_COUNT
+from windlass.task import Task
 
 MAX_TOGETHER: Final = 1000
 """Most jobs of one request."""
@@ -175,18 +183,11 @@ class EnqueuedJobs(Struct, frozen=True):
 
 
 async def enqueue(request: Request[Nothing, EnqueueBody]) -> Answer:
-    body = request.body
-    given = given_of(body)
+    given = given_of(request.body)
     _check_owner(request, given, "#")
     options = options_of(given, "#")
     _add_headers(request, options)
-    name = target_of(request, given, options, "#")
-    payload = payload_of(body.payload, body.format, "#")
-    if body.headers is UNSET:
-        job = await request.app.enqueue(name, payload, **options)
-    else:
-        texts = {0: _texts(request, body.headers, "#")}
-        (job,) = await request.app.enqueue_together([(name, payload, options)], headers=texts)
+    job = await submit(request.app, _new_job(request, given, options, "#"))
     location = f"{request.root}{ROOT}/{job.id}".encode()
     return Answer(_enqueued(job), 200 if job.duplicate else 201, ((b"location", location),))
 
@@ -194,31 +195,23 @@ async def enqueue(request: Request[Nothing, EnqueueBody]) -> Answer:
 async def enqueue_many(request: Request[Nothing, EnqueueManyBody]) -> Answer:
     if b"idempotency-key" in request.headers:
         raise refused("Idempotency-Key is for one job; give each job of enqueue-many a key of its own")
-    wanted, texts = [], {}
+    wanted = []
     for index, body in enumerate(request.body.jobs):
         pointer = f"#/jobs/{index}"
         try:
             given = given_of(body)
             _check_owner(request, given, pointer)
-            options = options_of(given, pointer)
-            name = target_of(request, given, options, pointer)
+            wanted.append(_new_job(request, given, options_of(given, pointer), pointer))
+        except InvalidPayload as error:
+            raise located(of_job(error, index), f"{pointer}/payload") from None
         except (InvalidInput, HandlerNotFound) as error:
             raise located(error, pointer) from None
-        wanted.append((name, payload_of(body.payload, body.format, pointer), options))
-        if body.headers is not UNSET:
-            texts[index] = _texts(request, body.headers, pointer)
-    try:
-        jobs = await request.app.enqueue_together(wanted, headers=texts)
-    except InvalidInput as error:
-        if error.job is None:
-            raise
-        member = "/payload" if isinstance(error, InvalidPayload) else ""
-        raise located(error, f"#/jobs/{error.job}{member}") from None
+    jobs = await submit_many(request.app, wanted, whole=True)
     return Answer(EnqueuedJobs(tuple(_enqueued(job) for job in jobs)), 201)
 
 
 def given_of(body: EnqueueBody) -> dict[str, Any]:
-    """The fields that were given; what a rule finds under ``@request.body``."""
+    """The fields that were given, under the names they were given by."""
     values = structs.astuple(body)
     # Most say where to and with what, and nothing else; then the rest need not be looked at one by one.
     few = values[len(_FIRST) :] == _REST_UNSET
@@ -247,15 +240,63 @@ def options_of(given: Mapping[str, Any], pointer: str) -> EnqueueOptions:
     return cast("EnqueueOptions", options)  # the app checks every value
 
 
-def target_of(
+def _new_job(
     request: Request[Any, Any], given: Mapping[str, Any], options: EnqueueOptions, pointer: str
-) -> str:
-    """The task or topic by name, when this caller may enqueue there."""
+) -> NewJob:
+    """The job, checked, when this caller may make it."""
+    app, caller, access = request.app, request.caller, request.api.gate.access
+    body, body_format = given["payload"], given["format"]
+    task, name, topic = _target(request, given, options, pointer)
+    said = {**options, "headers": given.get("headers"), "retry": given.get("retry")}
+    task_name = None if task is None else task.name
+
+    def check(job: NewJob | None) -> None:
+        """Ask for what is to be made or, where it is refused, for what was sent."""
+        sent, sent_as = (body, body_format) if job is None else validated_body(job, task)
+        access.check_enqueue(
+            caller,
+            topic=topic,
+            task=task_name,
+            body=canonical_body(
+                said, topic=topic, task=task_name or "", body=sent, body_format=sent_as, now=app.clock.now()
+            ),
+            job=options if job is None else rule_fields(job),
+        )
+
+    def make() -> NewJob:
+        return maker(app, name, options)(payload_of(body, body_format, pointer))
+
+    if access.enqueue_rule_reads_job(caller):
+        try:
+            job = make()
+        except (InvalidInput, HandlerNotFound, Problem):
+            check(None)  # who may not enqueue is told that, and not what is wrong
+            raise
+        check(job)
+    else:
+        access.check_enqueue(caller, topic=topic, task=task_name, body={})
+        job = make()
+    if job.on_duplicate is OnDuplicate.REPLACE:
+        changing = access.enqueue_context(caller, replacing=True)
+        job = structs.replace(job, only=None if changing is None else changing.only)
+    if "headers" in given:
+        job = structs.replace(job, headers=texts.write(_texts(request, given["headers"], pointer)))
+    return job
+
+
+def _target(
+    request: Request[Any, Any], given: Mapping[str, Any], options: EnqueueOptions, pointer: str
+) -> tuple[Task[..., Any] | None, str, str]:
+    """The task, where there is one, the name to enqueue under, and the topic the job goes to."""
     registry = request.app.registry
     wanted, named = given.get("topic"), given.get("task")
     if named is not None:
         task = registry.named(named)
         if task is None:
+            # Names of tasks are for those who may enqueue.
+            request.api.gate.access.check_enqueue_rule(
+                request.caller, topic=wanted or named, task=named, body=given, job=options
+            )
             raise no_task(registry, named)
         name, topic = task.name, wanted or task.topic
         if wanted is not None:
@@ -273,10 +314,7 @@ def target_of(
             "enqueue it from the program that is to run it",
             pointer=f"{pointer}/{'topic' if named is None else 'task'}",
         )
-    request.api.gate.access.check_enqueue(
-        request.caller, topic=topic, task=None if task is None else task.name, body=given, job=options
-    )
-    return name
+    return task, name, topic
 
 
 def no_task(registry: Registry, name: str) -> HandlerNotFound:
@@ -373,7 +411,7 @@ def enqueued_fields(job: Job[Any]) -> dict[str, Any]:
     }
 
 
-PROBLEMS: Final = (HANDLER_NOT_FOUND, LIMIT_EXCEEDED, BACKPRESSURE)
+PROBLEMS: Final = (HANDLER_NOT_FOUND, KEY_IN_USE, LIMIT_EXCEEDED, BACKPRESSURE)
 
 ROUTES: Final = (
     Route(

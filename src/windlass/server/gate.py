@@ -68,7 +68,7 @@ class Gate:
             case Permission.PUBLIC | Permission.SESSION:
                 return None  # about no job
             case Permission.ENQUEUE:
-                return access.context(caller)
+                return access.enqueue_context(caller)
         assert_never(permission)
 
     def prepare(self) -> None:

@@ -96,6 +96,12 @@ METHOD_NOT_ALLOWED = ProblemType(
 REQUEST_TIMEOUT = ProblemType(
     "request_timeout", 408, "The request took too long to arrive", "The body did not arrive in time."
 )
+KEY_IN_USE = ProblemType(
+    "key_in_use",
+    409,
+    "The key is taken",
+    "A job that this caller may not see holds the key. Nothing was enqueued.",
+)
 WRONG_STATE = ProblemType(
     "wrong_state",
     409,
@@ -191,6 +197,7 @@ _BY_ERROR: Final[Mapping[type[Exception], ProblemType]] = {
     errors.HandlerNotFound: HANDLER_NOT_FOUND,
     errors.JobNotFound: JOB_NOT_FOUND,
     errors.ScheduleNotFound: SCHEDULE_NOT_FOUND,
+    errors.KeyInUse: KEY_IN_USE,
     errors.WrongState: WRONG_STATE,
     errors.NotAuthenticated: NOT_AUTHENTICATED,
     errors.NotPermitted: NOT_PERMITTED,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from windlass.errors import LimitExceeded, ParentNotFound
+from windlass.errors import KeyInUse, LimitExceeded, ParentNotFound
 from windlass.model import NewJob
+from windlass.names import shorten
 from windlass.stores.protocol import MAX_EDGES, MAX_PARENTS
 
 
@@ -36,8 +37,16 @@ def check_parents(jobs: Sequence[NewJob]) -> bool:
     return True
 
 
+def key_in_use(key: str | None) -> KeyInUse:
+    """Refuse a job whose key is held by a job that its maker may not see, without a word about that job."""
+    return KeyInUse(
+        f"key {shorten(key)} is held by a job that this caller may not see; nothing was enqueued. Use "
+        "another key, or ask the operator for a manage_rule that shows it"
+    )
+
+
 def parent_not_found(parent: UUID | str) -> ParentNotFound:
-    """The same words for one that was never there, is gone, or is another tenant's."""
+    """The same words for one that was never there, is gone, is hidden, or is another tenant's."""
     return ParentNotFound(
         f"there is no job {parent} to run after; nothing was enqueued. Enqueue it first, in the same tenant"
     )

@@ -260,6 +260,10 @@ class Store(Protocol):
         when its tenant has no such job and none stands earlier in this call. One that has failed or was
         cancelled already cancels it at once (``parent_failed``), and so does one that ends so later, unless
         ``after_any``. A duplicate's ``after`` is ignored; a holder that is replaced keeps its own.
+
+        A job with ``only``: ``KeyInUse`` when its key is held by a job that does not meet the condition,
+        ``ParentNotFound`` when it is to run after one. That is decided in the transaction of the write,
+        before it, and nobody can change a holder in between that is replaced.
         """
 
     async def claim(self, request: ClaimRequest) -> Claim:

@@ -6,13 +6,13 @@ import asyncio
 from collections import Counter
 
 from tests.server.security.callers import published_key
-from tests.server.security.cases import cases
-from tests.server.security.oracle import expected
+from tests.server.security.cases import cases, meetings, sayings
+from tests.server.security.oracle import expected, meets
 from tests.server.security.world import Rules, world
 
 
 async def main() -> None:
-    asked = list(cases())
+    asked, met = [*cases(), *sayings()], list(meetings())
     outcomes: Counter[str] = Counter()
     with published_key() as published:
         async with world(Rules.SOME, published) as made:
@@ -20,9 +20,11 @@ async def main() -> None:
     for rules in Rules:
         for caller in callers:
             outcomes.update(expected(rules, case, caller).name.lower() for case in asked)
+            outcomes.update(meets(rules, case, caller)[0].name.lower() for case in met)
     routes = {(case.route.method, case.path) for case in asked}
     print(f"routes, aliases included     {len(routes):7,}")
     print(f"routes × what they name      {len(asked):7,}")
+    print(f"ways to meet a job × jobs    {len(met):7,}")
     print(f"kinds of callers             {len(callers):7,}")
     print(f"settings of the rules        {len(Rules):7,}")
     print(f"cases                        {sum(outcomes.values()):7,}")

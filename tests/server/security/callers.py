@@ -46,6 +46,7 @@ class Caller:
     session: bool = False
     topic: str | None = None  # its row filter: this topic only
     user: str | None = None  # or jobs of this user only
+    bounded: bool = False  # the enqueue rule lets it say little
 
 
 async def make_callers(app: Windlass, clock: FrozenClock, published: PublishedKey) -> tuple[Caller, ...]:
@@ -124,6 +125,8 @@ async def _keys(app: Windlass) -> list[Caller]:
     callers.append(Caller("acme's key for one topic", bearer(made.key), tenant=ACME, topic="mail"))
     made = await app.access.create_key("", tenant=ACME, service_id="personal", user_id="ann")
     callers.append(Caller("acme's key for one user", bearer(made.key), tenant=ACME, user="ann"))
+    made = await app.access.create_key("", tenant=ACME, service_id="bounded")
+    callers.append(Caller("acme's key for plain jobs", bearer(made.key), tenant=ACME, bounded=True))
     for scopes in (DEFAULT_SCOPES, {READ}, {ENQUEUE}, {WORK}):
         made = await app.access.create_key("", superuser=True, scopes=scopes)
         name = f"a superuser's key to {' and '.join(sorted(scopes))}"

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from tests.server.security.callers import SUPERUSER
-from tests.server.security.world import NOBODYS_ID, OWNERS, TARGETS, Target, World
+from tests.server.security.world import ACMES, NOBODYS_ID, OWNERS, TARGETS, Target, World
 from windlass.server.bulk import BulkBody
 from windlass.server.copying import CopyBody
 from windlass.server.enqueueing import EnqueueBody, EnqueueManyBody
@@ -76,6 +76,42 @@ NO_SCHEDULE: Final = "never"
 PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 
+MEETINGS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "keeps the holder of": {"key": "{key}"},
+    "replaces the holder of": {"key": "{key}", "on_duplicate": "replace"},
+    "replaces by another name the holder of": {"key": "{key}", "onDuplicate": "replace"},
+    "keeps by header the holder of": {},
+    "runs after": {"after": ["{id}"]},
+}
+"""How an enqueue meets a job that is there. ``{key}`` and ``{id}`` are those of the target."""
+BY_HEADER: Final = "keeps by header the holder of"
+AFTER: Final = "runs after"
+
+LATER: Final = "2031-05-01T12:00:00Z"
+SAYINGS: Final[Mapping[str, tuple[Mapping[str, Any], Mapping[str, str]]]] = {
+    "run_at": ({"run_at": LATER}, {}),
+    "runAt": ({"runAt": LATER}, {}),
+    "delay": ({"delay": 60}, {}),
+    "max_attempts": ({"max_attempts": 4}, {}),
+    "maxAttempts": ({"maxAttempts": 4}, {}),
+    "max_retries": ({"max_retries": 3}, {}),
+    "maxRetries": ({"maxRetries": 3}, {}),
+    "no limit of attempts": ({"max_attempts": None}, {}),
+    "key": ({"key": "said"}, {}),
+    "Idempotency-Key": ({}, {"idempotency-key": "said"}),
+    "correlation_id": ({"correlation_id": "said"}, {}),
+    "correlationId": ({"correlationId": "said"}, {}),
+    "X-Correlation-ID": ({}, {"x-correlation-id": "said"}),
+    "on_duplicate": ({"on_duplicate": "keep"}, {}),
+    "onDuplicate": ({"onDuplicate": "keep"}, {}),
+    "after_any": ({"after_any": True}, {}),
+    "afterAny": ({"afterAny": True}, {}),
+    "another task": ({"task": "reports"}, {}),
+    "another task by its topic": ({"task": None, "topic": "reports"}, {}),
+}
+"""Each spelling of what the enqueue rule forbids to some: members of the body, and headers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One request: a route under one of its paths, and what it names."""
@@ -88,8 +124,14 @@ class Case:
     superuser: str | None = None
     schedule: str | None = None
     query: str = ""
+    meets: str | None = None  # how an enqueue meets the job, see MEETINGS; a copy meets the holder of a key
+    says: str | None = None  # one of SAYINGS
 
     def __str__(self) -> str:
+        if self.meets is not None and self.job is not None:
+            return f"{self.route.method} {self.path} {self.meets} {self.job.name}"
+        if self.says is not None:
+            return f"{self.route.method} {self.path} says {self.says}"
         named = self.job.name if self.job else self.owner or self.key or self.superuser or self.schedule or ""
         return f"{self.route.method} {self.path} {self.query} {named}".strip()
 
@@ -103,7 +145,30 @@ class Case:
 
     @property
     def body(self) -> Any:
+        if self.says is not None:
+            said = {**BODIES[EnqueueBody], **SAYINGS[self.says][0]}
+            return {name: value for name, value in said.items() if name != "task" or value is not None}
         return None if self.route.body is None else BODIES[self.route.body]
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {} if self.says is None else SAYINGS[self.says][1]
+
+    def meeting(self, job_id: object, key: str) -> tuple[Any, Mapping[str, str]]:
+        """The body and headers of a request that meets a job with this id and key."""
+        assert self.job is not None
+        assert self.meets is not None
+        if self.route.body is CopyBody:
+            return {"key": key}, {}
+        filled = {
+            name: [str(job_id)] if value == ["{id}"] else key if value == "{key}" else value
+            for name, value in MEETINGS[self.meets].items()
+        }
+        body = {"task": self.job.topic, "payload": {"to": "met"}, **filled}
+        headers = {"idempotency-key": key} if self.meets == BY_HEADER else {}
+        if self.route.body is EnqueueManyBody:
+            return {"jobs": [BODIES[EnqueueBody], body]}, {}
+        return body, headers
 
 
 def cases(routes: tuple[Route, ...] = EVERYTHING) -> Iterator[Case]:
@@ -129,3 +194,38 @@ def cases(routes: tuple[Route, ...] = EVERYTHING) -> Iterator[Case]:
                     yield Case(route, path)
             if "job" in route.query.__struct_fields__:  # ids in the query
                 yield from (Case(route, path, job=target, query="?job={id}") for target in TARGETS)
+
+
+def meetings(routes: tuple[Route, ...] = EVERYTHING) -> Iterator[Case]:
+    """Every way to meet a job by making another one: keys that are kept or replaced, ``after``, copies."""
+    for route in routes:
+        match route.name:
+            case "enqueue":
+                yield from (
+                    Case(route, path, job=target, meets=way)
+                    for path in route.paths
+                    for way in MEETINGS
+                    for target in TARGETS
+                )
+            case "enqueue_many":
+                yield from (
+                    Case(route, path, job=target, meets=way)
+                    for path in route.paths
+                    for way in MEETINGS
+                    if way != BY_HEADER
+                    for target in TARGETS
+                )
+            case "copy_job":
+                yield from (
+                    Case(route, path, job=target, meets="copies another to the key of")
+                    for path in route.paths
+                    for target in TARGETS
+                    if target.topic == ACMES.topic
+                )
+
+
+def sayings(routes: tuple[Route, ...] = EVERYTHING) -> Iterator[Case]:
+    """Every spelling of what an enqueue rule may forbid."""
+    for route in routes:
+        if route.name == "enqueue":
+            yield from (Case(route, path, says=what) for path in route.paths for what in SAYINGS)

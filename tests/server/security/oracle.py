@@ -6,8 +6,8 @@ from enum import Enum
 from typing import Final
 
 from tests.server.security.callers import Caller
-from tests.server.security.cases import NO_SCHEDULE, NO_SUPERUSER, NOBODY, Case
-from tests.server.security.world import Rules, Target
+from tests.server.security.cases import AFTER, NO_SCHEDULE, NO_SUPERUSER, NOBODY, Case
+from tests.server.security.world import ACMES, Rules, Target
 from windlass.access.caller import Scope
 from windlass.model import ROOT_TENANT
 from windlass.server.route import Permission
@@ -25,6 +25,8 @@ class Expected(Enum):
     NO_KEY = (404, "key_not_found")
     NO_SUPERUSER = (404, "superuser_not_found")
     NO_SCHEDULE = (404, "schedule_not_found")
+    NO_PARENT = (422, "invalid_input")
+    KEY_IN_USE = (409, "key_in_use")
 
 
 _SCOPES: Final = {
@@ -43,6 +45,45 @@ OF_ALL_JOBS: Final = {"/api/jobs/questions/durations", "/api/jobs/questions/dupl
 def expected(rules: Rules, case: Case, caller: Caller) -> Expected:
     refusal = admitted(rules, case, caller)
     return named(rules, case, caller) if refusal is Expected.DONE else refusal
+
+
+def meets(rules: Rules, case: Case, caller: Caller) -> tuple[Expected, bool]:
+    """What has to come of a request that meets a job, and whether that job stands for the new one."""
+    job = case.job
+    assert job is not None
+    refusal = admitted(rules, case, caller)
+    if refusal is not Expected.DONE:
+        return refusal, False
+    tenant = caller.tenant if caller.known and not caller.superuser else ROOT_TENANT
+    if case.route.name == "copy_job":
+        copied = ACMES
+        if not visible(rules, copied, caller):
+            return Expected.NO_JOB, False
+        if caller.known and Scope.ENQUEUE not in caller.scopes:
+            return Expected.NOT_PERMITTED, False
+        tenant = copied.tenant
+    if says_too_much(rules, case, caller):
+        return Expected.NOT_PERMITTED, False
+    there = not job.gone and job.tenant == tenant
+    if case.meets == AFTER:
+        return (Expected.DONE if there and visible(rules, job, caller) else Expected.NO_PARENT), False
+    if there and not visible(rules, job, caller):
+        return Expected.KEY_IN_USE, False
+    return Expected.DONE, there
+
+
+def says_too_much(rules: Rules, case: Case, caller: Caller) -> bool:
+    """Whether the enqueue rule is against what a request says."""
+    if rules is not Rules.SOME or not caller.bounded:
+        return False
+    if case.says is not None:
+        return True
+    if case.route.name == "copy_job":
+        return True  # which takes over a correlation id, or the id of the copied job for one
+    if case.route.name == "enqueue_many" and case.meets is None:
+        return True  # BODIES has a report in it
+    plain = case.meets in (None, AFTER) and (case.job is None or case.job.topic == "mail")
+    return case.route.name in {"enqueue", "enqueue_many"} and not plain
 
 
 def admitted(rules: Rules, case: Case, caller: Caller) -> Expected:
@@ -106,6 +147,8 @@ def named(rules: Rules, case: Case, caller: Caller) -> Expected:
         return Expected.NO_SCHEDULE
     if case.route.name == "copy_job" and caller.known and Scope.ENQUEUE not in caller.scopes:
         return Expected.NOT_PERMITTED  # it makes a job, too
+    if says_too_much(rules, case, caller):
+        return Expected.NOT_PERMITTED
     return Expected.DONE
 
 

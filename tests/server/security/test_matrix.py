@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 
 from tests.server.security.callers import Caller, PublishedKey
-from tests.server.security.cases import A_SCHEDULE, PASSWORD, SOMEBODY, STATES, Case, cases
+from tests.server.security.cases import A_SCHEDULE, PASSWORD, SOMEBODY, STATES, Case, cases, meetings, sayings
 from tests.server.security.client import Got
-from tests.server.security.oracle import Expected, expected
-from tests.server.security.world import NOBODYS_ID, Rules, World, counting, dump, world
+from tests.server.security.oracle import Expected, expected, meets
+from tests.server.security.world import ACMES, NOBODYS_ID, Rules, World, counting, dump, world
 from windlass import Every
 from windlass.server.route import Permission
 
@@ -41,10 +41,65 @@ async def test_every_route_for_every_caller(rules: Rules, published: PublishedKe
     surprises = Surprises()
     async with world(rules, published) as made:
         before = dump(made.app.store)
-        for case in cases():
+        for case in (*cases(), *sayings()):
             for caller in made.callers:
                 before = await _try(made, case, caller, before, surprises)
     surprises.tell()
+
+
+@pytest.mark.parametrize("rules", Rules, ids=lambda rules: rules.name.lower())
+async def test_every_way_to_meet_a_job_for_every_caller(rules: Rules, published: PublishedKey) -> None:
+    """Keys that are kept or replaced, ``after`` and copies lead to the jobs that the caller may see and to no
+    others: what is refused changes nothing, and names neither the id nor the state of a hidden job.
+    """
+    surprises = Surprises()
+    async with world(rules, published) as made:
+        made.forget_traces()
+        before = dump(made.app.store)
+        for case in meetings():
+            for caller in made.callers:
+                before = await _meet(made, case, caller, before, surprises)
+    surprises.tell()
+
+
+async def _meet(made: World, case: Case, caller: Caller, before: object, surprises: Surprises) -> object:
+    """One request; what the store holds afterwards."""
+    assert case.job is not None
+    what = (made.rules.name, case, caller.name)
+    wanted, stands = meets(made.rules, case, caller)
+    standing = made.standing[case.job]
+    copying = case.route.name == "copy_job"
+    done = wanted is Expected.DONE
+    key, copied = case.job.key, made.standing[ACMES]
+    if stands:  # a job of its own, which may be replaced
+        key = "met"
+        standing = await made.make(case.job, key=key)
+    body, headers = case.meeting(standing, key)
+    target = case.filled(copied, made, "")
+    got = await made.ask(caller, case.route.method, target, body=body, headers=headers)
+    status, code = wanted.value
+    if not done:
+        surprises.check((got.status, got.code) == (status, code), *what, f"should be {status} {code}", got)
+        if wanted is Expected.KEY_IN_USE:
+            told = str(standing).encode() in got.body or b"pending" in got.body
+            surprises.check(not told, *what, "tells of a hidden job", got)
+        if copying:  # the attempt is in the audit log
+            made.forget_traces()
+        after = dump(made.app.store)
+        surprises.check(after == before, *what, "left something behind")
+        return after
+    surprises.check(got.status in case.route.answers, *what, "should be done, and is", got)
+    if got.status in case.route.answers:
+        items = got.json().get("items", [got.json()])
+        surprises.check((items[-1]["id"] == str(standing)) == stands, *what, "met another job", got)
+        for item in items:
+            if item["id"] != str(standing) or stands:
+                await made.forget(UUID(item["id"]))
+    if stands:
+        await made.forget(standing)
+    if copying:
+        made.forget_traces()
+    return dump(made.app.store)
 
 
 async def _try(made: World, case: Case, caller: Caller, before: object, surprises: Surprises) -> object:
@@ -69,7 +124,9 @@ async def _try(made: World, case: Case, caller: Caller, before: object, surprise
         await made.app.schedules.create(A_SCHEDULE, "mail", Every(60))
         before = dump(made.app.store)
     lines, sessions = made.audit_lines(), made.sessions()
-    got = await made.ask(caller, case.route.method, case.filled(job_id, made, key_id), body=case.body)
+    got = await made.ask(
+        caller, case.route.method, case.filled(job_id, made, key_id), body=case.body, headers=case.headers
+    )
     status, code = wanted.value
     if done:
         surprises.check(got.status in case.route.answers, *what, "should be done, and is", got)

@@ -28,6 +28,19 @@ from windlass.stores.memory import MemoryStore
 from windlass.stores.protocol import Store
 from windlass.testing.clock import FrozenClock
 
+BOUNDED: Final = " && ".join(
+    (
+        "@request.body.run_at = null",
+        "(@request.body.max_attempts <= 3 || @request.body.max_attempts = null)",
+        "@request.body.key = null",
+        "@request.body.correlation_id = null",
+        "@request.body.on_duplicate = null",
+        "@request.body.after_any = null",
+        "@request.body.task = 'mail'",
+    )
+)
+"""What a caller may say whose jobs are to be plain ones of one task."""
+
 
 class Rules(Enum):
     """What the operator has set, and so whom the rules let in."""
@@ -35,7 +48,7 @@ class Rules(Enum):
     CLOSED = ("", "")
     """superusers"""
     SOME = (
-        "@request.auth.id != ''",
+        f"@request.auth.id != '' && (@request.auth.service_id != 'bounded' || ({BOUNDED}))",
         (
             "@request.auth.id != ''"
             " && (@request.auth.service_id != 'mailer' || topic = 'mail')"
@@ -57,6 +70,11 @@ class Target:
     user: str | None = None
     gone: bool = False
 
+    @property
+    def key(self) -> str:
+        """The key of the job that stands there all the time."""
+        return "key of " + self.name.replace("'", "")
+
 
 ACMES: Final = Target("acme's mail of ann", user="ann")
 DELETED: Final = Target("a deleted job", user="ann", gone=True)
@@ -66,6 +84,7 @@ TARGETS: Final = (
     Target("acme's report of ben", topic="reports", user="ben"),
     Target("globex's mail of ann", tenant=GLOBEX, user="ann"),
     Target("the root tenant's mail", tenant=ROOT_TENANT),
+    Target("acme's mail of ben", user="ben"),
     DELETED,
     UNKNOWN,
 )
@@ -98,13 +117,13 @@ class World:
         [found] = [caller for caller in self.callers if caller.name == name]
         return found
 
-    async def make(self, target: Target, state: str = "pending") -> UUID:
+    async def make(self, target: Target, state: str = "pending", key: str | None = None) -> UUID:
         """A job as the target says, made by the program itself."""
         if target is UNKNOWN:
             return NOBODYS_ID
         context = SecurityContext(target.tenant, user_id=target.user)
         with acting_as(context):
-            job = await self.app.enqueue(target.topic, {"to": "ann", "password": "hunter2"})
+            job = await self.app.enqueue(target.topic, {"to": "ann", "password": "hunter2"}, key=key)
         if state == "cancelled":
             await self.app.cancel(job.id)
         if target.gone:
@@ -163,6 +182,8 @@ _JOB_FIELDS: Final = (
     "finished_at",
     "cancel_requested",
     "fence",
+    "payload",
+    "after",
 )
 
 
@@ -239,7 +260,7 @@ async def world(rules: Rules, published: PublishedKey, url: str = "memory://") -
         await api.open()
         made = World(rules, app, api, clock, await make_callers(app, clock, published))
         for target in TARGETS:
-            made.standing[target] = await made.make(target)
+            made.standing[target] = await made.make(target, key=target.key)
         for owner in OWNERS:
             made.operations[owner] = await made.make_operation(owner)
         for caller in made.callers:  # a key's first use is noted; time stands still, so no later one is

@@ -143,6 +143,11 @@ def _refuse_unsayable(job: NewJob) -> None:
             f"the job has a lease of its own ({job.lease_seconds:g} s, ttr), which cannot be said over HTTP; "
             "use enqueue in place of queue.put"
         )
+    if job.only is not None and (job.key is not None or job.after):
+        raise NotOverHttp(
+            "a row filter (SecurityContext.only) cannot be said over HTTP, so a key or after cannot be used "
+            "under one; use a token for which manage_rule says the same"
+        )
 
 
 def _expires(job: NewJob, now: int) -> float | None:

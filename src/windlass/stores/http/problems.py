@@ -108,6 +108,7 @@ _BY_CODE: Final[dict[str, Callable[[ProblemDocument], WindlassError]]] = {
     "handler_not_found": lambda problem: errors.HandlerNotFound(problem.detail),
     "job_not_found": lambda problem: errors.JobNotFound(problem.detail),
     "schedule_not_found": lambda problem: errors.ScheduleNotFound(problem.detail),
+    "key_in_use": lambda problem: errors.KeyInUse(problem.detail),
     "wrong_state": lambda problem: errors.WrongState(problem.detail),
     "not_authenticated": lambda problem: errors.NotAuthenticated(f"{problem.detail} (token, WINDLASS_TOKEN)"),
     "not_permitted": lambda problem: errors.NotPermitted(problem.detail),

@@ -10,6 +10,7 @@ from typing import assert_never
 from uuid import UUID
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
+from windlass.conditions import holds
 from windlass.errors import StoreError
 from windlass.model import (
     FOREVER,
@@ -27,7 +28,7 @@ from windlass.model import (
     State,
 )
 from windlass.outcome import Cancelled, Completed, Failed, Released, Retried
-from windlass.stores.depending import check_parents, parent_not_found
+from windlass.stores.depending import check_parents, key_in_use, parent_not_found
 from windlass.stores.endings import CANCELLED_ON_REQUEST, expired, summarise_error, worker_lost
 from windlass.stores.limits import limit_problem
 from windlass.stores.memory import depending, filing, limiting
@@ -43,7 +44,7 @@ Lanes = Mapping[tuple[str, str], JobHeap]
 def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -> list[Enqueued]:
     """All or none: everything that can be refused is refused before the first job is written."""
     related = check_parents(jobs)
-    _refuse_what_cannot_be_written(book, jobs, limits)
+    _refuse_what_cannot_be_written(book, jobs, limits, now)
     answers = []
     for new in jobs:
         name = key_name(new)
@@ -79,27 +80,38 @@ def enqueue_with(
     return answers
 
 
-def _refuse_what_cannot_be_written(book: Book, jobs: Sequence[NewJob], limits: StoreLimits) -> None:
-    names: set[KeyName] = set()
-    ids: dict[UUID, str] = {}  # with the tenant
+def _refuse_what_cannot_be_written(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -> None:
+    names: dict[KeyName, NewJob] = {}
+    ids: dict[UUID, NewJob] = {}
     added: Counter[str] = Counter()
     for new in jobs:
         name = key_name(new)
         if name is not None:
-            if name in book.keys or name in names:
+            holder = book.keys.get(name) or names.get(name)
+            if holder is not None:
+                if not _in_view(new, holder, now):
+                    raise key_in_use(new.key)
                 continue
-            names.add(name)
+            names[name] = new
         if new.id in book.jobs or new.id in ids:
             raise StoreError(f"job id {new.id} is taken; every job needs an id of its own")
         for parent_id in new.after:
-            if ids.get(parent_id) != new.tenant and book.find(parent_id, new.tenant) is None:
+            parent = ids.get(parent_id) or book.find(parent_id, new.tenant)
+            if parent is None or parent.tenant != new.tenant or not _in_view(new, parent, now):
                 raise parent_not_found(parent_id)
-        ids[new.id] = new.tenant
+        ids[new.id] = new
         added[new.topic] += 1
     problem = limit_problem(limits, added, topics=book.counts.keys, active=book.active)
     if problem is not None:
         raise problem
     book.admit(len(ids))
+
+
+def _in_view(new: NewJob, other: Job | NewJob, now: int) -> bool:
+    """Whether another job, perhaps one of the same call, is there for whoever makes this one."""
+    if new.only is None:
+        return True
+    return holds(new.only, new_job(other, 0, now) if isinstance(other, NewJob) else other, now)
 
 
 def claim(book: Book, request: ClaimRequest, now: int) -> Claim:

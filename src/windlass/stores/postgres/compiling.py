@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Final
 
-from windlass.conditions import Field
+from windlass.conditions import Condition, Field
 from windlass.model import Shown, State
-from windlass.stores.compiling import Dialect
+from windlass.stores.compiling import Dialect, to_sql
 from windlass.stores.protocol import SUMMARY_LENGTH
 from windlass.stores.queries import Queries
 
@@ -74,3 +75,26 @@ class WordsOfAll(Words):
 
     def column(self, field: Field) -> str:
         return f"j.{field}"
+
+
+class Views(WordsOfAll):
+    """Of conditions that the function ``in_view`` looks at: values are a JSON array, the time is its own."""
+
+    def __init__(self) -> None:
+        super().__init__(self._add_value, 0)
+        self._values: list[object] = []
+
+    def _add_value(self, value: object, kind: str) -> str:
+        self._values.append(value)
+        return f"($2 ->> {len(self._values) - 1})::{kind}"
+
+    def state(self, state: State | Shown) -> str:
+        return _STATES[state].replace("{now}", "$3")
+
+    @classmethod
+    def of(cls, condition: Condition | None) -> tuple[str | None, str | None]:
+        """A condition on columns as its text and its values; None is no condition."""
+        if condition is None:
+            return None, None
+        words = cls()
+        return to_sql(condition, words), json.dumps(words._values)

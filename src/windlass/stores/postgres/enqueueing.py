@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import eq
 from typing import Any, Final
 from uuid import UUID
 
 from windlass.model import BodyFormat, Enqueued, KeyLifetime, NewJob, OnDuplicate
 from windlass.stores.columns import Column, columns_of, microseconds, shared
+from windlass.stores.postgres.compiling import Views
 from windlass.stores.postgres.database import Record
 from windlass.stores.postgres.depending import edges
 
@@ -24,7 +25,7 @@ PARAMETERS: Final = (
     *("delays_us", "expires_ats", "expires_in_us", "max_attempts", "timeouts_us", "leases_us"),
     *("retentions_us", "retentions_failed_us", "retries", "keys", "key_untils", "replaces"),
     *("correlation_ids", "user_ids", "service_ids", "limit_keys", "headers", "formats", "payloads", "raws"),
-    *("aparts", "children", "parents", "anys"),
+    *("aparts", "children", "parents", "anys", "views", "view_values"),
 )
 """What the ``enqueue`` function takes, by the names and in the order of its parameters."""
 
@@ -69,7 +70,16 @@ def enqueue_arguments(jobs: Sequence[NewJob], now: int | None, *, again: bool) -
         _sent(shared(raws)),
         shared(aparts),
         *edges(jobs),
+        *_views(jobs, of),
     )
+
+
+def _views(jobs: Sequence[NewJob], of: Mapping[str, Column]) -> tuple[Column | None, Column | None]:
+    """What other jobs have to meet that these may meet, as SQL and as its values; see ``in_view``."""
+    if of["only"] == (None,) or (of["key"] == (None,) and of["after"] == ((),)):
+        return None, None
+    views = [Views.of(job.only) for job in jobs]
+    return shared([view for view, _ in views]), shared([values for _, values in views])
 
 
 def alike_arguments(jobs: Sequence[NewJob], now: int | None) -> tuple[Any, ...] | None:

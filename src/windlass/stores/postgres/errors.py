@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 
 from windlass.errors import ConfigurationError, StoreError, StoreUnavailable, WindlassError
-from windlass.stores.depending import parent_not_found
+from windlass.stores.depending import key_in_use, parent_not_found
 
 # Classes of SQLSTATE after which the same call may well succeed: lost connections, rolled back by a conflict,
 # out of resources, locked, shutting down or cancelled, failing disks.
@@ -15,6 +15,7 @@ _BAD_OPTION = ("42704", "22023", "55P02")  # a setting that is unknown, cannot h
 _NOT_MIGRATED = ("42P01", "42883", "3F000")  # no such table, function or schema
 
 _NO_PARENT = "WL001"  # raised by attach, with the id
+_HIDDEN_HOLDER = "WL003"  # raised by enqueue, with the key
 
 DRIVER_ERRORS = (
     asyncpg.PostgresError,
@@ -33,6 +34,8 @@ def translate(error: BaseException, where: str) -> WindlassError:
         state = error.sqlstate or ""
         if state == _NO_PARENT:
             return parent_not_found(str(error))
+        if state == _HIDDEN_HOLDER:
+            return key_in_use(str(error))
         if state in _NOT_MIGRATED:
             return StoreError(
                 f"{where} has no Windlass schema, or an old one; run `windlass migrate`, or what "

@@ -12,8 +12,8 @@ GRANT SELECT ON {schema}.keys, {schema}.all_jobs, {schema}.unpacked_jobs, {schem
     {schema}.counts, {schema}.tally, {schema}.schema_versions TO {role};
 GRANT SELECT (topic, fair) ON {schema}.topics TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.enqueue_given, {schema}.get_given, {schema}.limits_given, {schema}.jobs_by_topic,
-    {schema}.enqueue, {schema}.replace_job, {schema}.records, {schema}.hint, {schema}.now_us, {schema}.minute_of,
-    {schema}.spread, {schema}.are_packed, {schema}.has_saved, {schema}.parents_of TO {role};
+    {schema}.enqueue, {schema}.in_view, {schema}.replace_job, {schema}.records, {schema}.hint, {schema}.now_us,
+    {schema}.minute_of, {schema}.spread, {schema}.are_packed, {schema}.has_saved, {schema}.parents_of TO {role};
 GRANT SELECT ON {schema}.dependencies TO {role};
 
 -- name: replacing

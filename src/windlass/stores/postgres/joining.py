@@ -16,7 +16,7 @@ import msgspec
 from windlass.clock import Clock, SystemClock
 from windlass.errors import LimitExceeded
 from windlass.model import Enqueued, JobRecord, NewJob
-from windlass.stores.depending import parent_not_found
+from windlass.stores.depending import key_in_use, parent_not_found
 from windlass.stores.joining import Ask, Joined, Untold, Work, places_of
 from windlass.stores.limits import added_by_topic, limit_problem
 from windlass.stores.postgres.enqueueing import PARAMETERS, enqueue_arguments, enqueued
@@ -55,6 +55,8 @@ class PostgresJoiner:
             answer = msgspec.json.decode((yield self._ask(_verbs["enqueue_given"], _given(part, now))))
             if "missing" in answer:
                 raise parent_not_found(answer["missing"])
+            if "hidden" in answer:
+                raise key_in_use(_decoded(answer["hidden"]))
             rows = [
                 (UUID(own), None if holder is None else UUID(holder), *rest)
                 for own, holder, *rest in answer["rows"]

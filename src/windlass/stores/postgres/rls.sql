@@ -143,7 +143,8 @@ BEGIN
         SELECT oid FROM pg_proc
         WHERE pronamespace = current_schema()::regnamespace AND proname IN (
             'now_us', 'minute_of', 'spread', 'enqueue', 'enqueue_given', 'get_given', 'limits_given', 'jobs_by_topic',
-            'records', 'hint', 'replace_job', 'has_saved', 'are_packed', 'requeue', 'cancel', 'take_back', 'remove', 'forget',
+            'records', 'hint', 'replace_job', 'has_saved', 'in_view', 'are_packed', 'requeue', 'cancel', 'take_back', 'remove',
+            'forget',
             'state_of', 'count_moved', 'finish', 'hold_endings', 'unpack', 'take_out', 'lanes', 'stats', 'oldest_prompt',
             'kick', 'kick_jobs', 'head_of', 'tasks_of', 'depths', 'attach', 'release', 'released', 'parent_failed',
             'unpack_jobs', 'unawait', 'unrelate', 'wait_again', 'parents_of'

@@ -19,7 +19,14 @@ from typing import Any, Final
 
 import asyncpg
 
-from windlass.errors import LimitExceeded, ParentNotFound, StoreError, StoreUnavailable, WindlassError
+from windlass.errors import (
+    KeyInUse,
+    LimitExceeded,
+    ParentNotFound,
+    StoreError,
+    StoreUnavailable,
+    WindlassError,
+)
 from windlass.model import Enqueued, NewDocument, NewJob
 from windlass.stores.limits import added_by_topic, limit_problem
 from windlass.stores.postgres import filing
@@ -156,7 +163,7 @@ class Writer:
                 return
             for call in calls:
                 _refuse(call, error)
-        except (StoreError, ParentNotFound) as error:
+        except (StoreError, ParentNotFound, KeyInUse) as error:
             if len(calls) == 1:
                 _refuse(calls[0], error)
                 return

@@ -13,10 +13,12 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from windlass.model import Count, Dependents, NewJob, Relative, State
+from windlass.stores.compiling import to_sql
 from windlass.stores.depending import parent_not_found
 from windlass.stores.endings import parent_failed
 from windlass.stores.protocol import COUNT_LIMIT, MAX_DEPENDENTS, MAX_RELEASED
 from windlass.stores.queries import Queries
+from windlass.stores.sqlite.compiling import Values
 from windlass.stores.sqlite.recording import STATES
 from windlass.stores.sqlite.scoping import find
 from windlass.stores.sqlite.settling import DELETED, Row, finish_cancelled
@@ -41,7 +43,7 @@ def attach(transaction: Transaction, children: Sequence[NewJob]) -> None:
         blocked = 0
         for place, parent_id in enumerate(child.after):
             found = find(connection, _sql["parent"], child.tenant, (parent_id.bytes,)).fetchone()
-            if found is None:
+            if found is None or not in_view(transaction, child, parent_id):
                 raise parent_not_found(parent_id)
             _, state, _ = found
             waits = state <= Code.RUNNING
@@ -56,6 +58,16 @@ def attach(transaction: Transaction, children: Sequence[NewJob]) -> None:
             finish_cancelled(transaction, row, parent_failed(*failed), None)
         elif blocked:
             _block(transaction, row, blocked)
+
+
+def in_view(transaction: Transaction, new: NewJob, other: UUID) -> bool:
+    """Whether this other job is there for whoever makes the new one."""
+    if new.only is None:
+        return True
+    values = Values(transaction.now)
+    statement = _sql["in_view"].format(condition=to_sql(new.only, values))
+    found = transaction.connection.execute(statement, (other.bytes, *values.all)).fetchone()
+    return bool(found[0])
 
 
 def _row_of(transaction: Transaction, job_id: UUID) -> Row:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from windlass.clock import seconds_to_microseconds
-from windlass.errors import InvalidInput, LimitExceeded, WindlassError
+from windlass.errors import InvalidInput, KeyInUse, LimitExceeded, WindlassError
 from windlass.model import Enqueued, NewDocument, NewJob, OnDuplicate
-from windlass.stores.depending import check_parents
+from windlass.stores.depending import check_parents, key_in_use
 from windlass.stores.limits import limit_problem
 from windlass.stores.queries import Queries
 from windlass.stores.sqlite import filing
-from windlass.stores.sqlite.depending import attach, release
+from windlass.stores.sqlite.depending import attach, in_view, release
 from windlass.stores.sqlite.inserting import FORMAT_CODES, NewRow, insert
 from windlass.stores.sqlite.scoping import by_key
 from windlass.stores.sqlite.transaction import Code, Tally, Transaction, savepoint
@@ -33,10 +33,10 @@ def enqueue(
         if limited and (problem := _limit_problem(transaction, jobs, rows)):
             answers.append(problem)
             continue
-        if True in [job.after != () for job in jobs]:
+        if True in [job.after != () or (job.only is not None and job.key is not None) for job in jobs]:
             insert(transaction, rows)
             rows.clear()
-            answers.append(_with_parents(transaction, jobs, number))
+            answers.append(_undoable(transaction, jobs, number))
             number += len(jobs)
             continue
         answer: list[Enqueued] = []
@@ -48,10 +48,10 @@ def enqueue(
     return answers
 
 
-def _with_parents(
+def _undoable(
     transaction: Transaction, jobs: Sequence[NewJob], number: int
 ) -> list[Enqueued] | WindlassError:
-    """A call in which jobs are to run after others: undone as a whole if one of those is not there."""
+    """Write a call that is undone as a whole if a job to run after is not there or a key is not to be met."""
     part = transaction.part()
     rows: list[NewRow] = []
     try:
@@ -63,7 +63,7 @@ def _with_parents(
             attach(part, [job for job in jobs if job.after and job.id in written])
             if part.parents_ended:
                 release(part)
-    except InvalidInput as error:
+    except (InvalidInput, KeyInUse) as error:
         return error
     transaction.take_in(part)
     return answer
@@ -122,6 +122,8 @@ def _duplicate(transaction: Transaction, job: NewJob, run_at: int, expires_at: i
     holder = connection.execute(by_key(_sql["key_holder"]), key).fetchone()
     number, id_bytes, state, created_at, held_run_at, attempt, tenant, topic, task, blocked = holder
     held = UUID(bytes=id_bytes)
+    if not in_view(transaction, job, held):
+        raise key_in_use(job.key)
     if (
         job.on_duplicate is not OnDuplicate.REPLACE
         or state > Code.READY

@@ -47,6 +47,7 @@ from windlass.testing.conformance.reading import *
 from windlass.testing.conformance.replacing import *
 from windlass.testing.conformance.rescuing import *
 from windlass.testing.conformance.room import *
+from windlass.testing.conformance.row_filters import *
 from windlass.testing.conformance.settling import *
 from windlass.testing.conformance.statistics import *
 from windlass.testing.conformance.steps import *

@@ -9,7 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from windlass.errors import LeaseLost, TransactionTimeout, WrongState
+from windlass.conditions import NEVER
+from windlass.errors import KeyInUse, LeaseLost, TransactionTimeout, WrongState
 from windlass.ids import new_id
 from windlass.model import JobFilter, Lease, Progress, Report, Settlement, State
 from windlass.outcome import Completed
@@ -121,8 +122,9 @@ async def test_jobs_enqueued_inside_exist_once_it_is_committed(store: Store) -> 
 
 
 async def test_a_refused_enqueue_leaves_the_rest_of_the_transaction_as_it_was(store: Store) -> None:
-    """An id that is taken is refused by itself."""
+    """An id that is taken is refused by itself, and so is a key that a hidden job holds."""
     taken = await put(store, "elsewhere")
+    await put(store, "inside", key="hidden", user_id="ben")
     await put(store)
     lease = (await claim_one(store)).lease
     if (transaction := await _open(store, lease)) is None:
@@ -131,6 +133,8 @@ async def test_a_refused_enqueue_leaves_the_rest_of_the_transaction_as_it_was(st
     await effects.write(transaction, "kept")
     with pytest.raises(Exception, match=r"taken|UNIQUE|duplicate"):
         await transaction.enqueue([_with_id(taken)])
+    with pytest.raises(KeyInUse):
+        await transaction.enqueue([job("inside", key="hidden", only=NEVER)])
     assert await transaction.complete(Settlement(lease, Completed()), ())
     assert await effects.names(store) == ["kept"]
     assert await store.check() == []

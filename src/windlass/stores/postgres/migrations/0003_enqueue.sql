@@ -4,6 +4,8 @@
 -- p_again: an earlier try of the same jobs ended without an answer; what it wrote is not written twice.
 -- p_children, p_parents, p_anys: which of them, by position, run after which jobs, and whether however those end; see
 -- attach.
+-- p_views, p_view_values: where a job is made under a row filter, the condition that a holder of its key and the jobs it
+-- runs after have to meet, see in_view. 'WL003', with the key, when the holder does not: then nothing may be kept.
 -- One row comes back for each job: its own id, the id of the holder if its key was taken, and number and times of
 -- the job that now stands for it. Without keys and p_again the rows come in the order of the jobs.
 CREATE FUNCTION enqueue(
@@ -15,7 +17,7 @@ CREATE FUNCTION enqueue(
     p_replaces boolean[], p_correlation_ids text[], p_user_ids text[], p_service_ids text[], p_limit_keys text[],
     p_headers text[],
     p_formats smallint[], p_payloads text[], p_raws bytea[], p_aparts boolean[],
-    p_children integer[], p_parents uuid[], p_anys boolean[]
+    p_children integer[], p_parents uuid[], p_anys boolean[], p_views text[], p_view_values text[]
 ) RETURNS TABLE (
     o_id uuid, o_holder uuid, o_number bigint, o_created_at bigint, o_run_at bigint, o_replaced boolean
 )
@@ -31,6 +33,7 @@ DECLARE
     v_run_at bigint;
     v_replaced boolean;
     v_written boolean[];        -- which were, where some run after others
+    v_hidden uuid;              -- a job to run after that is not in view
 BEGIN
     IF current_setting('windlass.caller_lock_timeout', true) <> '' THEN -- called by enqueue_given
         PERFORM set_config('lock_timeout', current_setting('windlass.caller_lock_timeout'), true); -- until its end
@@ -61,6 +64,8 @@ BEGIN
         p_formats := spread(p_formats, cardinality(p_ids));
         p_raws := spread(p_raws, cardinality(p_ids));
         p_aparts := spread(p_aparts, cardinality(p_ids));
+        p_views := spread(p_views, cardinality(p_ids));
+        p_view_values := spread(p_view_values, cardinality(p_ids));
     END IF;
     IF row_security_active('topics') THEN
         -- A topic is shown to whoever has jobs in it, and what follows has to know it before the first one is there.
@@ -205,6 +210,13 @@ BEGIN
             FROM (SELECT v_left[i] AS position, p_ids[v_left[i]] AS id) AS u
             LEFT JOIN keys k ON k.tenant = p_tenants[v_left[i]] AND k.key = p_keys[v_left[i]]
                 AND k.scope = CASE p_tasks[v_left[i]] WHEN '' THEN p_topics[v_left[i]] ELSE p_tasks[v_left[i]] END;
+            -- A holder that may be replaced is locked by now, so it is written as it was seen.
+            IF p_views IS NOT NULL
+                AND NOT in_view(v_found.holder, p_views[v_found.position], p_view_values[v_found.position], v_now)
+                AND EXISTS (SELECT FROM unpacked_jobs a WHERE a.id = v_found.holder)
+            THEN
+                RAISE SQLSTATE 'WL003' USING MESSAGE = p_keys[v_found.position];
+            END IF;
             IF p_replaces[v_found.position] AND v_found.holder = ANY (v_locked) THEN
                 v_run_at := greatest(
                     coalesce(p_run_ats[v_found.position], v_now + p_delays_us[v_found.position]), v_now
@@ -248,6 +260,15 @@ BEGIN
         END LOOP;
         EXIT WHEN true <> ALL (v_write);
     END LOOP;
+    IF p_children IS NOT NULL AND p_views IS NOT NULL THEN
+        SELECT u.parent INTO v_hidden
+        FROM unnest(p_children, p_parents) WITH ORDINALITY AS u(child, parent, position)
+        WHERE v_written[u.child] AND NOT in_view(u.parent, p_views[u.child], p_view_values[u.child], v_now)
+        ORDER BY u.position LIMIT 1;
+        IF FOUND THEN
+            RAISE SQLSTATE 'WL001' USING MESSAGE = v_hidden::text; -- as attach says it of one that is not there
+        END IF;
+    END IF;
     IF p_children IS NOT NULL THEN
         -- What a duplicate was to run after is nobody's business, nor is what an earlier try has written.
         PERFORM attach(v_now, e.children, e.parents, e.anys)
@@ -264,7 +285,23 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- The same in a transaction of somebody else's, on whatever connection they have: one text in and one out, which no
+-- Whether a job meets a condition that stores/compiling.py wrote: $2 has its values, $3 is the time. NULL is met by all.
+CREATE FUNCTION in_view(p_id uuid, p_view text, p_values text, p_now bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_met boolean := true;
+BEGIN
+    IF p_view IS NOT NULL THEN
+        EXECUTE 'SELECT EXISTS (SELECT FROM all_jobs j WHERE j.id = ANY (ARRAY[$1])'
+            ' AND (j.beside IS NULL OR j.beside @> ARRAY[$1]) AND ' || p_view || ')'
+        INTO v_met USING p_id, p_values::json, p_now;
+    END IF;
+    RETURN v_met;
+END
+$$
+SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off;
+
+-- enqueue in a transaction of somebody else's, on whatever connection they have: one text in and one out, which no
 -- driver, codec or row factory can misunderstand. Both are ASCII, whatever is in the jobs, because a connection may have
 -- any client_encoding: what comes in is escaped, and holders of keys go out in base64.
 --
@@ -281,7 +318,7 @@ DECLARE
     v_holders text;
     v_unnamed boolean;
     v_told boolean := false;
-    v_missing text;
+    v_missing text; -- what is refused, as it is answered
 BEGIN
     PERFORM set_config('windlass.caller_lock_timeout', current_setting('lock_timeout'), true);
     SELECT * INTO STRICT g FROM json_to_record(p_given::json) AS given(
@@ -293,14 +330,14 @@ BEGIN
         replaces boolean[], correlation_ids text[], user_ids text[], service_ids text[], limit_keys text[],
         headers text[],
         formats smallint[], payloads text[], raws bytea[], aparts boolean[],
-        children integer[], parents uuid[], anys boolean[]
+        children integer[], parents uuid[], anys boolean[], views text[], view_values text[]
     );
     -- Under row-level security a transaction has to say whose rows it means. One that does not gets the jobs' tenant.
     v_unnamed := coalesce(current_setting('app.tenant_id', true), '') = '' AND cardinality(g.tenants) = 1;
     IF v_unnamed THEN
         PERFORM set_config('app.tenant_id', g.tenants[1], true);
     END IF;
-    IF g.children IS NULL THEN
+    IF g.children IS NULL AND g.views IS NULL THEN
         SELECT json_agg(json_build_array(e.o_id, e.o_holder, e.o_number, e.o_created_at, e.o_run_at, e.o_replaced))
         INTO v_rows
         FROM enqueue(
@@ -308,7 +345,7 @@ BEGIN
             g.expires_ats, g.expires_in_us, g.max_attempts, g.timeouts_us, g.leases_us, g.retentions_us,
             g.retentions_failed_us, g.retries, g.keys, g.key_untils, g.replaces, g.correlation_ids, g.user_ids,
             g.service_ids, g.limit_keys, g.headers, g.formats, g.payloads, g.raws, g.aparts, g.children, g.parents,
-            g.anys
+            g.anys, g.views, g.view_values
         ) AS e;
     ELSE
         BEGIN -- what is refused leaves the caller's transaction as it was
@@ -319,10 +356,15 @@ BEGIN
                 g.expires_ats, g.expires_in_us, g.max_attempts, g.timeouts_us, g.leases_us, g.retentions_us,
                 g.retentions_failed_us, g.retries, g.keys, g.key_untils, g.replaces, g.correlation_ids, g.user_ids,
                 g.service_ids, g.limit_keys, g.headers, g.formats, g.payloads, g.raws, g.aparts, g.children, g.parents,
-                g.anys
+                g.anys, g.views, g.view_values
             ) AS e;
-        EXCEPTION WHEN SQLSTATE 'WL001' THEN
-            v_missing := SQLERRM;
+        EXCEPTION
+            WHEN SQLSTATE 'WL001' THEN
+                v_missing := json_build_object('missing', SQLERRM)::text;
+            WHEN SQLSTATE 'WL003' THEN -- a key may have any characters
+                v_missing := json_build_object(
+                    'hidden', encode(convert_to(to_json(SQLERRM)::text, 'UTF8'), 'base64')
+                )::text;
         END;
     END IF;
     PERFORM set_config('windlass.caller_lock_timeout', '', true);
@@ -335,7 +377,7 @@ BEGIN
         PERFORM set_config('app.tenant_id', '', true);
     END IF;
     IF v_missing IS NOT NULL THEN
-        RETURN json_build_object('missing', v_missing)::text;
+        RETURN v_missing;
     END IF;
     IF EXISTS (SELECT FROM json_array_elements(v_rows) AS r WHERE r ->> 1 IS NULL OR (r ->> 5)::boolean) THEN
         v_told := pg_try_advisory_xact_lock(hashtextextended('windlass.tell.' || current_schema(), 0));

@@ -7,7 +7,7 @@ SELECT * FROM {schema}.enqueue(
     $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::integer[], $15::bigint[],
     $16::bigint[], $17::bigint[], $18::bigint[], $19::text[], $20::text[], $21::smallint[], $22::boolean[],
     $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::smallint[], $29::text[],
-    $30::bytea[], $31::boolean[], $32::integer[], $33::uuid[], $34::boolean[]
+    $30::bytea[], $31::boolean[], $32::integer[], $33::uuid[], $34::boolean[], $35::text[], $36::text[]
 )
 
 -- name: enqueue_with
@@ -15,7 +15,7 @@ SELECT * FROM {schema}.enqueue(
 -- function cannot be called before it or without it.
 WITH written AS MATERIALIZED (
     SELECT o_version FROM {schema}.write_documents(
-        $1::bigint, ARRAY[$35::text], ARRAY[$36::text], ARRAY[$37::bytea], ARRAY[$38::bigint], ARRAY[$39::bigint]
+        $1::bigint, ARRAY[$37::text], ARRAY[$38::text], ARRAY[$39::bytea], ARRAY[$40::bigint], ARRAY[$41::bigint]
     )
 )
 SELECT e.* FROM written w, LATERAL {schema}.enqueue(
@@ -23,7 +23,7 @@ SELECT e.* FROM written w, LATERAL {schema}.enqueue(
     $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::integer[],
     $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::text[], $20::text[], $21::smallint[],
     $22::boolean[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::smallint[], $29::text[],
-    $30::bytea[], $31::boolean[], $32::integer[], $33::uuid[], $34::boolean[]
+    $30::bytea[], $31::boolean[], $32::integer[], $33::uuid[], $34::boolean[], $35::text[], $36::text[]
 ) AS e
 WHERE w.o_version IS NOT NULL
 

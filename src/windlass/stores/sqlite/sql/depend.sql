@@ -1,6 +1,11 @@
 -- name: parent
 SELECT id, state, awaited FROM windlass_jobs WHERE {tenant} AND id = ?
 
+-- name: in_view
+-- Whether the maker of a new job may meet this one, which is of the same tenant. The write lock is held: what is true
+-- here is true of the write.
+SELECT EXISTS (SELECT 1 FROM windlass_jobs j WHERE j.id = ? AND {condition})
+
 -- name: relate
 INSERT INTO windlass_dependencies (child, parent, place, after_any, waits) VALUES (?, ?, ?, ?, ?)
 
