@@ -118,7 +118,7 @@ def burst_of(moments: list[float], rate: float) -> float:
 
 
 def enqueue(
-    app: Windlass, number: int, seconds: float, *, tenant: str = "root", key: str | None = None
+    app: Windlass, number: int, seconds: float, *, tenant: str | None = None, key: str | None = None
 ) -> None:
     for start in range(0, number, BATCH):
         payloads = [

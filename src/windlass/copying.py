@@ -66,7 +66,6 @@ def copy_of(app: Windlass, record: JobRecord, body: Any, patch: Any, changes: Co
         "priority": record.priority,
         "max_attempts": record.max_attempts,
         "timeout": record.timeout,
-        "tenant": record.tenant,
         "correlation_id": record.correlation_id or str(record.id),
     }
     context = context_in_force()
@@ -86,7 +85,7 @@ def copy_of(app: Windlass, record: JobRecord, body: Any, patch: Any, changes: Co
         topic=record.topic,
         defaults={name: value for name, value in defaults.items() if name not in _OF_ONE_JOB},
         given={**given, **changes},
-    )
+    ).of_tenant(record.tenant)
     if context is not None:
         template = template.under(context, uuids=app.settings.tenant_uuids)
     value = _body_of(record, body, patch)

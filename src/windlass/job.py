@@ -399,7 +399,7 @@ class Job(Generic[R]):
         """
         if context_in_force() is not None or over_http(self._app.url):
             return nullcontext()
-        return acting_as(SecurityContext(self.tenant))
+        return acting_as(SecurityContext(self.tenant, allow_root=True))
 
     @property
     def sync(self) -> BlockingJob[R]:

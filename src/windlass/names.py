@@ -91,6 +91,16 @@ def check_tenant(value: Any, *, uuids: bool = False) -> str:
     return value
 
 
+def check_given_tenant(value: Any, *, uuids: bool = False) -> str:
+    """A tenant that a caller or a job is given. Not the root tenant, whose jobs act for all tenants."""
+    if check_tenant(value, uuids=uuids) == ROOT_TENANT:
+        raise InvalidInput(
+            f"tenant is {ROOT_TENANT}, which is reserved for what has no tenant; leave it out, or give this "
+            "tenant another name"
+        )
+    return str(value)
+
+
 def check_text(what: str, value: Any, maximum: int = MAX_TEXT_LENGTH, limit_name: str = "") -> str:
     """A non-empty text every store can keep: bounded, no NUL, no lone surrogates."""
     if not isinstance(value, str):

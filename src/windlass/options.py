@@ -26,7 +26,7 @@ from windlass.errors import InvalidInput, LimitExceeded
 from windlass.ids import new_id
 from windlass.limits import TopicLimits
 from windlass.model import BodyFormat, KeyLifetime, NewJob, OnDuplicate
-from windlass.names import check_tenant, check_text, check_topic, shorten, suggest
+from windlass.names import check_given_tenant, check_tenant, check_text, check_topic, shorten, suggest
 from windlass.payload import canonical_hash
 from windlass.retry import Retry
 from windlass.security import SecurityContext, context_in_force, other_tenant
@@ -184,6 +184,11 @@ class Template:
     by_payload: bool | ByFields  # what of the body is the key, if anything
     tenant_given: bool = False  # by the caller, not by the settings
     limited_by: ByFields | None = None  # what of the body is the limit key
+
+    def of_tenant(self, tenant: str) -> Template:
+        """The same for jobs of this tenant, which a job has that is there already."""
+        owned = replace(self.pattern, tenant=tenant)
+        return Template(owned, self.by_payload, tenant_given=True, limited_by=self.limited_by)
 
     def under(self, context: SecurityContext, *, uuids: bool) -> Template:
         """The same for code that acts as told, whatever was in force when this was made."""
@@ -430,7 +435,7 @@ def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) ->
                     raise InvalidInput(f"after_any is {shorten(value)}; it must be True or False")
                 checked[name] = value
             case "tenant":
-                checked[name] = check_tenant(value, uuids=settings.tenant_uuids)
+                checked[name] = check_given_tenant(value, uuids=settings.tenant_uuids)
             case "topic":
                 checked[name] = check_topic(value)
             case _:  # correlation_id, user_id, service_id: unknown names have been refused before

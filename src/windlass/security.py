@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
 from windlass.conditions import Condition
 from windlass.errors import InvalidInput, NotPermitted, WrongState
 from windlass.model import ROOT_TENANT, Claimed
-from windlass.names import check_tenant, check_text, shorten
+from windlass.names import check_given_tenant, check_tenant, check_text, shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class SecurityContext:
     """A tenant, and who acts in it. New jobs carry all of it; whatever is read is the tenant's.
 
     ``only``: a condition on top of that. Jobs that do not meet it are not there for whoever acts so.
+    ``allow_root``: the tenant may be ``root``, whose jobs run for all tenants. Without it that name is
+    refused, because a tenant's name often comes from data of users.
     """
 
     tenant: str
@@ -32,9 +34,10 @@ class SecurityContext:
     service_id: str | None = None
     correlation_id: str | None = None
     only: Condition | None = None
+    allow_root: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_tenant(self.tenant)
+        check_tenant(self.tenant) if self.allow_root else check_given_tenant(self.tenant)
         for name in ("user_id", "service_id", "correlation_id"):
             value = getattr(self, name)
             if value is not None:

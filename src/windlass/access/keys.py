@@ -23,7 +23,7 @@ from windlass.access.rejection import CredentialRejected
 from windlass.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
 from windlass.errors import InvalidInput, StoreError, StoreUnavailable, WindlassError
 from windlass.model import ROOT_TENANT, Document, NewDocument
-from windlass.names import MAX_NAME_LENGTH, check_tenant, check_text, shorten, suggest
+from windlass.names import MAX_NAME_LENGTH, check_given_tenant, check_text, shorten, suggest
 from windlass.options import check_seconds
 from windlass.settings import DAY
 
@@ -129,7 +129,7 @@ class Keys:
                 "leave one of them out"
             )
         if tenant is not None:
-            check_tenant(tenant, uuids=self._app.settings.tenant_uuids)
+            check_given_tenant(tenant, uuids=self._app.settings.tenant_uuids)
         now = self._app.clock.now()
         expires_at = None
         if expires is not None:

@@ -21,7 +21,7 @@ class View:
     @property
     def context(self) -> SecurityContext | None:
         """On whose behalf to look."""
-        return None if self.tenant is None else SecurityContext(self.tenant, only=self.only)
+        return None if self.tenant is None else SecurityContext(self.tenant, only=self.only, allow_root=True)
 
     @property
     def whole_topics(self) -> bool:

@@ -197,7 +197,9 @@ class Watcher:
 
     async def _look_at_topics(self, watched: WatchedTopics) -> None:
         async with watched.looking:
-            with acting_as(None if watched.tenant is None else SecurityContext(watched.tenant)):
+            with acting_as(
+                None if watched.tenant is None else SecurityContext(watched.tenant, allow_root=True)
+            ):
                 present = {topic.topic: topic for topic in await self._app.topics()}
             before, watched.known = watched.known, present
         if before is None:
