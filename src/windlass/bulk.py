@@ -32,6 +32,7 @@ from windlass.managing import (
 )
 from windlass.model import Document, JobFilter, NewDocument
 from windlass.names import shorten, suggest
+from windlass.options import check_integer
 from windlass.security import SecurityContext
 from windlass.settings import DAY
 
@@ -43,6 +44,8 @@ STATES: Final = ("running", "done", "stopped", "failed", "interrupted")
 """What can be said of an operation."""
 MAX_RUNNING: Final = 4
 """Most operations one process runs at a time."""
+MAX_PASSED_OVER: Final = 10_000
+"""Most operations of others that are read for one page of a list."""
 BEAT_SECONDS: Final = 1.0
 """How often progress is written down."""
 SILENT_SECONDS: Final = 15.0
@@ -202,19 +205,36 @@ class Bulk:
         return _operation(operation_id, body, document.created_at, document.updated_at, now)
 
     async def listed(
-        self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None
+        self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None, actor: str | None = None
     ) -> tuple[list[BulkOperation], str | None]:
         """The operations of the last week that this code may see, newest first, and the next page's cursor.
 
-        A page may be short: what it leaves out is another tenant's.
+        ``actor``: those that this one has started. Operations of others are passed over; after
+        ``MAX_PASSED_OVER`` of them the page ends with what it has, and its cursor names one of them.
         """
-        found, further = await paging.page(self._app, KIND, limit=limit, cursor=cursor)
+        limit = min(check_integer("limit", limit, 1, 2**31 - 1), paging.LARGEST_PAGE)
+        seen: list[tuple[Document, _Body]] = []
+        passed_over = 0
+        while True:
+            found, cursor = await paging.page(self._app, KIND, limit=paging.LARGEST_PAGE, cursor=cursor)
+            bodies = [(document, _seen(document)) for document in found]
+            own = [
+                (document, body)
+                for document, body in bodies
+                if body is not None and actor in (None, body.actor)
+            ]
+            seen += own
+            passed_over += len(found) - len(own)
+            if len(seen) > limit:
+                cursor = paging.after(seen[limit - 1][0])
+                break
+            if cursor is None or passed_over >= MAX_PASSED_OVER:
+                break
         now = await self._app.store.now()
-        seen = ((document, body) for document in found if (body := _seen(document)) is not None)
         return [
             _operation(document.id, body, document.created_at, document.updated_at, now)
-            for document, body in seen
-        ], further
+            for document, body in seen[:limit]
+        ], cursor
 
     async def stop(self, operation_id: str) -> BulkOperation | None:
         """Ask it to stop after the batch at hand, whichever process runs it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 from pathlib import Path
 from typing import Any
@@ -277,3 +278,33 @@ async def test_a_process_runs_a_few_operations_at_a_time(
     await fill(shop, 1)
     answer = await shop.post(BULK, json={"action": "cancel", "filter": {"topic": "mail_digest"}})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+async def test_list_of_operations_has_the_callers_own_and_tells_of_no_others() -> None:
+    """Pages are full, and cursors lead from one of the caller's operations to the next: how many others there
+    are, of the same tenant or another, is not told, nor are their ids and times.
+    """
+    async with asking(make_app()) as ask:
+        names = {"own": "acme", "colleague": "acme", "stranger": "globex"}
+        clients = {name: await ask.with_key(tenant=tenant) for name, tenant in names.items()}
+        clients["root"] = await ask.with_key(superuser=True)
+        started: dict[str, list[str]] = {name: [] for name in clients}
+        body = {"action": "cancel", "filter": {"key": "of no job"}}
+        for name in ("stranger", "own", "colleague", "own", "root", "stranger", "own", "colleague"):
+            made = await clients[name].post("/api/jobs/bulk", json=body)
+            started[name].append(made.json()["id"])
+            await ask.app.bulk.close()
+        for size in (1, 2, 3, 50):
+            found, cursor, pages = [], "", 0
+            while pages == 0 or cursor:
+                query = f"?limit={size}" + (f"&cursor={cursor}" if cursor else "")
+                page = (await clients["own"].get(f"/api/jobs/bulk{query}")).json()
+                found += [one["id"] for one in page["items"]]
+                assert len(page["items"]) == size or page["cursor"] is None
+                cursor, pages = page["cursor"], pages + 1
+                plain = base64.urlsafe_b64decode((cursor or "") + "==")
+                assert not any(one.encode() in plain for ids in started.values() for one in ids)
+            assert found == started["own"][::-1]
+            assert pages == -(-3 // size)
+        everything = (await clients["root"].get("/api/jobs/bulk")).json()["items"]
+        assert len(everything) == 8

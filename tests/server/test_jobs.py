@@ -150,21 +150,36 @@ async def test_nothing_tells_of_the_store_or_of_other_tenants(ask: Asking, root:
 
 
 def test_cursors_are_sealed() -> None:
-    """A cursor is read by those who share the secret, and a changed one by nobody."""
+    """A cursor is read by those who share the secret, for the caller it was given to, and a changed one by
+    nobody. A place of one list is none of another kind.
+    """
     mine, theirs = Cursors(b"one secret"), Cursors(b"another")
     for number in (0, 1, 2**63 - 1):
-        text = mine.seal(number)
-        assert mine.open(text) == number
+        text = mine.seal(number, "ann")
+        assert mine.open(text, "ann") == number
         for bad in (
-            theirs.seal(number),
+            theirs.seal(number, "ann"),
+            mine.seal(number, "ben"),
+            mine.seal_place("12345678", "ann"),
             text[:-1] + ("A" if text[-1] != "A" else "B"),
             "",
             text + "AAAA",
             "é",
         ):
             with pytest.raises(Problem):
-                mine.open(bad)
-    assert str(12345) not in mine.seal(12345)
+                mine.open(bad, "ann")
+    place = f"1700000000000000.{uuid4()}"
+    text = mine.seal_place(place, "ann")
+    assert mine.open_place(text, "ann") == place
+    for bad in (
+        mine.seal(1, "ann"),
+        mine.seal_place(place, "ben"),
+        theirs.seal_place(place, "ann"),
+        text[:-1],
+    ):
+        with pytest.raises(Problem):
+            mine.open_place(bad, "ann")
+    assert str(12345) not in mine.seal(12345, "ann")
 
 
 async def test_values_are_redacted_wherever_a_body_is_shown(ask: Asking, shop: httpx2.AsyncClient) -> None:

@@ -74,9 +74,9 @@ class BulkShape(Struct, frozen=True, kw_only=True):
 
 
 class BulkList(Struct, frozen=True):
-    """Operations of the last week, newest first; ``cursor`` is where the next page begins.
+    """The caller's operations of the last week, newest first; ``cursor`` is where the next page begins.
 
-    Those of others are for superusers, so that a page may be short, or empty, and still have a cursor.
+    Superusers are shown those of everybody.
     """
 
     items: tuple[BulkShape, ...]
@@ -105,8 +105,14 @@ async def act(request: Request[Nothing, BulkBody]) -> Answer:
 
 
 async def list_bulk(request: Request[PageQuery, None]) -> Answer:
-    found, cursor = await request.app.bulk.listed(limit=request.query.limit, cursor=request.query.cursor)
-    return Answer(BulkList(tuple(_shape(one) for one in found if _is_own(request, one)), cursor))
+    query, cursors, holder = request.query, await request.api.cursors(), request.cursor_holder
+    found, further = await request.app.bulk.listed(
+        limit=query.limit,
+        cursor=None if query.cursor is None else cursors.open_place(query.cursor, holder),
+        actor=None if request.caller.superuser else request.caller.name,
+    )
+    cursor = None if further is None else cursors.seal_place(further, holder)
+    return Answer(BulkList(tuple(_shape(one) for one in found), cursor))
 
 
 async def show(request: Request[Nothing, None]) -> Answer:

@@ -139,7 +139,7 @@ async def list_jobs(request: Request[JobsQuery, None]) -> Answer:
     page = await request.app.jobs(
         limit=query.limit,
         offset=query.offset,
-        cursor=None if query.cursor is None else cursors.open(query.cursor),
+        cursor=None if query.cursor is None else cursors.open(query.cursor, request.cursor_holder),
         **query.filters(request),
     )
     view = viewer(request)
@@ -150,7 +150,7 @@ async def list_jobs(request: Request[JobsQuery, None]) -> Answer:
             total_exact=page.total_exact,
             limit=page.limit,
             offset=page.offset,
-            cursor=None if page.cursor is None else cursors.seal(page.cursor),
+            cursor=None if page.cursor is None else cursors.seal(page.cursor, request.cursor_holder),
             partial=page.partial,
             searched_back_to=page.searched_back_to,
         )

@@ -115,6 +115,12 @@ class Request(Generic[Q, B]):
         said = {claim: value for claim, value in caller.auth.items() if claim not in _OF_ONE_TOKEN}
         return str(caller.kind), hashlib.sha256(msgspec.json.encode(said, order="sorted")).digest()
 
+    @property
+    def cursor_holder(self) -> str:
+        """Whom the cursors in its answer are for; a renewed token is the same caller."""
+        caller = self.caller
+        return f"{caller.tenant} {caller.kind} {caller.id or ''}"
+
     def header(self, name: bytes) -> str | None:
         """A header's text; None where there is none, or nothing in it."""
         value = self.headers.get(name)

@@ -142,6 +142,8 @@ def _queries(case: Case) -> list[str]:
     queries = [""]
     if "offset" in fields:
         queries += ["?limit=1", "?limit=2&offset=1"]
+    if "cursor" in fields:
+        queries += ["?limit=1", "?limit=2"]
     if "where" in fields:
         queries += ["?where=topic:globex-only", "?where=state:failed", "?where=error:globex", "?key=k"]
     return queries
