@@ -89,6 +89,7 @@ def test_a_file_under_two_names_is_not_even_opened(
     assert answer.code == 2
     assert "FROM and TO are the same file" in answer.errors
     assert not list(project.directory.glob("other.db-*"))
+    (project.directory / "other.db").unlink()
     assert len(run("jobs", "list", "-q", "--url", project.url).lines) == 4
 
 
