@@ -13,9 +13,9 @@ import windlass
 PACKAGE = Path(windlass.__file__).parent
 
 FOUNDATIONS = {
-    "__about__", "carried", "clock", "conditions", "cron", "errors", "findings", "fingerprints", "headers",
-    "ids", "limits", "model", "names", "narrowing", "outcome", "payload", "retry", "security", "timeline",
-    "urls", "whole", "wording",
+    "__about__", "carried", "clock", "clock_guard", "conditions", "cron", "errors", "findings",
+    "fingerprints", "headers", "ids", "limits", "model", "names", "narrowing", "outcome", "payload", "retry",
+    "security", "timeline", "urls", "whole", "wording",
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.elsewhere", "stores.joining", "stores.protocol"}
 HALL = {
@@ -28,6 +28,7 @@ HALL = {
     "reconciliation", "registry", "remedies", "remote", "results", "returns", "schedules", "schema_scripts",
     "schemas", "settings", "shapes", "signature", "steps", "stuck", "succession", "task", "task_types",
     "telemetry", "transaction", "using", "verification", "visibility", "watching",
+    "worker_findings",
 }  # fmt: skip
 DOORS = {"cli", "testing", "server", "beanstalkd", "integrations"}
 KINDS_OF_STORES = {"http", "memory", "postgres", "sqlite"}

@@ -238,6 +238,8 @@ class FindingKind(StrEnum):
     """due jobs that limits of their topic do not let start"""
     WORKER_POLLING = "worker_polling"
     """workers that no wake-ups come through to"""
+    CLOCK_STEP = "clock_step"
+    """the store's clock jumped ahead, and nothing is deleted by it until that is certain"""
     WORKER_LAGGING = "worker_lagging"
     """a worker whose event loop is held up"""
     MIXED_VERSIONS = "mixed_versions"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
@@ -34,6 +34,7 @@ from windlass.registry import Registry
 from windlass.remedies import said
 from windlass.stuck import Look, find_stuck, lane_name
 from windlass.wording import duration, plural, some_of
+from windlass.worker_findings import names_of, of_workers
 
 HOUR: Final = 3600.0
 RECENT_SECONDS: Final = 900.0
@@ -50,8 +51,6 @@ LONG_DRAIN_SECONDS: Final = 900.0
 VERY_LONG_DRAIN_SECONDS: Final = HOUR
 LIMIT_SECONDS: Final = 5.0
 """To wait so long for a limit is what it is for."""
-LAG_SECONDS: Final = 1.0
-"""An event loop that lets things wait so long is held up by a handler that does not await."""
 NEWS_SECONDS: Final = HOUR
 """A worker that vanished longer ago is no news."""
 MOST_OF_A_KIND: Final = 10
@@ -75,7 +74,7 @@ def find_attention(
         *_failing(look),
         *_limited(look, stuck),
         *_backlogs(look, stuck),
-        *_workers(look),
+        *of_workers(_live(look)),
         *map(of_ailment, ailments),
         *others,
     ]
@@ -165,7 +164,7 @@ def _missing(look: Look, stuck: Sequence[StuckThing]) -> Iterator[Finding]:
             kind=FindingKind.WORKER_MISSING,
             severity=Severity.WARNING if news else Severity.INFO,
             title=f"{len(gone):,} workers are missing",
-            explanation=f"{_sentence(_names(names))[:-1]} have not been heard of for {silent} or longer.",
+            explanation=f"{_sentence(names_of(names))[:-1]} have not been heard of for {silent} or longer.",
             remedy="See why they ended: their logs, their machines, the memory they were given. Their jobs "
             "come back when their leases end, and they leave the list after a day",
             since=first,
@@ -521,55 +520,6 @@ def _limit(held: HeldBack, now: int) -> str:
 
 
 _NOT_TAKEN: Final = (StuckKind.PAUSED, StuckKind.NO_WORKER, StuckKind.UNKNOWN_TASK)
-
-
-# -- workers ------------------------------------------------------------------------------------------------
-
-
-def _workers(look: Look) -> Iterator[Finding]:
-    live = _live(look)
-    for worker in live:
-        if worker.loop_lag_seconds >= LAG_SECONDS:
-            yield Finding(
-                kind=FindingKind.WORKER_LAGGING,
-                severity=Severity.WARNING,
-                title=f"The event loop of {worker.name} is held up",
-                explanation=f"In the last seconds the event loop of worker {worker.name} let things wait for "
-                f"{duration(worker.loop_lag_seconds)}: some handler works without awaiting.",
-                remedy="Make that handler a plain function, which runs on a thread, or give its task "
-                'isolation="process"; jobs it runs now are those to look at',
-                worker=worker.name,
-                where=f"state:running {written('worker', worker.name)}",
-                details={"loop_lag_seconds": worker.loop_lag_seconds},
-            )
-    polling = [worker.name for worker in live if worker.polling]
-    if polling:
-        yield Finding(
-            kind=FindingKind.WORKER_POLLING,
-            severity=Severity.WARNING,
-            title=f"{plural(len(polling), 'worker hears', 'workers hear')} no wake-ups",
-            explanation=f"To {_names(polling)} no wake-ups come through: jobs are found by polling, up to "
-            "poll_interval later.",
-            remedy="The connection that listens is lost, and is made anew by itself when the server lets it; "
-            "behind a pooler give workers a URL that leads to the server itself",
-            worker=polling[0] if len(polling) == 1 else None,
-            details={"workers": len(polling)},
-        )
-    versions = Counter(worker.version for worker in live)
-    if len(versions) > 1:
-        told = ", ".join(f"{plural(n, 'worker')} of {version}" for version, n in sorted(versions.items()))
-        yield Finding(
-            kind=FindingKind.MIXED_VERSIONS,
-            severity=Severity.INFO,
-            title="Workers of several versions",
-            explanation=f"There are {told}.",
-            remedy="Right while a deployment goes on; afterwards restart those of the older version",
-            details=dict(versions),
-        )
-
-
-def _names(names: Sequence[str]) -> str:
-    return f"{'worker' if len(names) == 1 else 'workers'} {some_of(names)}"
 
 
 # -- the store ----------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ changes nothing. Durations inside one process use ``monotonic``, which no clock 
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -33,6 +34,13 @@ class SystemClock:
 
     # The function itself: it is asked twice for every job.
     monotonic = staticmethod(time.monotonic)
+
+
+def uptime(clock: Clock) -> float:
+    """Monotonic seconds that include the time a machine slept, where the system tells (Linux)."""
+    if sys.platform == "linux" and isinstance(clock, SystemClock):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return clock.monotonic()
 
 
 def to_datetime(microseconds: int) -> datetime:

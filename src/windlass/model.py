@@ -560,6 +560,7 @@ class WorkerRecord:
     stuck: int = 0  # slots held by what was told to stop and goes on
     loop_lag_seconds: float = 0.0  # the longest its event loop let anything wait since the beat before
     polling: bool = False  # no hints come through to it
+    clock_step_seconds: float = 0.0  # by how much it saw the store's clock step ahead, while it doubts that
     ran: int = 0  # attempts settled since it started
     completed: int = 0
     failed: int = 0

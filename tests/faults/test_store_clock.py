@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -29,7 +30,9 @@ from tests.servers.shared import empty_url, fresh_schema
 from tests.worker.helpers import state_is, until, working
 from tests.worker.processes import Site, stop
 from windlass import Context, Windlass
-from windlass.model import ClaimRequest, Lane
+from windlass.access.audit import AuditLine
+from windlass.answers import FindingKind
+from windlass.model import ClaimRequest, Lane, State
 
 LEASE = 2.0
 linux = pytest.mark.skipif(sys.platform != "linux", reason="libfaketime as fetched here is Linux's")
@@ -186,3 +189,56 @@ async def test_the_clocks_of_workers_do_not_matter(tmp_path: Path) -> None:
             assert 0.9 < (job.run_at - job.created_at).total_seconds() < 1.1
             assert job.started_at is not None
             assert job.started_at >= job.run_at
+
+
+async def test_a_clock_that_jumps_ahead_for_a_while_prunes_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker prunes and claims all the while: history, audit lines and jobs that expire stay, and
+    attention is called to it. Once it is over, pruning goes on.
+    """
+    app, clock = scene.app, scene.clock
+    monkeypatch.setattr("windlass.worker.pruner.PRUNE_SECONDS", 0.05)
+    monkeypatch.setattr("windlass.worker.registrar.BEAT_SECONDS", 0.2)
+    prunes = 0
+    prune = app.store.prune
+
+    async def counted(limit: int) -> dict[State, int]:
+        nonlocal prunes
+        pruned = await prune(limit)
+        prunes += 1
+        return pruned
+
+    async def pruned_twice() -> None:
+        before = prunes
+        await until(lambda: prunes >= before + 2)
+
+    async def is_told() -> bool:
+        found = (await app.questions.attention()).findings
+        return any(finding.kind is FindingKind.CLOCK_STEP for finding in found)
+
+    monkeypatch.setattr(app.store, "prune", counted)
+    done = [await app.enqueue("work", {"name": f"{n}"}) for n in range(3)]
+    waiting = await app.enqueue("work", {"name": "waiting"}, topic="elsewhere", expires=24 * HOUR)
+    await app.access.audit.record(AuditLine("topic.pause", "ada", "session", "mail"))
+    async with working(app, topics=["work"]):
+        for job in done:
+            await job.result(timeout=PATIENCE)
+        await pruned_twice()
+        clock.step(200 * 24 * HOUR)
+        await pruned_twice()
+        await until(is_told)
+        during = await app.enqueue("work", {"name": "during"})  # jobs are run as ever
+        assert await during.result(timeout=PATIENCE) == 1
+        clock.step(0.0)
+        await pruned_twice()
+        for job in (*done, during):
+            assert await state_is(job, "completed")
+        assert await state_is(waiting, "pending")
+        assert len((await app.access.audit.lines()).lines) == 1
+        brief = await app.enqueue("work", {"name": "brief"}, retention=0)
+        await until(lambda: _is_gone(app, brief.id))
+
+
+async def _is_gone(app: Windlass, job_id: UUID) -> bool:
+    return await app.store.states([job_id]) == [None]

@@ -133,6 +133,7 @@ class Listing:
             concurrency=at_hand + self._waiting(),
             running=at_hand,
             polling=self._store.deaf,
+            clock_step_seconds=self._store.clock_step_seconds,
             ran=self._ended,
             lost=self._lost,
         )

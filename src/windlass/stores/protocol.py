@@ -245,6 +245,10 @@ class Store(Protocol):
     def deaf(self) -> bool:
         """Whether hints of other processes do not come through now, so that jobs are found by polling."""
 
+    @property
+    def clock_step_seconds(self) -> float:
+        """By how much the clock stepped ahead, while nothing is deleted or cancelled by it; or 0.0."""
+
     # -- writing ----------------------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:

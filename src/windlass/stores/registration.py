@@ -18,6 +18,7 @@ class _Details(msgspec.Struct):
     stuck: int = 0
     loop_lag_seconds: float = 0.0
     polling: bool = False
+    clock_step_seconds: float = 0.0
     ran: int = 0
     completed: int = 0
     failed: int = 0

@@ -12,7 +12,7 @@ _START = to_microseconds(datetime(2026, 1, 1, tzinfo=UTC))
 
 
 class FrozenClock:
-    """A ``Clock`` for tests. Both its times move together, and only by ``advance``. Safe between threads."""
+    """A ``Clock`` for tests. Both times move by ``advance``, one by ``step``. Safe between threads."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._now = _START if start is None else to_microseconds(start)
@@ -26,6 +26,12 @@ class FrozenClock:
     def monotonic(self) -> float:
         """Seconds since the clock was made."""
         return (self._now - self._start) / 1e6
+
+    def step(self, seconds: float) -> None:
+        """Set the clock forward or back, as a person or a time server does: ``monotonic`` stays as it is."""
+        with self._lock:
+            self._now += seconds_to_microseconds(seconds)
+            self._start += seconds_to_microseconds(seconds)
 
     def advance(self, seconds: float) -> None:
         """Let this much time pass at once."""

@@ -33,6 +33,7 @@ _LEVELS: Final = {
     FindingKind.WORKER_MISSING: Level.DOUBT,
     FindingKind.WORKER_STUCK: Level.DOUBT,
     FindingKind.WORKER_POLLING: Level.DOUBT,
+    FindingKind.CLOCK_STEP: Level.DOUBT,
     FindingKind.TIMED_OUT: Level.DOUBT,
     FindingKind.SCHEDULE_OVERDUE: Level.DOUBT,
     FindingKind.SCHEDULE_TROUBLED: Level.DOUBT,

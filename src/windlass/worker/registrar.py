@@ -50,7 +50,7 @@ class Registrar:
         tally: Callable[[], Tally],
         lag: LoopLag,
         stuck: Stuck,
-        polling: Callable[[], bool],
+        watched: Store,
         clock: Clock,
         recovery: Recovery,
     ) -> None:
@@ -61,7 +61,7 @@ class Registrar:
         self._tally = tally
         self._lag = lag
         self._stuck = stuck
-        self._polling = polling
+        self._watched = watched  # the store of the worker, not the one that beats
         self._clock = clock
         self._recovery = recovery
         self._backoff = Backoff("listing this worker", recovery, BEAT_SECONDS)
@@ -148,7 +148,8 @@ class Registrar:
             claimed=len(in_hand) - running,
             stuck=self._stuck.number,
             loop_lag_seconds=round(self._lag.take_worst(), 6),
-            polling=self._polling(),
+            polling=self._watched.deaf,
+            clock_step_seconds=self._watched.clock_step_seconds,
             ran=tally.ran,
             completed=tally.completed,
             failed=tally.failed,

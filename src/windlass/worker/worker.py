@@ -350,7 +350,7 @@ class Worker:
             lambda: events.settler.tally,
             lag,
             self._stuck,
-            lambda: self._store.deaf,
+            self._store,
             self._clock,
             events.recovery,
         )

@@ -123,6 +123,7 @@ class LossyStore:
     """One handle of one process; its siblings go through the same weather."""
 
     url = "memory://"
+    clock_step_seconds = 0.0
     deaf = False  # hints get lost on the way, which nobody notices
 
     def __init__(self, network: Network, weather: Weather) -> None:

@@ -114,6 +114,11 @@ class HttpStore(Refusing):
         """A request that waits at the server is all there is to hear with, and it does."""
         return False
 
+    @property
+    def clock_step_seconds(self) -> float:
+        """The server prunes and cancels, and watches its clock."""
+        return 0.0
+
     # -- writing ----------------------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:

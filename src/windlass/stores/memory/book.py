@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
+from windlass.clock import SystemClock
+from windlass.clock_guard import ClockGuard
 from windlass.limits import TopicLimits
 from windlass.model import FINAL_STATES, Document, KeyLifetime, Lane, Lease, RescuedJob, State, WorkerRecord
 from windlass.stores.memory.heap import JobHeap, LinedUpHeap, Lines
@@ -26,6 +28,7 @@ class Book:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.hub = WakeupHub()
+        self.guard = ClockGuard(SystemClock())  # of the store whose verb it is
         self.metrics = Metrics()
         self.jobs: dict[UUID, Job] = {}
         self.keys: dict[KeyName, Job] = {}

@@ -11,6 +11,7 @@ from typing import Self
 from uuid import UUID
 
 from windlass.clock import Clock, SystemClock, seconds_to_microseconds
+from windlass.clock_guard import ClockGuard
 from windlass.conditions import of_counters
 from windlass.errors import ConfigurationError, NotOpen, WrongState
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
@@ -92,12 +93,14 @@ class MemoryStore:
         self._clock = clock or SystemClock()
         self._limits = limits or StoreLimits()
         self._book = _book_of(url.removeprefix(_PREFIX))
+        self._guard = ClockGuard(self._clock)
         self._open = False
         self.on_rescued: OnRescued | None = None
 
     # -- life -------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
+        self._guard.saw(self._clock.now())
         self._open = True
 
     async def close(self) -> None:
@@ -142,6 +145,10 @@ class MemoryStore:
     @property
     def deaf(self) -> bool:
         return False
+
+    @property
+    def clock_step_seconds(self) -> float:
+        return self._guard.step_seconds
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -283,7 +290,7 @@ class MemoryStore:
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
         with self._verb() as book:
-            now = self._clock.now()
+            now = self._guard.judge(self._clock.now())
             registering.forget(book, now)
             filing.forget(book, limit, now)
             limiting.forget_meters(book, limit, now)
@@ -462,6 +469,7 @@ class MemoryStore:
             raise NotOpen(f"store {self.url} is not open; call open() first")
         book = self._book
         with book.lock:
+            book.guard = self._guard
             yield book
             ready, book.ready_topics = book.ready_topics, set()
             ended, book.some_ended = book.some_ended, False

@@ -217,7 +217,7 @@ def rescue(book: Book, now: int, limit: int) -> Rescued:
         book.bring_back(job, job.run_at, now)
         lost(error)
         returned += 1
-    while expiries < limit and (job := book.next_expired(now)):
+    while expiries < limit and (job := book.next_expired(book.guard.judge(now))):
         error = expired(job.run_at)
         cancel(book, job, error, now)
         _tell(book, job, job.attempt, None, error)

@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.clock import MICROSECONDS, seconds_to_microseconds
+from windlass.clock_guard import ClockGuard
 from windlass.errors import StoreUnavailable
 from windlass.model import Claim, Claimed, ClaimRequest, Lane, Lease, Settlement
 from windlass.stores.endings import CANCELLED_ON_REQUEST, EXPIRED, WORKER_LOST, summarise_error
@@ -86,11 +87,13 @@ class Claimer:
         database: Database,
         rescued: Callable[[Sequence[str]], None],
         room: Callable[[Mapping[str, int]], None],
+        guard: ClockGuard,
     ) -> None:
         self._rescued = rescued  # is told of jobs that a claim brought back, as the functions tell of them
         self._room = room  # is told how much of it in limited topics is taken (less than zero)
         self.least_packed = LEAST_PACKED
         self._database = database
+        self._guard = guard
         self._name = secrets.randbits(63)  # tells apart what other handles grant to a worker of the same name
         self._looks: dict[tuple[Lane, ...], Looks] = {}
         self._costs = deque([0.0] * COSTS, COSTS)  # of the last looks at everything
@@ -118,6 +121,12 @@ class Claimer:
             self._doubt_at = now + DOUBT_SECONDS
             return None
         return self._tended_to
+
+    async def latest(self) -> int | None:
+        """The latest time to cancel by. Claims bring the server's time along; the first look may be here."""
+        if self._guard.latest is None:
+            self._guard.saw(int(await self._database.fetchval(_sql["now"], self._database.now)))
+        return self._guard.latest
 
     def _rested(self) -> bool:
         # With a clock of the caller's own, time may jump: what was found out does not hold for long.
@@ -209,10 +218,12 @@ class Claimer:
                 self._name,
                 self.least_packed,
                 request.free,
+                self._guard.latest,
             )
         finally:
             heard = self._heard.pop(asked)
         answer = Answer.of(rows.pop())
+        self._guard.saw(answer.moment)
         if answer.told is not None:
             self._rescued(msgspec.json.decode(answer.told, type=list[str]))
         rows.sort(key=_number_of)

@@ -37,6 +37,6 @@ async def remove(database: Database, kind: str, document_id: str) -> bool:
     return bool(await database.fetchval(_sql["remove"], kind, document_id, database.now))
 
 
-async def forget(database: Database, limit: int) -> None:
+async def forget(database: Database, limit: int, now: int) -> None:
     """Drop those that have expired, the longest expired first."""
-    await database.fetch(_sql["forget"], database.now, limit)
+    await database.fetch(_sql["forget"], now, limit)

@@ -50,7 +50,7 @@ async def limited_topics(database: Database) -> list[str]:
     return [topic for (topic,) in await database.fetch(_sql["limited_topics"], MAX_LIMITED_TOPICS)]
 
 
-async def forget_meters(database: Database, limit: int) -> None:
+async def forget_meters(database: Database, limit: int, now: int) -> None:
     """Those that are back at zero mean nothing any more, nor do pauses that have ended."""
-    await database.fetch(_sql["forget_meters"], database.now, limit)
+    await database.fetch(_sql["forget_meters"], now, limit)
     await database.fetch(_sql["forget_pauses"], database.now)

@@ -21,12 +21,12 @@ PRUNES_TOGETHER: Final = 20
 _sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
 
 
-async def prune(database: Database, limit: int) -> dict[State, int]:
+async def prune(database: Database, limit: int, now: int) -> dict[State, int]:
     """How many of each state were removed."""
     kept = seconds_to_microseconds(MINUTES_KEPT_SECONDS)
     of_lanes = seconds_to_microseconds(LANE_MINUTES_KEPT_SECONDS)
     for _ in range(PRUNE_ROUNDS):
-        rows = await database.fetch(_sql["prune"], database.now, limit, PRUNE_LOOKED, kept, of_lanes)
+        rows = await database.fetch(_sql["prune"], now, limit, PRUNE_LOOKED, kept, of_lanes)
         pruned = {STATES[state]: n for state, n in rows if state is not None}
         if pruned or not rows:
             break  # otherwise all that it looked at had gone before, and there is more

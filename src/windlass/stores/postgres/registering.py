@@ -26,6 +26,6 @@ async def workers(database: Database) -> list[WorkerRecord]:
     return sorted((decode_worker(*row) for row in rows), key=lambda worker: worker.name)
 
 
-async def forget(database: Database) -> None:
+async def forget(database: Database, now: int) -> None:
     """Drop those that vanished too long ago to be news."""
-    await database.fetch(_sql["forget_workers"], database.now, seconds_to_microseconds(WORKERS_KEPT_SECONDS))
+    await database.fetch(_sql["forget_workers"], now, seconds_to_microseconds(WORKERS_KEPT_SECONDS))

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.clock import Clock, SystemClock
+from windlass.clock_guard import ClockGuard
 from windlass.errors import LeaseLost, StoreUnavailable
 from windlass.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
 from windlass.limits import HeldBack, TopicLimits
@@ -108,7 +109,8 @@ class PostgresStore:
         self._database = Database(parse_url(url), self._clock)
         self._hub = WakeupHub()
         self._notifier = Notifier(self._database)
-        self._claimer = Claimer(self._database, self._tell_rescued, self._notifier.room)
+        self._guard = ClockGuard(self._clock)
+        self._claimer = Claimer(self._database, self._tell_rescued, self._notifier.room, self._guard)
         self._writer = Writer(self._database, self._limits, self._written)
         self._listener = Listener(self._database, self._notifier.sender, self._heard)
         self._unsure: dict[Lease, None] = {}  # settled without an answer: the next one must be looked up
@@ -166,6 +168,10 @@ class PostgresStore:
     @property
     def deaf(self) -> bool:
         return self._listener.deaf
+
+    @property
+    def clock_step_seconds(self) -> float:
+        return self._guard.step_seconds
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -348,8 +354,9 @@ class PostgresStore:
 
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
         await self._releasing.go_on(RELEASES_A_RESCUE)
+        latest = await self._claimer.latest()
         row = await self._database.fetchrow(
-            _sql["rescue"], self._database.now, limit, self._claimer.tended_to(), WORDS
+            _sql["rescue"], self._database.now, limit, self._claimer.tended_to(), WORDS, latest
         )
         rescued = self._rescued(row) if row is not None else Rescued()
         if rescued.total > rescued.returned:
@@ -375,7 +382,7 @@ class PostgresStore:
         if self._database.scoped:
             return  # who sees one tenant leaves it to those who see all
         row = await self._database.fetchrow(
-            _sql["tend"], self._database.now, self._claimer.tended_to(), WORDS
+            _sql["tend"], self._database.now, self._claimer.tended_to(), WORDS, await self._claimer.latest()
         )
         if row is not None:
             *rescued, promoted = row
@@ -384,15 +391,16 @@ class PostgresStore:
                 self._claimer.ready(None)
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
+        now = self._guard.judge(await self.now())
         await self._releasing.done()
         await self._releasing.go_on(1)  # what need not be kept for others any longer
-        pruned = await prune(self._database, limit)
+        pruned = await prune(self._database, limit, now)
         await self._releasing.go_on(1)
         self._prunes += 1
         if sum(pruned.values()) < limit or self._prunes % PRUNES_TOGETHER == 0:
-            await registering.forget(self._database)
-            await filing.forget(self._database, limit)
-            await limiting.forget_meters(self._database, limit)
+            await registering.forget(self._database, now)
+            await filing.forget(self._database, limit, now)
+            await limiting.forget_meters(self._database, limit, now)
             await self._folding.fold()
         return pruned
 

@@ -50,4 +50,4 @@ def remove(transaction: Transaction, place: tuple[str, str]) -> bool:
 
 def forget(transaction: Transaction, limit: int) -> None:
     """Drop those that have expired, the longest expired first."""
-    transaction.connection.execute(_sql["forget"], (transaction.now, limit))
+    transaction.connection.execute(_sql["forget"], (transaction.judged_at, limit))

@@ -49,14 +49,14 @@ def prune(transaction: Transaction, limit: int) -> dict[State, int]:
 
 def _next(transaction: Transaction, most: int) -> tuple[list[tuple[Any, ...]], bool]:
     """The jobs that are overdue longest, at least one if there is any; whether there are more, perhaps."""
-    rows = transaction.connection.execute(_sql["prunable"], (transaction.now, most)).fetchall()
+    rows = transaction.connection.execute(_sql["prunable"], (transaction.judged_at, most)).fetchall()
     sizes = accumulate(row[-1] for row in rows)
     fitting = max(1, sum(size <= PART_BYTES for size in sizes))
     return [row[:-1] for row in rows[:fitting]], len(rows) == most or fitting < len(rows)
 
 
 def _forget(transaction: Transaction, limit: int) -> None:
-    connection, now = transaction.connection, transaction.now
+    connection, now = transaction.connection, transaction.judged_at
     connection.execute(_sql["forget_minutes"], (now - seconds_to_microseconds(MINUTES_KEPT_SECONDS),))
     lanes_before = now - seconds_to_microseconds(LANE_MINUTES_KEPT_SECONDS)
     connection.execute(_sql["forget_lane_minutes"], (lanes_before,))

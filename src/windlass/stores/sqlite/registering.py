@@ -30,5 +30,5 @@ def workers(connection: sqlite3.Connection) -> list[WorkerRecord]:
 
 def forget(transaction: Transaction) -> None:
     """Drop those that vanished too long ago to be news."""
-    oldest = transaction.now - seconds_to_microseconds(WORKERS_KEPT_SECONDS)
+    oldest = transaction.judged_at - seconds_to_microseconds(WORKERS_KEPT_SECONDS)
     transaction.connection.execute(_sql["forget_workers"], (oldest,))

@@ -18,7 +18,7 @@ _BECAME = {"returned": State.PENDING, "failed": State.FAILED, "cancelled": State
 
 
 def rescue(transaction: Transaction, limit: int) -> Rescued:
-    connection, now = transaction.connection, transaction.now
+    connection = transaction.connection
     done: Counter[str] = Counter()
     found = connection.execute(_sql["ended_leases"], (transaction.leases_at, limit)).fetchall()
     rows = load_rows(transaction, [job_id for job_id, _ in found])
@@ -28,7 +28,7 @@ def rescue(transaction: Transaction, limit: int) -> Rescued:
         code = CANCELLED_ON_REQUEST.code if became == "cancelled" else worker_lost(row.attempt).code
         transaction.rescued.append(_told(job_id, correlation_id, row, _BECAME[became], code))
         done[became] += 1
-    found = connection.execute(_sql["expired"], (now, limit)).fetchall()
+    found = connection.execute(_sql["expired"], (transaction.judged_at, limit)).fetchall()
     rows = load_rows(transaction, [job_id for job_id, _ in found])
     for job_id, correlation_id in found:
         row = rows[job_id]

@@ -186,6 +186,10 @@ class SqliteStore:
     def deaf(self) -> bool:
         return False  # a doorbell that does not ring is rung again by itself, see ``doorbell``
 
+    @property
+    def clock_step_seconds(self) -> float:
+        return 0.0 if self._open is None else self._open[0].guard.step_seconds
+
     # -- writing ----------------------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:

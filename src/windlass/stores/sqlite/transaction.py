@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from windlass.clock import MICROSECONDS
+from windlass.clock_guard import ClockGuard
 from windlass.model import Claimed, Lease, RescuedJob
 from windlass.stores.histogram import fill
 from windlass.stores.protocol import StoreLimits
@@ -175,6 +176,7 @@ class Transaction:
     limits: StoreLimits
     grants: Grants
     hopeful: bool = False
+    guard: ClockGuard | None = None  # None in transactions of others, which only enqueue
     tally: Tally = field(default_factory=Tally)
     ready_topics: set[str] = field(default_factory=set)
     room: Counter[str] = field(
@@ -193,9 +195,14 @@ class Transaction:
         """
         return gaps.leases_judged_at(self.connection, self.now)
 
+    @property
+    def judged_at(self) -> int:
+        """The moment by which to delete and to cancel: ``now``, unless the clock has just stepped ahead."""
+        return self.now if self.guard is None else self.guard.judge(self.now)
+
     def part(self) -> Transaction:
         """For work that may have to be undone by itself; ``take_in`` what came of it."""
-        return Transaction(self.connection, self.now, self.limits, self.grants)
+        return Transaction(self.connection, self.now, self.limits, self.grants, guard=self.guard)
 
     def take_in(self, part: Transaction) -> None:
         self.tally.add(part.tally)

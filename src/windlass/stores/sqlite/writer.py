@@ -25,6 +25,7 @@ from itertools import groupby
 from typing import Any, TypeVar, cast
 
 from windlass.clock import Clock
+from windlass.clock_guard import ClockGuard
 from windlass.errors import StoreError, WindlassError
 from windlass.model import RescuedJob
 from windlass.stores.freed_room import FreedRoom
@@ -83,6 +84,8 @@ class Writer:
         self._afterwards = afterwards  # what goes on where a transaction has left more to do
         self._clock = clock
         self._limits = limits
+        self.guard = ClockGuard(clock)
+        self.guard.saw(clock.now())
         self._grants = Grants()
         self._doorbell = doorbell
         self._calls: queue.SimpleQueue[list[_Call] | LentTransaction | None] = queue.SimpleQueue()
@@ -308,7 +311,9 @@ class Writer:
     def _begin(self, connection: sqlite3.Connection, *, hopeful: bool = False) -> Transaction:
         """Take the write lock."""
         begin_immediate(connection, self._location, self._make_heard)
-        return Transaction(connection, self._clock.now(), self._limits, self._grants, hopeful)
+        return Transaction(
+            connection, self._clock.now(), self._limits, self._grants, hopeful, guard=self.guard
+        )
 
     def _commit(self, transaction: Transaction) -> None:
         """What happened meanwhile is counted and made known; then it is durable."""

@@ -28,6 +28,7 @@ The tests are coroutines: run them with pytest-asyncio's ``asyncio_mode = "auto"
 
 from windlass.testing.conformance.answering import *
 from windlass.testing.conformance.claiming import *
+from windlass.testing.conformance.clock_steps import *
 from windlass.testing.conformance.conditions import *
 from windlass.testing.conformance.contention import *
 from windlass.testing.conformance.depending import *

@@ -3,9 +3,10 @@
 -- Deal with up to p_limit ended leases, and as many jobs past expires_at. p_words: how to say it, from
 -- stores/endings.py: the message of a lost worker (worker, attempt), that of an expired job (since when), and the
 -- summary of one cancelled on request. p_from: what ended before this has been dealt with, as far as the caller knows.
--- told: each of these jobs, as JSON in the order of model.RescuedJob.
+-- told: each of these jobs, as JSON in the order of model.RescuedJob. p_latest: the latest time the caller believes
+-- (NULL: any). A clock that is ahead of it has just stepped, and cancels nothing that is not over by then.
 CREATE FUNCTION rescue(
-    p_now bigint, p_limit integer, p_from bigint, p_words text[],
+    p_now bigint, p_limit integer, p_from bigint, p_words text[], p_latest bigint,
     OUT returned integer, OUT failed integer, OUT cancelled integer, OUT expired integer, OUT topics text[],
     OUT told text[]
 )
@@ -72,7 +73,7 @@ BEGIN
     END LOOP;
     FOR v_job IN
         SELECT id, topic, task, tenant, correlation_id, run_at, attempt FROM jobs
-        WHERE state < 2 AND attempt = 0 AND expires_at IS NOT NULL AND expires_at <= v_now
+        WHERE state < 2 AND attempt = 0 AND expires_at IS NOT NULL AND expires_at <= least(v_now, p_latest)
             AND expires_at >= coalesce(p_from, 0)
         ORDER BY expires_at, number LIMIT p_limit
         FOR UPDATE SKIP LOCKED
@@ -270,11 +271,12 @@ $$;
 -- more p_free might mean more jobs.
 --
 -- Topics with limits go another way (0011_limits.sql): they have no marks and are never packed. p_free: so many jobs of
--- topics with strict limits may be granted (NULL: any number).
+-- topics with strict limits may be granted (NULL: any number). p_latest: as for rescue.
 CREATE FUNCTION claim(
     p_now bigint, p_worker text, p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[],
     p_numbers bigint[], p_befores bigint[], p_limit integer, p_lease_us bigint, p_from bigint, p_tend boolean,
-    p_again boolean, p_words text[], p_claimer bigint, p_pack_from integer, p_free integer
+    p_again boolean, p_words text[], p_claimer bigint, p_pack_from integer, p_free integer,
+    p_latest bigint
 ) RETURNS TABLE (
     o_id uuid, o_fence bigint, o_topic text, o_task text, o_tenant text, o_priority bigint, o_attempt integer,
     o_max_attempts integer, o_timeout_us bigint, o_retry text, o_lease_us bigint, o_payload text, o_raw bytea,
@@ -329,7 +331,7 @@ BEGIN
             FROM heads(p_from, v_now) AS h;
             IF least(v_leased, v_expires, v_waiting) <= v_now THEN
                 IF least(v_leased, v_expires) <= v_now THEN
-                    SELECT v_told || r.told INTO v_told FROM rescue(p_now, 1000, p_from, p_words) AS r;
+                    SELECT v_told || r.told INTO v_told FROM rescue(p_now, 1000, p_from, p_words, p_latest) AS r;
                 END IF;
                 PERFORM promote(v_now, 10000, p_from);
                 SELECT h.leased_until, h.expires_at, h.run_at INTO v_leased, v_expires, v_waiting

@@ -3,7 +3,7 @@
 -- What a claim does before it chooses: deal with ended leases and expired jobs, let in delayed ones that are due. In a
 -- call of its own, so that nothing of it is locked while the job that is wanted is waited for.
 CREATE FUNCTION tend(
-    p_now bigint, p_from bigint, p_words text[],
+    p_now bigint, p_from bigint, p_words text[], p_latest bigint,
     OUT returned integer, OUT failed integer, OUT cancelled integer, OUT expired integer, OUT topics text[],
     OUT told text[], OUT promoted boolean
 )
@@ -17,7 +17,7 @@ BEGIN
     IF least(v_head.leased_until, v_head.expires_at) <= v_now THEN
         SELECT r.returned, r.failed, r.cancelled, r.expired, r.topics, r.told
         INTO returned, failed, cancelled, expired, topics, told
-        FROM rescue(p_now, 1000, p_from, p_words) AS r;
+        FROM rescue(p_now, 1000, p_from, p_words, p_latest) AS r;
     END IF;
     IF v_head.run_at <= v_now THEN
         PERFORM promote(v_now, 10000, p_from);

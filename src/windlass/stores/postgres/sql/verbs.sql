@@ -75,11 +75,11 @@ SELECT {schema}.get_given(CAST({text} AS text))
 SELECT * FROM {schema}.claim(
     $1::bigint, $2::text, $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[],
     $9::integer, $10::bigint, $11::bigint, $12::boolean, $13::boolean, $14::text[], $15::bigint, $16::integer,
-    $17::integer
+    $17::integer, $18::bigint
 )
 
 -- name: tend
-SELECT * FROM {schema}.tend($1::bigint, $2::bigint, $3::text[])
+SELECT * FROM {schema}.tend($1::bigint, $2::bigint, $3::text[], $4::bigint)
 
 -- name: grant
 SELECT * FROM {schema}.grant_job($1::bigint, $2::uuid, $3::text, $4::text, $5::bigint, $6::bigint)
@@ -162,7 +162,7 @@ SELECT * FROM {schema}.take_back($1::bigint, $2::uuid[], $3::text, $4::text)
 SELECT * FROM {schema}.remove($1::bigint, $2::uuid[], $3::text)
 
 -- name: rescue
-SELECT * FROM {schema}.rescue($1::bigint, $2::integer, $3::bigint, $4::text[])
+SELECT * FROM {schema}.rescue($1::bigint, $2::integer, $3::bigint, $4::text[], $5::bigint)
 
 -- name: prune
 SELECT * FROM {schema}.prune($1::bigint, $2::integer, $3::integer, $4::bigint, $5::bigint)
