@@ -118,6 +118,7 @@ _BY_CODE: Final[dict[str, Callable[[ProblemDocument], WindlassError]]] = {
     "not_open": _unavailable,
     "timed_out": _unavailable,
     "request_timeout": _unavailable,
+    "too_many_connections": _unavailable,
     "too_many_streams": _unavailable,
     "not_found": _absent,
     "method_not_allowed": _absent,
