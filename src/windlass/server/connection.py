@@ -16,6 +16,7 @@ import contextlib
 import logging
 import socket
 import struct
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -32,6 +33,10 @@ from windlass.server.problems import (
     TOO_MANY_CONNECTIONS,
     Problem,
 )
+
+if sys.platform == "linux":
+    import fcntl
+    import termios
 
 EXTENSION: Final = "windlass.connection"
 
@@ -209,8 +214,10 @@ class Connection(HttpToolsProtocol):
             self.flow.pause_reading()
 
     def on_message_complete(self) -> None:
-        super().on_message_complete()
-        if not self.cycle.response_complete:
+        cycle = self.cycle
+        if not cycle.response_complete:
+            cycle.more_body = False
+            cycle.message_event.set()
             self._table.works(self)
 
     # -- what the application calls -----------------------------------------------------------------------
@@ -275,7 +282,7 @@ class Connection(HttpToolsProtocol):
         if not unsent:
             self._sends_since = 0.0
             return ""
-        taken = self._together.written - unsent
+        taken = self._together.written - unsent - self._unread()
         seconds = now - self._sends_since
         if self._sends_since and seconds < self._limits.seconds:
             return ""
@@ -287,6 +294,16 @@ class Connection(HttpToolsProtocol):
             f"the client read {max(0, taken - before):,} bytes of an answer in {seconds:.0f} s; the limit is "
             f"{self._limits.send_rate:,} a second (min_send_rate)"
         )
+
+    def _unread(self) -> int:
+        """How many bytes the system holds that the client's system has not received, where it says so."""
+        line = self.transport.get_extra_info("socket")
+        if sys.platform != "linux" or line is None:
+            return 0
+        try:
+            return int.from_bytes(fcntl.ioctl(line.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        except OSError:  # the connection is over
+            return 0
 
     # -- refusals -----------------------------------------------------------------------------------------
 

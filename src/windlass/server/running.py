@@ -30,8 +30,8 @@ BACKLOG: Final = 2048
 """Max connections that wait to be accepted."""
 ACCEPTED_TOGETHER: Final = 16
 """Connections accepted in one turn of the event loop, before the table of connections can refuse any."""
-SEND_BUFFER_BYTES: Final = 128 * 1024
-"""Size of the system's send buffer of a connection. What does not fit shows how slowly a client reads."""
+SEND_BUFFER_BYTES: Final = 256 * 1024
+"""Size of the system's send buffer of a connection: a client that does not read must not cost megabytes."""
 
 _log = LimitedLog(logging.getLogger("windlass.server"))
 

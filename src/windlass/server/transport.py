@@ -48,7 +48,7 @@ LARGE_BODIES: Final = 32
 """How many larger bodies of known callers are read at a time."""
 LARGE_BODIES_OF_UNKNOWN: Final = 3
 """How many larger bodies of callers without a key, token or session are read at a time."""
-WRITTEN_TOGETHER: Final = 16 * 1024
+WRITTEN_TOGETHER: Final = 32 * 1024
 """Bytes of an answer that are handed on at once; the rest waits until the client has read some of them."""
 
 SECURITY_HEADERS: Final[Headers] = (
@@ -211,11 +211,15 @@ async def respond(
     await send({"type": "http.response.start", "status": status, "headers": start})
     if scope["method"] == "HEAD":
         body = b""
-    start_of_last = max(0, len(body) - 1) // WRITTEN_TOGETHER * WRITTEN_TOGETHER
-    for place in range(0, start_of_last, WRITTEN_TOGETHER):  # sending waits for a client that does not read
-        part = body[place : place + WRITTEN_TOGETHER]
-        await send({"type": "http.response.body", "body": part, "more_body": True})
-    await send({"type": "http.response.body", "body": body[start_of_last:]})
+    if len(body) > WRITTEN_TOGETHER:
+        last = (len(body) - 1) // WRITTEN_TOGETHER * WRITTEN_TOGETHER
+        for start_of_part in range(
+            0, last, WRITTEN_TOGETHER
+        ):  # sending waits for a client that does not read
+            part = body[start_of_part : start_of_part + WRITTEN_TOGETHER]
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        body = body[last:]
+    await send({"type": "http.response.body", "body": body})
 
 
 async def respond_problem(scope: Scope, send: Send, problem: Problem) -> None:
