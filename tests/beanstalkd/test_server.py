@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
+import select
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +18,7 @@ from typing import Any
 import pytest
 
 from windlass import ConfigurationError, Windlass
+from windlass.beanstalkd import connection
 from windlass.beanstalkd.connection import MAX_UNREAD, MAX_UNSENT
 from windlass.beanstalkd.listening import Address, bound_address, listen, read_address, stop_listening
 from windlass.beanstalkd.server import Server
@@ -244,6 +251,46 @@ async def test_a_client_that_does_not_read_is_not_answered_without_end() -> None
         reply = b"FOUND 1 60000\r\n" + body + b"\r\n"
         for _ in range(1000):
             assert await client.reader.readexactly(len(reply)) == reply
+
+
+async def test_a_client_that_reads_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its replies do not stay in memory for ever, and its jobs are given back."""
+    monkeypatch.setattr(connection, "UNREAD_SECONDS", 0.1)
+    async with serving() as there:
+        client, other = await there.client(), await there.client()
+        body = b"z" * 60_000
+        await client.say(b"put 0 0 600 60000\r\n" + body + b"\r\n")
+        await client.say(b"reserve\r\n", 2)
+        client.writer.write(b"peek 1\r\n" * 1000)  # 60 MB of replies
+        assert await other.say(b"reserve\r\n", 2) == b"RESERVED 1 60000\r\n" + body + b"\r\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits open files as Linux does")
+def test_a_lack_of_files_does_not_flood_the_log(tmp_path: Path) -> None:
+    """With more clients than the process may have files, the log says so in a few lines."""
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "windlass.cli", "beanstalkd", "--listen", "127.0.0.1:0", "--url"]
+    with log.open("wb") as lines, contextlib.ExitStack() as clients:
+        process = subprocess.Popen(
+            ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *command, f"sqlite:///{tmp_path / 'jobs.db'}"],
+            stdout=lines,
+            stderr=lines,
+        )
+        clients.callback(process.wait)
+        clients.callback(process.kill)
+        began = time.monotonic()
+        while (found := re.search(rb"127\.0\.0\.1:(\d+)", log.read_bytes())) is None:
+            assert process.poll() is None, log.read_text("utf-8")
+            assert time.monotonic() - began < 60
+            time.sleep(0.02)
+        sockets = [clients.enter_context(socket.socket()) for _ in range(400)]
+        for one in sockets:
+            one.connect(("127.0.0.1", int(found[1])))
+        while len(sockets) > 100:  # there is room for 56 at a time; the others are hung up on
+            ended = select.select(sockets, [], [], 60)[0]
+            assert ended
+            sockets = [one for one in sockets if one not in ended]
+        assert log.read_bytes().count(b"\n") < 10
 
 
 async def test_commands_behind_one_that_waits_are_not_kept_without_end() -> None:

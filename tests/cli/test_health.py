@@ -8,6 +8,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -409,6 +411,51 @@ def say(where: tuple[str, int], data: bytes) -> bytes:
             while piece := client.recv(65_536):
                 answer += piece
         return answer
+
+
+WITHOUT_FILES = """
+import contextlib, logging, os, resource, socket, time
+from windlass.cli.health.listening import listen
+from windlass.cli.health.port import HealthPort
+from windlass.worker.health import starting
+
+logging.basicConfig(format="LINE %(message)s")
+listener = listen("0")
+first, second = socket.socket(), socket.socket()
+port = HealthPort(listener, lambda: starting("ada"), lambda: "# none")
+port.start()
+first.connect(listener.getsockname())
+first.sendall(b"GET /healthz HTTP/1.1")
+while not port._connections:
+    time.sleep(0.01)
+limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
+with contextlib.suppress(OSError):
+    while True:
+        os.dup(0)
+second.connect(listener.getsockname())
+while not port._accepts_from:
+    time.sleep(0.01)
+first.sendall(bytes((13, 10, 13, 10)))
+print(first.recv(12).decode())
+rest = port._accepts_from
+while port._accepts_from in (0.0, rest):  # it has tried again
+    time.sleep(0.01)
+resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+second.sendall(b"GET /healthz HTTP/1.1" + bytes((13, 10, 13, 10)))
+print(second.recv(12).decode())
+port.stop()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits open files as Linux does")
+def test_without_files_the_port_answers_whom_it_has_accepted() -> None:
+    """It does not pause as a whole, says so once, and accepts the others when there are files again."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_FILES], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
+    assert done.stdout.split("\n")[:2] == ["HTTP/1.1 200"] * 2
+    assert done.stderr.count("LINE") == 1
 
 
 @pytest.mark.parametrize(

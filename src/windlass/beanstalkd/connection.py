@@ -20,6 +20,11 @@ MAX_UNREAD: Final = 256 * 1024
 MAX_UNSENT: Final = 256 * 1024
 """Bytes of replies that are kept for a client that does not read; then its commands are not answered."""
 
+UNREAD_SECONDS: Final = 60.0
+"""Seconds in which a client with that many unread replies has to read some; then it is cut."""
+MIN_READ: Final = 64 * 1024
+"""Bytes that it has to read in that time."""
+
 _WRITTEN_TOGETHER: Final = 64 * 1024
 """Bytes of replies to commands that came together, before they are sent."""
 _ANSWERED_TOGETHER: Final = 100
@@ -40,6 +45,7 @@ class Connection(asyncio.Protocol):
         self._later: Later | None = None  # a command that is being answered
         self._turn_ends = False  # others have their turn, and then it goes on
         self._unread = False  # the client does not read its replies
+        self._cut_later: asyncio.TimerHandle | None = None  # unless it reads
         self._replies: list[bytes] = []
         self._unsent = 0
         self._ended = False  # nothing more comes in
@@ -71,15 +77,41 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
-        self._unread = False
+        self._reads()
         self._end(gone=True)
 
     def pause_writing(self) -> None:
         self._unread = True
+        if self._transport is not None:
+            self._watch(self._transport)
 
     def resume_writing(self) -> None:
-        self._unread = False
+        self._reads()
         self._go_on()
+
+    def _reads(self) -> None:
+        self._unread = False
+        if self._cut_later is not None:
+            self._cut_later.cancel()
+            self._cut_later = None
+
+    def _watch(self, transport: asyncio.Transport) -> None:
+        """Look again after a while, and cut the client if it has not read enough by then."""
+        before = transport.get_write_buffer_size()
+
+        def look() -> None:
+            if before - transport.get_write_buffer_size() >= MIN_READ:
+                self._watch(transport)
+                return
+            self._server.limited_log.write(
+                "unread",
+                "cut a client that left %s bytes of replies unread for %g s",
+                f"{transport.get_write_buffer_size():,}",
+                UNREAD_SECONDS,
+            )
+            transport.abort()
+
+        self._cut_later = asyncio.get_running_loop().call_later(UNREAD_SECONDS, look)
 
     # -- serving ------------------------------------------------------------------------------------------
 

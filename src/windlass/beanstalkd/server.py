@@ -11,6 +11,8 @@ from windlass.beanstalkd.connection import Connection
 from windlass.beanstalkd.listening import BACKLOG
 from windlass.beanstalkd.shared import DEFAULT_MAX_JOB_SIZE, Shared
 from windlass.beanstalkd.statistics import BINLOG_FILE_BYTES
+from windlass.log_limit import LimitedLog
+from windlass.open_files import report_lack_of_files
 from windlass.pulling.tidying import keep_tidy
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from windlass.beanstalkd.session import Session
 
 DEFAULT_MAX_CONNECTIONS: Final = 10_000
+ACCEPTED_TOGETHER: Final = 16
+"""Connections accepted in one turn of the event loop, before any of them can be refused."""
 _ROOM_AGAIN: Final = 0.9
 """Share of the connections below which it is worth saying again that there is no room: clients that were hung
 up on come back at once, and one of many leaves every moment."""
@@ -44,14 +48,18 @@ class Server:
         self._leaving: set[asyncio.Task[None]] = set()
         self._somebody_left = asyncio.Event()
         self._full = False
+        self.limited_log = LimitedLog(_log)
 
     async def run(self, listener: socket.socket) -> None:
         """Serve until stopped; then hang up on everybody and give all reserved jobs back."""
         loop = asyncio.get_running_loop()
         tidying = loop.create_task(keep_tidy(self.shared.app), name="windlass-tidying")
         tidying.add_done_callback(_tell_of_the_end)
-        listening = await loop.create_server(lambda: Connection(self), sock=listener)
-        listener.listen(BACKLOG)  # asyncio has made it 100: too few when all clients come back at once
+        report_lack_of_files(loop, self.limited_log)
+        listening = await loop.create_server(
+            lambda: Connection(self), sock=listener, backlog=ACCEPTED_TOGETHER
+        )
+        listener.listen(BACKLOG)  # asyncio has made it ACCEPTED_TOGETHER
         try:
             await self.shared.stopping.wait()
         finally:

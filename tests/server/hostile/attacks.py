@@ -169,9 +169,18 @@ def pipelining_unread(port: int, connections: int, give_up: float) -> Outcome:
 
 
 def slow_readers(port: int, connections: int, give_up: float) -> Outcome:
-    """Asks for large answers and reads 200 bytes now and then."""
+    """Asks for large answers and reads 200 bytes now and then.
+
+    It sends an empty line with each look, because a system that gives up on a client does not say so: the
+    answer to that line does.
+    """
     lines = opened(port, connections, LARGE_GET * 8, receive_buffer=4096)
-    return press(lines, give_up, lambda line: line.receive(200), pause=2.0)
+
+    def step(line: Line) -> None:
+        line.receive(200)
+        line.send(b"\r\n")
+
+    return press(lines, give_up, step, pause=2.0)
 
 
 def no_files(port: int, connections: int, give_up: float) -> Outcome:

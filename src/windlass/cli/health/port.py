@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from windlass.log_limit import LimitedLog
 from windlass.telemetry.samples import MEDIA_TYPE
 
 MOST_CONNECTIONS: Final = 32
@@ -38,6 +39,7 @@ _WORDS: Final = {
 }
 
 _log = logging.getLogger("windlass.cli")
+_lacks = LimitedLog(_log)
 
 
 class Judgement(Protocol):
@@ -71,6 +73,7 @@ class HealthPort:
         self._wake, self._woken = socket.socketpair()
         self._connections: dict[socket.socket, _Connection] = {}  # the oldest first
         self._selector = selectors.DefaultSelector()
+        self._accepts_from = 0.0  # 0: now; else the listener rests for lack of descriptors
         self._thread = threading.Thread(target=self._run, name="windlass-health", daemon=True)
 
     def start(self) -> None:
@@ -109,6 +112,9 @@ class HealthPort:
             elif isinstance(key.data, _Connection) and key.data.socket in self._connections:
                 self._go_on(key.data)
         now = time.monotonic()
+        if self._accepts_from and now >= self._accepts_from:
+            self._accepts_from = 0.0
+            self._selector.register(self._listener, selectors.EVENT_READ)
         for connection in list(self._connections.values()):
             if now >= connection.until:
                 self._drop(connection)
@@ -120,11 +126,15 @@ class HealthPort:
                 client, _ = self._listener.accept()
             except OSError as error:
                 if not isinstance(error, BlockingIOError | ConnectionError):
-                    # No descriptors left, most likely: the others are the worker's, and this must not spin.
-                    _log.warning("the health port could not answer: %s", error)
-                    time.sleep(LOOK_SECONDS)
+                    self._rest(error)
                 return
             self._take_in(client)
+
+    def _rest(self, error: OSError) -> None:
+        """Accept nothing for a moment: there are no descriptors left, most likely, and this must not spin."""
+        _lacks.write("accept", "the health port could not answer: %s", error)
+        self._selector.unregister(self._listener)
+        self._accepts_from = time.monotonic() + LOOK_SECONDS
 
     def _take_in(self, client: socket.socket) -> None:
         client.setblocking(False)
