@@ -202,13 +202,13 @@ class NotPermitted(WindlassError, PermissionError):
 
 
 class TooManyAttempts(WindlassError):
-    """Too many logins have failed, for this name or from this address. Wait ``retry_after`` seconds."""
+    """Too many logins, for this name, from this address or at once. Wait ``retry_after`` seconds."""
 
     code = "too_many_attempts"
 
     def __init__(self, retry_after: float) -> None:
         self.retry_after = retry_after
-        super().__init__(f"too many logins have failed; try again in {max(1, round(retry_after))} s")
+        super().__init__(f"too many logins were tried; try again in {max(1, round(retry_after))} s")
 
 
 class JobFailed(WindlassError):

@@ -11,8 +11,10 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from argon2 import PasswordHasher
 
 from windlass import (
     ConfigurationError,
@@ -25,7 +27,7 @@ from windlass import (
     WrongState,
     acting_as,
 )
-from windlass.access import attempts, passwords
+from windlass.access import attempts, login_queue, passwords
 from windlass.access.access import Access
 from windlass.access.caller import CallerKind
 from windlass.access.sessions import Session
@@ -355,7 +357,7 @@ async def test_after_five_failures_each_try_takes_a_pause_twice_as_long(
             await access.log_in("ada", PASSWORD, address="192.0.2.1")
         clock.advance(pause)
         assert await fail(access) == 0.0
-    clock.advance(attempts.OF_ADDRESS.longest_pause)
+    clock.advance(attempts.PER_ADDRESS.max_delay_seconds)
     await access.log_in("ada", PASSWORD, address="192.0.2.1")
 
 
@@ -363,16 +365,16 @@ async def test_pauses_have_an_end(access: Access, clock: FrozenClock) -> None:
     """An address is not locked out for ever."""
     for _ in range(100):
         clock.advance(await fail(access))
-    assert await fail(access) <= attempts.OF_ADDRESS.longest_pause
+    assert await fail(access) <= attempts.PER_ADDRESS.max_delay_seconds
 
 
 async def test_many_addresses_together_cannot_guess(access: Access, clock: FrozenClock) -> None:
     """After twenty failures a name can be tried every ten seconds at most, from wherever."""
     tried = [await fail(access, address=f"192.0.2.{number}") for number in range(100)]
-    assert tried.count(0.0) == attempts.OF_NAME.free
+    assert tried.count(0.0) == attempts.PER_NAME.free_failures
     for number in range(20):
         clock.advance(await fail(access, address=f"198.51.100.{number}"))
-    assert await fail(access, address="203.0.113.1") == attempts.OF_NAME.longest_pause
+    assert await fail(access, address="203.0.113.1") == attempts.PER_NAME.max_delay_seconds
 
 
 async def test_who_logged_in_before_is_not_kept_out_by_others(access: Access) -> None:
@@ -398,11 +400,99 @@ async def test_many_tries_at_once_are_many_tries(access: Access) -> None:
     assert tried.count(0.0) == 5
 
 
+async def test_a_slow_server_is_not_guessed_against_without_delays(
+    access: Access, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delay begins when an attempt has ended, however long the password took."""
+
+    class Slow(PasswordHasher):
+        def verify(self, hash: str | bytes, password: str | bytes) -> Literal[True]:  # noqa: A002
+            clock.advance(20)
+            return super().verify(hash, password)
+
+    slow = Slow(time_cost=1, memory_cost=8, parallelism=1)
+    monkeypatch.setattr(passwords, "_hasher", lambda: slow)
+    assert [await fail(access) for _ in range(5)] == [0.0] * 5
+    assert await fail(access) == 1.0
+    tried = [await fail(access, address=f"192.0.2.{number}") for number in range(2, 100)]
+    assert tried.count(0.0) == attempts.PER_NAME.free_failures - 5
+    assert tried[-1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("addresses", "together"),
+    [
+        ([f"2001:db8:1:2::{number:x}" for number in range(6)], True),
+        ([f"2001:db8:1:2:{number:x}::1" for number in range(6)], True),
+        ([f"2001:db8:1:{number:x}::1" for number in range(6)], False),
+        ([f"fe80::{number:x}%eth0" for number in range(6)], True),
+        (["192.0.2.1", "::ffff:192.0.2.1"] * 3, True),
+        ([f"192.0.2.{number}" for number in range(6)], False),
+    ],
+)
+async def test_addresses_of_one_ipv6_client_are_one(
+    access: Access, addresses: list[str], together: bool
+) -> None:
+    """By their /64; an IPv4 address is the same one in its IPv6 spelling."""
+    tried = [await fail(access, f"user{index}", address) for index, address in enumerate(addresses)]
+    assert tried[:5] == [0.0] * 5
+    assert (tried[5] > 0) is together
+
+
+async def test_a_flood_of_logins_does_not_lock_everyone_out(access: Access) -> None:
+    """1,500 tries from 300 addresses: a few wait, the rest is refused at once; known clients get through."""
+    await access.log_in("ada", PASSWORD, address="192.0.2.7")
+    session = await access.log_in("ada", PASSWORD, address="198.51.100.7")
+    queue = access._login_queue
+    addresses = [f"203.0.{number // 250}.{number % 250}" for number in range(300)]
+    flood = [
+        asyncio.create_task(fail(access, f"user{number}", address))
+        for number in range(5)
+        for address in addresses
+    ]
+    await asyncio.sleep(0)
+    assert 0 < queue.waiting <= login_queue.MAX_WAITING
+    await access.log_in("ada", PASSWORD, address="192.0.2.7")
+    assert not all(task.done() for task in flood), "it did not wait for the flood"
+    await access.log_in("ada", PASSWORD, address="2001:db8::1", cookie=session.value)
+    tried = await asyncio.gather(*flood)
+    assert tried.count(0.0) <= login_queue.MAX_WAITING + 2 * passwords.AT_ONCE + 2
+    assert queue.waiting == 0
+    assert await fail(access, "bob", "192.0.2.99") == 0.0, "a refused try is no failure of the next"
+
+
+async def test_the_login_queue_is_shared_by_networks(access: Access) -> None:
+    """The network with the most gives way, and turns go round; a cancelled one gives its turn on."""
+    queue = login_queue.LoginQueue()
+    served: list[str] = []
+    release = asyncio.Event()
+
+    async def wait(network: str) -> None:
+        async with queue.turn(network, known=network == "known"):
+            served.append(network)
+            await release.wait()
+
+    first = [asyncio.create_task(wait("first")) for _ in range(passwords.AT_ONCE)]
+    await asyncio.sleep(0)
+    crowd = [asyncio.create_task(wait("crowd")) for _ in range(login_queue.MAX_WAITING + 5)]
+    await asyncio.sleep(0)
+    others = [asyncio.create_task(wait(name)) for name in ("one", "two", "known")]
+    await asyncio.sleep(0)
+    assert queue.waiting == login_queue.MAX_WAITING + 1
+    crowd[0].cancel()
+    await asyncio.sleep(0)
+    release.set()
+    ended = await asyncio.gather(*first, *crowd, *others, return_exceptions=True)
+    assert sum(isinstance(one, TooManyAttempts) for one in ended) == 5 + 2
+    assert served[:6] == ["first", "first", "known", "crowd", "one", "two"]
+    assert (queue.waiting, queue._running) == (0, 0)
+
+
 async def test_names_and_addresses_cannot_fill_memory(
     access: Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that tried least recently are forgotten."""
-    monkeypatch.setattr(attempts, "MOST_REMEMBERED", 5)
+    monkeypatch.setattr(attempts, "MAX_TRACKED", 5)
     for number in range(20):
         await fail(access, f"user{number}", f"192.0.2.{number}")
     remembered = access._attempts

@@ -9,11 +9,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from windlass.access import audit, paging
-from windlass.access.attempts import Attempts
+from windlass.access.attempts import Attempts, neighbourhood_of
 from windlass.access.audit import Audit, AuditLine
 from windlass.access.caller import ANONYMOUS, Caller, CallerKind, Scope
 from windlass.access.explanation import Ability, Explanation
 from windlass.access.keys import PREFIX, ApiKey, Keys, NewApiKey, check_id
+from windlass.access.login_queue import LoginQueue
 from windlass.access.rejection import CredentialRejected, RejectionLog
 from windlass.access.remembered import Remembered
 from windlass.access.rules import (
@@ -27,7 +28,14 @@ from windlass.access.rules import (
 from windlass.access.sessions import Session, Sessions
 from windlass.access.superusers import Superuser, Superusers, check_name
 from windlass.conditions import ALWAYS, NEVER, Condition, all_of
-from windlass.errors import HandlerNotFound, InvalidInput, NotAuthenticated, NotPermitted, WrongState
+from windlass.errors import (
+    HandlerNotFound,
+    InvalidInput,
+    NotAuthenticated,
+    NotPermitted,
+    TooManyAttempts,
+    WrongState,
+)
 from windlass.names import shorten, suggest
 from windlass.security import SecurityContext, system_only
 
@@ -61,6 +69,7 @@ class Access:
         self._superusers = Superusers(app)
         self._sessions = Sessions(app, self._superusers)
         self._attempts = Attempts(app.clock)
+        self._login_queue = LoginQueue()
         self._rejections = RejectionLog(app.clock)
         self._tokens = _tokens(app)
         self.audit = Audit(app)
@@ -139,17 +148,33 @@ class Access:
             return False, "enqueue_rule"
         return True, "everything" if allowed == ALWAYS else "the jobs that enqueue_rule allows"
 
-    async def log_in(self, name: str, password: str, *, address: str | None = None) -> Session:
-        """A session for a superuser. ``TooManyAttempts`` after a few failures, for a while."""
-        self._attempts.begin(name[:200], address)
-        account = await self._superusers.log_in(name, password)
+    async def log_in(
+        self, name: str, password: str, *, address: str | None = None, cookie: str | None = None
+    ) -> Session:
+        """Begin a session of a superuser.
+
+        ``TooManyAttempts`` after a few failures, and when too many logins wait. A client that has logged in
+        before from this address, or shows the ``cookie`` of a session, is served before others.
+        """
+        tried = name[:200]
+        attempt = self._attempts.begin(tried, address)
+        known = self._attempts.is_known(tried, address) or (
+            cookie is not None and await self._sessions.caller(cookie) is not None
+        )
+        try:
+            async with self._login_queue.turn(neighbourhood_of(address), known=known):
+                account = await self._superusers.log_in(name, password)
+        except TooManyAttempts:
+            attempt.withdrawn()
+            raise
         if account is None:
             # What is nobody's name is often a password, typed into the wrong field.
             known = await self._superusers.account(name) is not None
             actor = name if known else NOBODY
             await self.audit.record(AuditLine("login.failed", actor, CallerKind.ANONYMOUS, address=address))
+            attempt.failed()
             raise NotAuthenticated(NOT_LOGGED_IN)
-        self._attempts.succeeded(name[:200], address)
+        attempt.succeeded()
         session = await self._sessions.begin(account)
         await self.audit.record(audit.by(session.caller, "login", address=address))
         return session

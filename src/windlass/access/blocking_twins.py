@@ -60,9 +60,15 @@ class BlockingAccess(AccessTwin[Access]):
         """Return what an API key or a token may do, or why it is rejected. Not for the caller's eyes."""
         return self._portal.run(self._inner.explain, bearer)
 
-    def log_in(self, name: str, password: str, *, address: str | None = None) -> Session:
-        """A session for a superuser. ``TooManyAttempts`` after a few failures, for a while."""
-        return self._portal.run(self._inner.log_in, name, password, address=address)
+    def log_in(
+        self, name: str, password: str, *, address: str | None = None, cookie: str | None = None
+    ) -> Session:
+        """Begin a session of a superuser.
+
+        ``TooManyAttempts`` after a few failures, and when too many logins wait. A client that has logged in
+        before from this address, or shows the ``cookie`` of a session, is served before others.
+        """
+        return self._portal.run(self._inner.log_in, name, password, address=address, cookie=cookie)
 
     def log_out(
         self,

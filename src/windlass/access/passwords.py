@@ -19,7 +19,8 @@ T = TypeVar("T")
 MIN_LENGTH: Final = 8
 MAX_LENGTH: Final = 1000
 AT_ONCE: Final = 2
-"""Each takes 64 MiB and a processor: more at once would only be a way to keep the server busy."""
+"""Each takes 64 MiB and a processor: more at once would only be a way to keep the server busy. Logins wait
+in ``login_queue``, where the queue is bounded."""
 
 
 @functools.cache

@@ -136,7 +136,7 @@ TOO_MANY_ATTEMPTS = ProblemType(
     "too_many_attempts",
     429,
     "Too many attempts",
-    "Too many logins have failed for this name or address; Retry-After says when to try again.",
+    "Too many logins, for this name, from this address or at once; Retry-After says when to try again.",
 )
 HEADERS_TOO_LARGE = ProblemType(
     "headers_too_large",

@@ -42,7 +42,12 @@ async def log_in(request: Request[Nothing, LoginBody]) -> Answer:
     if not same_origin(request.headers):
         raise Problem(CSRF_FAILED, "a login has to come from a page of this server")
     access = request.api.gate.access
-    session = await access.log_in(request.body.name, request.body.password, address=request.address)
+    session = await access.log_in(
+        request.body.name,
+        request.body.password,
+        address=request.address,
+        cookie=session_cookie(request.headers),
+    )
     shape = SessionShape(**_who(session.caller), csrf_token=session.csrf, expires_at=session.expires_at)
     seconds = int(request.app.settings.session_seconds)
     return Answer(shape, 200, (_cookie(request, session.value, seconds),))
