@@ -5,6 +5,7 @@ from __future__ import annotations
 UNSUITED: dict[str, tuple[str, ...]] = {
     "what operators ask is answered by the server as a whole": (
         "test_a_failed_job_that_was_requeued_is_no_failure",
+        "test_a_fingerprint_selects_the_jobs_of_a_group",
         "test_a_limit_on_what_runs_is_told",
         "test_a_rate_is_told_with_the_moment_of_the_next_start",
         "test_durations_and_failures_are_of_one_tenant",
