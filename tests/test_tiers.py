@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.tiers import EXTENDED_ONLY, FIRST, TIERS, Tiers, collected
 
 ROOT = Path(__file__).parents[1]
@@ -34,3 +37,12 @@ def test_the_default_choice_is_the_first_tier() -> None:
     options = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
     assert FIRST in options["addopts"]
     assert '-m "extended and not long"' in (ROOT / ".ci/run").read_text("utf-8")
+
+
+@pytest.mark.parametrize("processes", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_a_named_file_runs_in_both_tiers(processes: tuple[str, ...]) -> None:
+    """Whoever works on a file sees all its cases, also with several processes."""
+    options = ("-q", "-k", "a_look_tells_depth", "tests/telemetry/test_figures.py")
+    command = [sys.executable, "-m", "pytest", *processes, *options]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=ROOT)
+    assert "2 passed" in said.stdout, said.stdout  # in memory and on SQLite

@@ -167,10 +167,8 @@ def count(items: Iterable[pytest.Item]) -> Tiers:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Select both tiers where paths are named; workers get the choice of the process that starts them."""
-    if hasattr(config, "workerinput") or config.option.markexpr != FIRST:
-        return
-    if config.args_source is pytest.Config.ArgsSource.ARGS:
+    """Select both tiers where paths are named. The processes of xdist get the same arguments."""
+    if config.option.markexpr == FIRST and config.args_source is pytest.Config.ArgsSource.ARGS:
         config.option.markexpr = NAMED
 
 
