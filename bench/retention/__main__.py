@@ -26,7 +26,6 @@ from windlass.ids import new_id
 from windlass.model import ClaimRequest, Lane, NewJob, Settlement
 from windlass.outcome import Completed
 from windlass.worker.pruner import TURN, TURN_KIND, Pruner
-from windlass.worker.waiting import Recovery
 
 BULK: Final = 10_000
 PAUSE_SECONDS: Final = 0.002
@@ -74,7 +73,7 @@ async def measure(ground: str, place: Place, finished: int, options: argparse.Na
             for beside in (False, True) if number % 2 else (True, False):
                 for start in range(0, options.jobs, BULK):
                     await noop.enqueue_many([{"number": one} for one in range(start, start + BULK)])
-                pruner = Pruner(app.store, app.clock, Recovery())
+                pruner = Pruner(app.store, app.clock)
                 work = asyncio.create_task(pruner.work_off()) if beside else None
                 began, cpu = time.monotonic(), await cpu_seconds(place)
                 await app.worker(concurrency=100).run_until_idle()

@@ -7,12 +7,11 @@ import sys
 
 from windlass import Windlass
 from windlass.worker.pruner import Pruner
-from windlass.worker.waiting import Recovery
 
 
 async def main(url: str) -> None:
     async with Windlass(url) as app:
-        pruner = Pruner(app.store, app.clock, Recovery())
+        pruner = Pruner(app.store, app.clock)
         print("ready", flush=True)
         work = asyncio.create_task(pruner.work_off())
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

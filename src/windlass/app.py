@@ -149,7 +149,7 @@ class Windlass(Declaring):
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
         store = create_store(url, clock=clock, limits=limits, token=self.settings.token)
         store.on_rescued = self.telemetry.rescued  # its siblings inherit it
-        return Connections(store, self.settings, limits, clock)
+        return Connections(store, self.settings, limits, clock, self.telemetry)
 
     @property
     def is_open(self) -> bool:

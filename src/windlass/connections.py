@@ -15,14 +15,17 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from windlass import maintenance
 from windlass.blocking import Portal
 from windlass.clock import Clock
 from windlass.errors import NotOpen
+from windlass.maintenance import Maintenance
 from windlass.pulling.reservations import Reservations
 from windlass.results import ResultWaiter
 from windlass.settings import Settings
 from windlass.stores import Joiner, Store, StoreLimits, create_joiner
 from windlass.stores.joining import Untold
+from windlass.telemetry.telemetry import Telemetry
 from windlass.urls import over_http
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ class Connection:
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     lane_results: ResultWaiter | None = None  # for jobs of the lane, once somebody waits for one
     reservations: Reservations | None = None  # once somebody pulls by hand
+    maintenance: Maintenance | None = None  # of a store that is not a server
     desk: Desk | None = None  # once a worker elsewhere is served from here
     pid: int = field(default_factory=os.getpid)  # a forked child inherits what its parent had open
 
@@ -59,11 +63,14 @@ class Connection:
 class Connections:
     """The opened stores of one app, by event loop."""
 
-    def __init__(self, recipe: Store, settings: Settings, limits: StoreLimits, clock: Clock) -> None:
+    def __init__(
+        self, recipe: Store, settings: Settings, limits: StoreLimits, clock: Clock, telemetry: Telemetry
+    ) -> None:
         self._recipe = recipe
         self._settings = settings
         self._limits = limits
         self._clock = clock
+        self._telemetry = telemetry
         self._joiner: Joiner | None = None  # once somebody has a transaction of their own
         self._unannounced: deque[Untold] = deque()
         self._open_again_at = 0.0
@@ -90,6 +97,10 @@ class Connections:
                     else:  # whoever lets others migrate must not work on what it does not understand, either
                         await connection.store.missing_steps()
                     connection.opened = True
+                    if not over_http(connection.store.url):
+                        connection.maintenance = Maintenance(
+                            connection.store, self._clock, self._telemetry, maintenance.LOOK_SECONDS
+                        )
         except BaseException:
             await self.close()
             raise
@@ -103,6 +114,8 @@ class Connections:
         connection.users -= 1
         if connection.users == 0:
             del self._by_loop[loop]
+            if connection.maintenance is not None:
+                await connection.maintenance.close()
             if connection.desk is not None:
                 await connection.desk.close()
             if connection.reservations is not None:

@@ -298,6 +298,8 @@ class StoreError(WindlassError):
     """The database refused or failed. The transaction in question left nothing behind."""
 
     code = "store_error"
+    lacks_rights = False
+    """Whether the role or process may not do this: waiting does not help until somebody grants it."""
 
 
 class StoreUnavailable(StoreError):

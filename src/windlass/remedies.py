@@ -115,9 +115,10 @@ def said(ailment: Ailment) -> Said:
                 Severity.WARNING,
                 "Pruning does not keep up",
                 f"there are finished jobs {duration(figures['seconds'])} after their retention ended: no "
-                "worker runs to remove them, or more jobs finish than are removed, and tables grow",
-                "run a worker; where more finish than it removes, keep them for a shorter time or not at all "
-                "(retention=0)",
+                "process keeps the store open to remove them, or more jobs finish than are removed, and "
+                "tables grow",
+                "run a worker, or any program that keeps the store open; where more finish than it removes, "
+                "keep them for a shorter time or not at all (retention=0)",
             )
         case AilmentKind.NOTIFY_QUEUE:
             usage = figures["usage"]

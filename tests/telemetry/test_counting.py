@@ -21,7 +21,6 @@ from windlass.telemetry.telemetry import Telemetry
 from windlass.testing.clock import FrozenClock
 from windlass.worker.observers import Observers
 from windlass.worker.pruner import Pruner
-from windlass.worker.waiting import Recovery
 
 
 def told(app: Windlass) -> dict[tuple[str, ...], float]:
@@ -120,7 +119,7 @@ async def test_pruned_jobs_are_counted_by_state() -> None:
         await work.enqueue_many([{"number": number} for number in range(3)])
         await app.run_until_idle()
         clock.advance(61)
-        await Pruner(app.store, clock, Recovery(), Observers(None, metrics, clock)).work_off()
+        await Pruner(app.store, clock, Observers(None, metrics, clock)).work_off()
     found = scrape(text(metrics.samples()))
     assert found["windlass_jobs_pruned_total", "completed"] == 2
     assert found["windlass_jobs_pruned_total", "failed"] == 1

@@ -613,22 +613,5 @@ async def test_jobs_of_a_dead_worker_come_back_and_are_run(app: Windlass) -> Non
     assert job.attempt == 2  # granted alone, so the lost run counts
 
 
-async def test_finished_jobs_are_pruned_by_any_worker(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retention needs no operator."""
-    monkeypatch.setattr("windlass.worker.pruner.PRUNE_SECONDS", 0.01)
-
-    @app.task(retention=0)
-    async def work() -> None: ...
-
-    await work.enqueue_many([{}] * 3)
-    async with working(app):
-
-        async def gone() -> bool:
-            return (await app.count()).total == 0
-
-        await until(gone)
-    assert (await app.stats()).completed == 0
-
-
 def _new(topic: str, task: str, payload: bytes = b"{}") -> NewJob:
     return NewJob(id=new_id(), topic=topic, task=task, payload=payload)

@@ -12,7 +12,6 @@ from windlass.testing.clock import FrozenClock
 from windlass.testing.conformance.building import completed, failed
 from windlass.worker import pruner
 from windlass.worker.pruner import LONGEST_REST, TURN, TURN_KIND, TURN_SECONDS, Pruner, rest_after
-from windlass.worker.waiting import Recovery
 
 BATCH = 2
 
@@ -37,7 +36,7 @@ async def _left(store: MemoryStore) -> int:
 
 async def test_a_backlog_is_worked_off_to_its_end(store: MemoryStore, clock: FrozenClock) -> None:
     """In many batches, each counted by state; the turn is given back for the next time."""
-    one = Pruner(store, clock, Recovery())
+    one = Pruner(store, clock)
     for _ in range(2):
         for _ in range(6):
             await completed(store, retention=0.0)
@@ -50,7 +49,7 @@ async def test_a_backlog_is_worked_off_to_its_end(store: MemoryStore, clock: Fro
 async def test_what_is_not_overdue_takes_nobody_a_turn(store: MemoryStore, clock: FrozenClock) -> None:
     """A worker that finds nothing writes nothing."""
     await completed(store, retention=10.0)
-    assert await Pruner(store, clock, Recovery()).work_off() == 0
+    assert await Pruner(store, clock).work_off() == 0
     assert await store.document(TURN_KIND, TURN) is None
 
 
@@ -58,9 +57,9 @@ async def test_one_worker_at_a_time_works_off_a_backlog(store: MemoryStore, cloc
     """Others leave it at one batch, until the one who has the turn ends or is not heard of any more."""
     for _ in range(10):
         await completed(store, retention=0.0)
-    dead = Pruner(store, clock, Recovery())
+    dead = Pruner(store, clock)
     assert await dead._turn.take()  # and is never heard of again
-    other = Pruner(store, clock, Recovery())
+    other = Pruner(store, clock)
     assert await other.work_off() == BATCH
     assert await other.work_off() == BATCH
     clock.advance(TURN_SECONDS)
@@ -72,7 +71,7 @@ async def test_who_was_stopped_for_longer_than_its_turn_leaves_it_to_another(
     store: MemoryStore, clock: FrozenClock
 ) -> None:
     """A laptop that slept, a process that was stopped: two do not go on together."""
-    stopped, other = Pruner(store, clock, Recovery()), Pruner(store, clock, Recovery())
+    stopped, other = Pruner(store, clock), Pruner(store, clock)
     assert await stopped._turn.take()
     assert not await other._turn.take()
     clock.advance(TURN_SECONDS / 2)

@@ -13,7 +13,6 @@ from windlass.beanstalkd.shared import DEFAULT_MAX_JOB_SIZE, Shared
 from windlass.beanstalkd.statistics import BINLOG_FILE_BYTES
 from windlass.log_limit import LimitedLog
 from windlass.open_files import report_lack_of_files
-from windlass.pulling.tidying import keep_tidy
 
 if TYPE_CHECKING:
     import socket
@@ -53,8 +52,8 @@ class Server:
     async def run(self, listener: socket.socket) -> None:
         """Serve until stopped; then hang up on everybody and give all reserved jobs back."""
         loop = asyncio.get_running_loop()
-        tidying = loop.create_task(keep_tidy(self.shared.app), name="windlass-tidying")
-        tidying.add_done_callback(_tell_of_the_end)
+        rescuing = loop.create_task(self.shared.queue.rescue_forever(), name="windlass-rescuing")
+        rescuing.add_done_callback(_log_end)
         report_lack_of_files(loop, self.limited_log)
         listening = await loop.create_server(
             lambda: Connection(self), sock=listener, backlog=ACCEPTED_TOGETHER
@@ -64,11 +63,11 @@ class Server:
             await self.shared.stopping.wait()
         finally:
             listening.close()
-            tidying.cancel()
+            rescuing.cancel()
             await self._hang_up()
             await self.shared.close()
             with contextlib.suppress(asyncio.CancelledError):
-                await tidying
+                await rescuing
 
     def stop(self) -> None:
         """End ``run`` in order."""
@@ -119,6 +118,6 @@ class Server:
             await self._somebody_left.wait()
 
 
-def _tell_of_the_end(tidying: asyncio.Task[None]) -> None:
-    if not tidying.cancelled() and (error := tidying.exception()) is not None:
-        _log.error("jobs of dead clients and old jobs are not tidied up any more", exc_info=error)
+def _log_end(rescuing: asyncio.Task[None]) -> None:
+    if not rescuing.cancelled() and (error := rescuing.exception()) is not None:
+        _log.error("jobs whose time to run is over are not brought back any more", exc_info=error)

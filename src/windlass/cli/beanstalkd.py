@@ -247,6 +247,7 @@ def _serve(
     if user is not None:
         # As all code, before somebody who may not be able to read it.
         import windlass.worker.janitor
+        import windlass.worker.observers
         import windlass.worker.pruner  # noqa: F401
 
         _become(user)

@@ -126,6 +126,8 @@ class Run:
             except asyncio.CancelledError:
                 continue
             except StoreUnavailable as error:
+                if error.lacks_rights:
+                    raise
                 tries += 1
                 await self._wait_for_store(error, tries)
             else:

@@ -45,6 +45,14 @@ class WireQueue(Queue):
         """Whether jobs are away from the others for clients who have not asked yet."""
         return self._connections.reservations().anything_ahead
 
+    async def rescue_forever(self) -> None:
+        """Let others have jobs whose time to run is over, until cancelled: a moment after it is over."""
+        from windlass.worker.janitor import Janitor
+        from windlass.worker.waiting import Recovery
+
+        app = self._app
+        await Janitor(app.store, app.settings.poll_interval, app.clock, Recovery()).run()
+
     async def let_go(self) -> None:
         """Of those, because somebody is about to look."""
         await self._connections.reservations().let_go()

@@ -1,7 +1,7 @@
 """What workers do for all, done by a process that hands jobs out to workers elsewhere.
 
-They reach no store, so none of them can bring back jobs of the dead, remove old ones, fire schedules or write
-down what tasks declare about their topics.
+They reach no store, so none of them can bring back jobs of the dead at once, fire schedules or write down
+what tasks declare about their topics.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
+from windlass.errors import StoreError
 from windlass.model import Lane
 
 if TYPE_CHECKING:
@@ -60,7 +61,6 @@ class Housekeeping:
 
     async def _run(self) -> None:
         from windlass.worker.janitor import Janitor
-        from windlass.worker.pruner import Pruner
         from windlass.worker.scheduler import Scheduler
         from windlass.worker.waiting import Recovery, end
 
@@ -69,7 +69,6 @@ class Housekeeping:
         parts = (
             self._declare(recovery),
             Janitor(store, settings.poll_interval, clock, recovery).run(),
-            Pruner(store, clock, recovery).run(),
             Scheduler(store, app.registry, settings, clock, recovery, app.telemetry).run(),
         )
         tasks = [asyncio.create_task(part) for part in parts]
@@ -86,7 +85,10 @@ class Housekeeping:
 
         registry = self._app.registry
         limits = declared_limits(registry, [Lane(task.topic) for task in registry])
-        await declare_limits(self._app.store, limits, recovery, asyncio.Event())
+        try:
+            await declare_limits(self._app.store, limits, recovery, asyncio.Event())
+        except StoreError as error:
+            _log.error("the limits that tasks declare are not written: %s", error)
         self._declared.set()
 
     async def _until_idle(self, tasks: list[asyncio.Task[None]]) -> None:

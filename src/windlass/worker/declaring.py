@@ -18,7 +18,10 @@ _log = logging.getLogger("windlass.worker")
 async def declare_limits(
     store: Store, limits: Mapping[str, TopicLimits], recovery: Recovery, stopping: asyncio.Event
 ) -> None:
-    """Before the first claim, which is to obey them. Tries again until the store is there."""
+    """Before the first claim, which is to obey them. Tries again until the store is there.
+
+    Raises ``StoreError`` for a role that may not write them.
+    """
     if not limits:
         return
     backoff = Backoff("declaring limits", recovery)
@@ -31,6 +34,8 @@ async def declare_limits(
                     kept = present.get(topic, "just now")  # not there when they were looked at
                     _log.info("topic %s keeps the limits an operator has set: %s", topic, kept)
         except StoreError as error:
+            if error.lacks_rights:
+                raise
             await first_of(backoff.pause(backoff.failed(error)), stopping.wait())
         else:
             backoff.reset()

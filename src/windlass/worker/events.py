@@ -13,7 +13,6 @@ from windlass.worker.callbacks import CallbackRunner
 from windlass.worker.janitor import Janitor
 from windlass.worker.keeper import Keeper
 from windlass.worker.outlook import Outlook
-from windlass.worker.pruner import Pruner
 from windlass.worker.registrar import Registrar
 from windlass.worker.runner import Runner
 from windlass.worker.settler import Settler
@@ -49,7 +48,6 @@ class Events:
         self.claiming: asyncio.Future[Claim] | None = None
         self.keeper: Keeper | None = None
         self.janitor: Janitor | None = None
-        self.pruner: Pruner | None = None
         self.registrar: Registrar | None = None
         self.outlook: Outlook | None = None
         self.claims: Backoff | None = None
@@ -63,7 +61,7 @@ class Events:
 
         Not the keeper and the settler, who speak when there are jobs: their last try may be long ago.
         """
-        parts = (self.claims, self.janitor, self.pruner, self.registrar)
+        parts = (self.claims, self.janitor, self.registrar)
         return any(part is not None and part.failing for part in parts)
 
     @property

@@ -1,4 +1,4 @@
-"""What any worker does for all: bring back jobs of dead workers. The pruner does the rest."""
+"""What any worker does for all: bring back jobs of dead workers."""
 
 from __future__ import annotations
 

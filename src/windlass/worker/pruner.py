@@ -1,4 +1,4 @@
-"""Removing finished jobs past their keep: a little at a time, and of all workers one at a time.
+"""Remove finished jobs past their retention: a little at a time, and by one process at a time.
 
 A batch takes a moment, then the pruner rests several times as long. That moment is measured where it is felt:
 on a busy database or a busy event loop a batch takes longer, and so does the rest after it. How long others
@@ -9,20 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from typing import Final
 
 from windlass.clock import Clock, seconds_to_microseconds
-from windlass.errors import StoreError
 from windlass.model import NewDocument, State
 from windlass.stores.protocol import MAX_BATCH, Store
-from windlass.worker.backoff import Backoff
 from windlass.worker.observers import Observers
-from windlass.worker.waiting import Recovery
 
-PRUNE_SECONDS = 60.0
-"""How often a worker looks whether there is something to remove."""
 SHARE: Final = 0.1
 """Of the time, in which a pruner with a backlog is at work."""
 LONGEST_REST: Final = 0.5
@@ -41,35 +35,15 @@ def rest_after(seconds: float) -> float:
 
 
 class Pruner:
-    """Works off what is overdue, once a minute, for as long as it takes."""
+    """Removes what is overdue, for as long as it takes."""
 
-    def __init__(
-        self, store: Store, clock: Clock, recovery: Recovery, observers: Observers | None = None
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, observers: Observers | None = None) -> None:
         self._store = store
         self._clock = clock
         self._observers = observers
-        self._backoff = Backoff("pruning", recovery)
         self._turn = _Turn(store, clock)
         self.pruned: Counter[State] = Counter()
         """how many jobs of each state this one has removed"""
-
-    @property
-    def failing(self) -> bool:
-        """Whether the store did not answer when it was last asked."""
-        return self._backoff.failing
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        await asyncio.sleep(PRUNE_SECONDS * random.uniform(0.0, 1.0))  # noqa: S311 - not all workers at once
-        while True:
-            try:
-                await self.work_off()
-            except StoreError as error:
-                await self._backoff.wait(error)
-            else:
-                self._backoff.reset()
-                await asyncio.sleep(PRUNE_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - likewise
 
     async def work_off(self) -> int:
         """Remove what is overdue; how many jobs. Somebody else may be at it: then a single batch."""

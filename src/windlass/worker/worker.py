@@ -4,7 +4,7 @@
 
     store ──claim──▶ waiting ──▶ slot: attempt ──outcome──▶ settler ──settle──▶ store
                         keeper (own thread): extends every lease above, stops handlers that lost theirs
-                        janitor: rescues dead workers' jobs; pruner: removes old ones
+                        janitor: rescues dead workers' jobs (old ones are removed by ``maintenance``)
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ from windlass.worker.keeper_thread import Beside, KeeperThread, OnDeath
 from windlass.worker.lag import LoopLag
 from windlass.worker.observers import observers_of
 from windlass.worker.outlook import Outlook
-from windlass.worker.pruner import Pruner
 from windlass.worker.registrar import Registrar
 from windlass.worker.runner import Runner
 from windlass.worker.scheduler import Scheduler
@@ -291,13 +290,12 @@ class Worker:
         )
         keeping = self._keeper_thread(keeper, self._part_died)
         janitor = events.janitor = Janitor(self._store, self._settings.poll_interval, self._clock, recovery)
-        pruner = events.pruner = Pruner(self._store, self._clock, recovery, self._observers)
         scheduler = Scheduler(
             self._store, self._registry, self._settings, self._clock, recovery, self._telemetry
         )
         topics = {lane.topic for lane in self.lanes}
         keeping.start()
-        parts = (settler.run(), janitor.run(), pruner.run(), *([] if until_idle else [scheduler.run()]))
+        parts = (settler.run(), janitor.run(), *([] if until_idle else [scheduler.run()]))
         background = [self._background(part) for part in parts]
         events.settling = background[0]
         if self._telemetry is not None:
@@ -366,6 +364,7 @@ class Worker:
                     subscription = self._store.wakeups(topics=topics)
                     events.wakeups = await subscription.__aenter__()
                 except StoreError as error:
+                    _end_without_rights(error, events)
                     await first_of(backoff.pause(backoff.failed(error)), events.stopping.wait())
                 else:
                     backoff.reset()
@@ -397,6 +396,7 @@ class Worker:
                 if events.stopping.is_set():
                     _log.warning("the last claim failed: %s", error)
                     return
+                _end_without_rights(error, events)
                 await first_of(backoff.pause(backoff.failed(error)), events.stopping.wait())
                 continue
             backoff.reset()
@@ -573,6 +573,14 @@ class Worker:
     def _worth_waiting(self, events: Events) -> bool:
         """Whether a handler is at work that may still end by itself."""
         return any(not self._stuck.holds(held) for held in events.runner.running())
+
+
+def _end_without_rights(error: StoreError, events: Events) -> None:
+    """Raise an error about missing rights before the first claim. Later it is tried again, as any outage:
+    a role may be changed while workers run.
+    """
+    if error.lacks_rights and events.claimed_at is None:
+        raise error
 
 
 def _being_cancelled() -> bool:

@@ -47,15 +47,24 @@ def translate(error: BaseException, where: str) -> WindlassError:
         if isinstance(error, asyncpg.DataError) and error.__cause__ is not None:
             # From the driver, about a value it cannot send, which it quotes. That may be anybody's secret.
             return StoreError(f"{where} cannot keep a value: {error.__cause__}")
-        if isinstance(error, asyncpg.InsufficientPrivilegeError) and "documents" in str(error):
-            return StoreError(
-                f"{where}: {error}; keys, users, the audit log and bulk operations are for the worker role: "
-                "let `windlass serve` and `windlass keys` connect as a member of windlass_worker"
-            )
+        if isinstance(error, asyncpg.InsufficientPrivilegeError):
+            return _lacks_rights(error, where)
         return StoreError(f"{where}: {error}")
     if isinstance(error, TimeoutError):
         return StoreUnavailable(f"{where} did not answer in time")
     return StoreUnavailable(f"{where} cannot be reached: {error or type(error).__name__}")
+
+
+def _lacks_rights(error: asyncpg.InsufficientPrivilegeError, where: str) -> StoreError:
+    remedy = (
+        "keys, users, the audit log and bulk operations are for the worker role: let `windlass serve` and "
+        "`windlass keys` connect as a member of windlass_worker"
+        if "documents" in str(error)
+        else "connect as a role with the rights of a worker, or grant them: docs/how-to/postgresql.md#roles"
+    )
+    denied = StoreError(f"{where}: {error}; {remedy}")
+    denied.lacks_rights = True
+    return denied
 
 
 def translate_first(error: BaseException, where: str) -> WindlassError:

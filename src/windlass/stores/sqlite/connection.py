@@ -185,10 +185,12 @@ def translate(error: Exception, location: Location) -> StoreError:
     if name.startswith("SQLITE_FULL"):
         return StoreUnavailable(f"no space left for {location.path}: {text}; make room on its disk")
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return StoreUnavailable(
+        unavailable = StoreUnavailable(
             f"{location.path} cannot be read or written: {text} ({name}); this process must be able to write "
             "the file and to make others in its directory"
         )
+        unavailable.lacks_rights = _lacks_rights(Path(location.path))
+        return unavailable
     if name.startswith("SQLITE_IOERR"):
         return StoreUnavailable(
             f"{location.path} cannot be read or written: {text} ({name}); look at the disk and at the "
@@ -202,6 +204,14 @@ def translate(error: Exception, location: Location) -> StoreError:
             "`windlass migrate --print` prints, or open the app with the setting migrate on"
         )
     return StoreError(f"{location.path}: {text} ({name or type(error).__name__})")
+
+
+def _lacks_rights(path: Path) -> bool:
+    """Whether this process may not write the file, or may not make others beside it."""
+    beside = path.parent
+    return (path.exists() and not os.access(path, os.R_OK | os.W_OK)) or (
+        beside.exists() and not os.access(beside, os.W_OK | os.X_OK)
+    )
 
 
 def damaged(text: str, location: Location) -> StoreError:

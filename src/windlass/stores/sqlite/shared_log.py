@@ -53,9 +53,12 @@ def _is_free(location: Location) -> bool:
 
     Through SQLite, because closing a file of our own would drop the locks of this process.
     """
-    connection = sqlite3.connect(
-        f"{Path(location.path).as_uri()}?mode=rw", uri=True, timeout=0, isolation_level=None
-    )
+    try:
+        connection = sqlite3.connect(
+            f"{Path(location.path).as_uri()}?mode=rw", uri=True, timeout=0, isolation_level=None
+        )
+    except sqlite3.OperationalError:
+        return True  # opening it tells what is wrong
     try:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # before the first read: needs no -shm
         connection.execute("PRAGMA schema_version").fetchone()

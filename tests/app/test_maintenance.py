@@ -1,0 +1,79 @@
+"""Any process that keeps a store open brings back jobs of the dead and removes old ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.patience import PATIENCE
+from tests.telemetry.scraping import scrape
+from windlass import State, Windlass, maintenance
+from windlass.model import ClaimRequest, Lane
+from windlass.telemetry.samples import text
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute is over in a moment."""
+    monkeypatch.setattr(maintenance, "LOOK_SECONDS", 0.02)
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_program_that_only_pulls_removes_finished_jobs(url: str) -> None:
+    """Retention holds without a worker: what is done goes, what waits stays."""
+    async with Windlass(url, retention=0) as app:
+        for _ in range(3):
+            await app.queue.put("mail", b"1")
+            await (await app.queue.reserve("mail", 10)).delete()
+        await app.queue.put("mail", b"2")
+
+        async def only_the_waiting_one() -> bool:
+            return (await app.count()).total == 1
+
+        await until(only_the_waiting_one)
+
+
+async def test_a_program_that_only_enqueues_brings_back_jobs_of_the_dead(url: str) -> None:
+    """A job whose lease has ended is pending again, though nobody claims."""
+    async with Windlass(url) as app:
+        job = await app.enqueue("mail")
+        await app.store.claim(ClaimRequest("dead", (Lane("mail"),), 1, 0.01))
+
+        async def back() -> bool:
+            return (await job.refresh()).state is State.PENDING
+
+        await until(back)
+
+
+async def test_a_worker_removes_finished_jobs_of_its_app(url: str) -> None:
+    """Also while it runs jobs; what the worker pruned is counted for metrics."""
+    async with Windlass(url, metrics=True) as app:
+
+        @app.task(retention=0)
+        async def work() -> None: ...
+
+        await work.enqueue_many([{}] * 3)
+        await app.run_until_idle()
+
+        async def gone() -> bool:
+            return (await app.count()).total == 0
+
+        await until(gone)
+        assert app.telemetry.metrics is not None
+        found = scrape(text(app.telemetry.metrics.samples()))
+        assert found["windlass_jobs_pruned_total", "completed"] == 3
+
+
+async def test_maintenance_ends_with_the_app() -> None:
+    """Nothing looks at a store that is closed."""
+    async with Windlass("memory://") as app:
+        await app.enqueue("mail")
+    await asyncio.sleep(0.1)
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "windlass-maintenance"]
