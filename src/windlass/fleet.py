@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from windlass.clock import MICROSECONDS, to_datetime
-from windlass.model import WorkerRecord
+from windlass.model import JobRecord, WorkerRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from windlass.model import JobRecord
     from windlass.stores import Store
 
 MISSING_SECONDS: Final = 20.0
 """A worker not heard of for this long is missing; it tells about itself every five seconds."""
-
-
+MOST_COUNTED: Final = 500
+"""Running jobs that are counted by worker; of more, each worker's own figures are shown."""
 PULLER_PREFIX: Final = "pull:"
 """How the names of programs begin that pull jobs by hand. They list themselves while they hold any."""
 
@@ -42,9 +41,9 @@ class WorkerInfo:
     """topics and tasks beyond those listed"""
     concurrency: int
     running: int
-    """handlers at work"""
+    """slots with a job: as many as the jobs it holds, up to its slots"""
     claimed: int
-    """jobs at hand that have not started"""
+    """jobs it holds beyond its slots, claimed ahead"""
     stuck: int
     """slots held by handlers (or callbacks) that were told to stop and go on"""
     loop_lag_seconds: float
@@ -70,8 +69,12 @@ class WorkerInfo:
 
 
 async def worker_infos(store: Store) -> list[WorkerInfo]:
-    """All that a store has on its list, by name."""
+    """Return all that a store has on its list, by name, with the jobs that each holds now."""
     records = await store.workers()
+    if records:
+        running = await store.longest_running(MOST_COUNTED + 1)
+        if len(running) <= MOST_COUNTED:
+            records = with_held(records, running)
     now = await store.now()
     return [worker_info(record, now) for record in records]
 
@@ -102,6 +105,23 @@ def lost_holders(
             if held > MISSING_SECONDS * MICROSECONDS:
                 lost[name] = None
     return lost
+
+
+def with_held(records: Iterable[WorkerRecord], running: Iterable[JobRecord]) -> list[WorkerRecord]:
+    """Return the workers with their slots as the running jobs fill them.
+
+    A worker's own figures are up to five seconds old, and would contradict the jobs listed beside them. A
+    worker starts what it holds as long as it has slots; the rest is claimed ahead. A puller has no slots.
+    """
+    held = Counter(job.worker for job in running)
+    return [_with_held(record, held[record.name]) for record in records]
+
+
+def _with_held(record: WorkerRecord, held: int) -> WorkerRecord:
+    slots = record.concurrency
+    if record.name.startswith(PULLER_PREFIX):
+        slots = max(slots, held)
+    return replace(record, concurrency=slots, running=min(held, slots), claimed=max(0, held - slots))
 
 
 def worker_info(record: WorkerRecord, now: int) -> WorkerInfo:

@@ -13,12 +13,12 @@ from tests.cli.processes import Project, on_terminal
 from tests.patience import PATIENCE
 from windlass import Windlass
 from windlass.clock import MICROSECONDS
-from windlass.model import Lane, WorkerRecord
+from windlass.model import ClaimRequest, Lane, WorkerRecord
 
 
 @pytest.fixture
 def workers(project: Project, within: Within) -> None:
-    """Ada has been at work for an hour, Bob has just started."""
+    """Ada has been at work for an hour and holds 12 jobs, Bob has just started."""
 
     async def fill(app: Windlass) -> None:
         store = app.store
@@ -32,6 +32,8 @@ def workers(project: Project, within: Within) -> None:
                 loop_lag_seconds=1.5, ran=12_345, completed=12_300, failed=5, lost=2,
             )
         )  # fmt: skip
+        await app.enqueue_many("mail", [{}] * 12)
+        assert len((await store.claim(ClaimRequest("ada", (Lane("mail"),), 12, 600))).jobs) == 12
         await store.beat(WorkerRecord(name="bob", host="box", pid=12, version="0.1.0", started_at=now))
 
     within(fill)
@@ -45,7 +47,7 @@ def test_in_a_pipe_it_is_a_line_for_each(run: Run, project: Project, workers: No
         "VERSION", "TOPICS",
     ]  # fmt: skip
     assert ada[0] == "ada"
-    assert ada[2:8] == ["3/10", "1200", "2", "1.5", "12345", "5"]
+    assert ada[2:8] == ["10/10", "2", "2", "1.5", "12345", "5"]
     assert ada[9:] == ["box", "11", "0.1.0", "mail, reports and 4 more"]
     assert bob[0] == "bob"
     assert bob[1].endswith("+00:00")
@@ -58,8 +60,8 @@ def test_json_has_everything(run: Run, project: Project, workers: None) -> None:
     assert 0 <= ada.pop("seconds_since_seen") < PATIENCE
     assert ada == {
         "name": "ada", "host": "box", "pid": 11, "version": "0.1.0", "topics": ["mail", "reports"],
-        "tasks": ["digest", "report", "send"], "more_lanes": 4, "concurrency": 10, "running": 3,
-        "claimed": 1200, "stuck": 2, "loop_lag_seconds": 1.5, "ran": 12345, "completed": 12300, "failed": 5,
+        "tasks": ["digest", "report", "send"], "more_lanes": 4, "concurrency": 10, "running": 10,
+        "claimed": 2, "stuck": 2, "loop_lag_seconds": 1.5, "ran": 12345, "completed": 12300, "failed": 5,
         "lost": 2, "missing": False, "degraded": True, "polling": False,
     }  # fmt: skip
     assert (bob["name"], bob["topics"], bob["running"], bob["degraded"]) == ("bob", [], 0, False)
@@ -70,7 +72,7 @@ def test_on_a_terminal_it_is_a_table(project: Project, workers: None) -> None:
     """Readable, and a loop that is late stands out."""
     with on_terminal(project, "workers", "--url", project.url, columns=160) as terminal:
         assert terminal.wait() == 0
-        assert "3/10" in terminal.text
+        assert "10/10" in terminal.text
         assert "12,345" in terminal.text
         assert "\x1b[33m1.5 s" in terminal.raw
         assert re.search(r"\x1b\[31m *2\x1b", terminal.raw), "so do stuck slots"

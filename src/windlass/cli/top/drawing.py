@@ -296,7 +296,8 @@ def _running_line(job: JobRecord, now: int, canvas: Canvas) -> Line:
         pieces.append(Piece("asked to stop ", "yellow"))
     progress = job.progress
     if progress is None:
-        return [*pieces, Piece(f"on {job.worker}" if job.worker else "", "dim")]
+        where = "on" if job.started_at is not None else "claimed by"
+        return [*pieces, Piece(f"{where} {job.worker}" if job.worker else "", "dim")]
     said = ": ".join(part for part in (progress.stage, progress.message) if part)
     return [
         *pieces,
