@@ -537,9 +537,15 @@ class Stats:
 
     @property
     def success_rate(self) -> float | None:
-        """Completed among completed and failed, kept ones; None before anything finished."""
-        finished = self.completed + self.failed
-        return self.completed / finished if finished else None
+        """The share of completed jobs among those that completed or failed in the window.
+
+        Cancelled jobs and attempts that are retried do not count. None when no job ended, and where no
+        minutes are kept: of a tenant and under a row filter. Kept jobs would give another figure wherever
+        failed ones are kept longer than completed ones.
+        """
+        completed = sum(minute.completed for minute in self.series)
+        ended = completed + sum(minute.failed for minute in self.series)
+        return completed / ended if ended else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ def test_window_and_tenant_narrow(run: Run, project: Project) -> None:
 def test_a_pipe_gets_plain_lines(run: Run, project: Project) -> None:
     """Readable in a log, splittable by tabs."""
     lines = run("stats", "--url", project.url).lines
-    assert "completed\t3\t75.0% success" in lines
+    assert "completed\t3\t75.0% success in the last 1h" in lines
     assert "pending\t1\t1 delayed" in lines
     assert any(line.startswith("run time\t4\t") for line in lines)
     assert any(line.startswith("enqueued ") and line.endswith("/min") for line in lines)

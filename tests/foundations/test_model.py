@@ -15,6 +15,7 @@ from windlass.model import (
     Distribution,
     JobRecord,
     Lease,
+    MinuteStats,
     NewJob,
     Rescued,
     Shown,
@@ -99,22 +100,25 @@ def test_the_last_attempt_is_known_as_such(attempt: int, max_attempts: int | Non
 
 
 def test_the_success_rate_is_of_what_ended_one_way_or_the_other() -> None:
-    """Cancelled jobs say nothing about success; without endings there is no rate."""
+    """Cancelled jobs and retries say nothing about success, nor how long jobs are kept."""
 
     def rate(completed: int, failed: int, cancelled: int) -> float | None:
         return Stats(
             pending=9,
             running=9,
-            completed=completed,
-            failed=failed,
-            cancelled=cancelled,
+            completed=8,
+            failed=7,
+            cancelled=6,
             delayed=0,
             oldest_due_at=None,
             topics=(),
             window_seconds=60,
             run_time=Distribution(),
             wait_time=Distribution(),
-            series=(),
+            series=(
+                MinuteStats(0, completed=completed, cancelled=cancelled, retried=9),
+                MinuteStats(60_000_000, failed=failed, enqueued=9),
+            ),
         ).success_rate
 
     assert rate(3, 1, 50) == 0.75

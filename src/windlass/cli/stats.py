@@ -114,7 +114,7 @@ def _pending_note(found: Stats, now: int) -> str:
 
 def _success_note(found: Stats) -> str:
     rate = found.success_rate
-    return "" if rate is None else f"{rate:.1%} success"
+    return "" if rate is None else f"{rate:.1%} success in the last {words.duration(found.window_seconds)}"
 
 
 def _times(name: str, times: Distribution) -> list[Cell]:

@@ -71,8 +71,10 @@ class StatsShape(Struct, frozen=True, kw_only=True):
     failed: int
     cancelled: int
     delayed: int
-    success_rate: float | None
-    avg_execution_time: Annotated[float, Meta(description="Milliseconds.")] | None
+    success_rate: (
+        Annotated[float, Meta(description="Completed among completed and failed, in the window.")] | None
+    )
+    avg_execution_time: Annotated[int, Meta(description="Whole milliseconds, in the window.")] | None
     oldest_due_at: datetime | None
     window_seconds: float
     run_time: DistributionShape
@@ -96,7 +98,7 @@ async def stats(request: Request[StatsQuery, None]) -> Answer:
             cancelled=found.cancelled,
             delayed=found.delayed,
             success_rate=found.success_rate,
-            avg_execution_time=None if average is None else average * 1000,
+            avg_execution_time=None if average is None else round(average * 1000),
             oldest_due_at=None if found.oldest_due_at is None else to_datetime(found.oldest_due_at),
             window_seconds=found.window_seconds,
             run_time=_distribution(found.run_time),

@@ -65,7 +65,7 @@ export function addUp(lanes: readonly Lane[], by: (lane: Lane) => string, window
   return sums;
 }
 
-/** The share that ended well, or null where nothing ended. */
+/** The success rate, as the server defines it: completed among completed and failed in the window; null where nothing ended. */
 export function successOf(activity: Activity): number | null {
   const ended = activity.completed + activity.failed;
   return ended === 0 ? null : activity.completed / ended;

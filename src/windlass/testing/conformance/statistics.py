@@ -54,6 +54,21 @@ async def test_counts_by_state_overall_and_by_topic(store: Store) -> None:
     assert list(stats.topics) == await store.topics()
 
 
+async def test_the_success_rate_is_of_jobs_that_ended_in_the_window(store: Store, clock: FrozenClock) -> None:
+    """Neither of older ones nor of cancelled ones, and whatever has been deleted since."""
+    await failed(store)
+    clock.advance(2 * HOUR)
+    assert (await store.stats(window_seconds=HOUR)).success_rate is None
+    for _ in range(2):
+        await completed(store)
+    await store.delete([await completed(store), await cancelled(store)])
+    last = await failed(store)
+    assert (await store.stats(window_seconds=HOUR)).success_rate == 0.75
+    assert (await store.stats(window_seconds=24 * HOUR)).success_rate == 0.6
+    await store.delete([last])
+    assert (await store.stats(window_seconds=HOUR)).success_rate == 0.75
+
+
 async def test_delayed_jobs_stop_being_delayed_when_they_are_due(store: Store, clock: FrozenClock) -> None:
     """Whether or not anybody has claimed since."""
     await put(store, delay=10)
