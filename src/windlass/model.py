@@ -287,6 +287,7 @@ class Report:
     progress: Progress | None = None
     checkpoint: bytes | None = None
     step: NewStep | None = None
+    run_seconds: float = 0.0  # since the handler began, for a job whose start is not recorded yet
 
 
 @dataclass(frozen=True, slots=True)

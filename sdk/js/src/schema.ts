@@ -706,12 +706,17 @@ export interface components {
         };
         /**
          * ReportBody
-         * @description What to remember of one job.
+         * @description What to remember of one job. A report says that the job has begun, ``run_seconds`` ago.
          */
         readonly ReportBody: {
             /** Format: uuid */
             readonly id: string;
             readonly fence: number;
+            /**
+             * @description Seconds the handler ran.
+             * @default 0
+             */
+            readonly run_seconds?: number;
             /** @default null */
             readonly progress?: components["schemas"]["ProgressBody"] | null;
             readonly checkpoint?: unknown;
@@ -846,6 +851,15 @@ export interface components {
         readonly Settled: {
             readonly accepted: readonly boolean[];
             readonly invalid_results: readonly components["schemas"]["InvalidResult"][];
+        };
+        /**
+         * StartBody
+         * @description Leases whose handlers have begun, and how long ago each did: now unless told.
+         */
+        readonly StartBody: {
+            readonly leases: readonly components["schemas"]["LeaseBody"][];
+            /** @default [] */
+            readonly run_seconds?: readonly number[];
         };
         readonly StatsQuery: {
             /**

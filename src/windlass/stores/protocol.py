@@ -297,8 +297,12 @@ class Store(Protocol):
         state, waits for other jobs, or is failed while another job holds its key.
         """
 
-    async def start(self, leases: Sequence[Lease]) -> list[bool]:
-        """Record that these handlers have begun."""
+    async def start(self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = ()) -> list[bool]:
+        """Record that these handlers began, ``run_seconds`` ago each; without any: now.
+
+        The first record of a start stands, here and in ``report`` and ``settle``: ``started_at`` of a run
+        does not move.
+        """
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         """Make each lease last ``lease_seconds`` from now."""
@@ -318,7 +322,7 @@ class Store(Protocol):
         """
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
-        """Remember progress, checkpoints and finished steps.
+        """Remember progress, checkpoints and finished steps. What reports has begun: its start is recorded.
 
         Steps keep the order in which they were reported. Of two with one name the first stands: the second is
         a report whose answer was lost, and is answered True.
@@ -338,6 +342,7 @@ class Store(Protocol):
         seconds: float,
         tenant: str,
         on_timeout: Callable[[], None],
+        run_seconds: float = 0.0,
     ) -> OpenTransaction:
         """Open a transaction that ends with this lease, for at most ``seconds``.
 

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -88,19 +89,28 @@ class Run:
             seconds=self._worker.settings.transaction_seconds or lease_seconds / 3,
             tenant=held.job.tenant,
             on_timeout=held.transaction_over,
+            run_seconds=self._run_seconds(),
         )
 
     async def report(self, report: Report) -> bool:
         """Write it. While the store is away progress is let go, and others wait: they are a promise."""
         if report.checkpoint is None and report.step is None:
             try:
-                return not self.lost and (await self._store.report([report]))[0]
+                return not self.lost and (await self._send(report))[0]
             except StoreUnavailable as error:
                 _log.info("progress of job %s was not written: %s", self._held.job.lease.job_id, error)
                 return True
         what = "saving a checkpoint" if report.step is None else "saving a step"
-        kept = await self._insist(what, lambda: self._store.report([report]))
+        kept = await self._insist(what, lambda: self._send(report))
         return kept is not None and kept[0]
+
+    async def _send(self, report: Report) -> list[bool]:
+        """A report records the start, if none is recorded: a job with progress has begun."""
+        return await self._store.report([replace(report, run_seconds=self._run_seconds())])
+
+    def _run_seconds(self) -> float:
+        started = self._held.started
+        return 0.0 if started is None else max(0.0, self._worker.clock.monotonic() - started)
 
     async def steps(self) -> tuple[StepRecord, ...] | None:
         return await self._insist("reading steps", lambda: self._store.steps(self._held.job.lease))
@@ -153,7 +163,7 @@ class Workplace:
         self.loop = loop
         self.threads = HandlerThreads("handler")
         self.shutting_down = False
-        self._clock = clock
+        self.clock = clock
         self._places = places
         self._processes: Processes | None = None
 
@@ -270,7 +280,7 @@ class Workplace:
             self._processes = Processes(
                 self.loop,
                 self.settings,
-                self._clock,
+                self.clock,
                 self._places or {},
                 lambda held: Run(held, self.store, self),
             )

@@ -187,7 +187,7 @@ class Keeper:
         """So that a crash counts as an attempt for the handlers that ran, and only for them."""
         now = self._clock.monotonic()
         running = [
-            held
+            (held, started)
             for held in all_held
             if (started := held.started) is not None  # read once: the event loop may set it back
             and not held.start_recorded
@@ -195,8 +195,11 @@ class Keeper:
             and now - started >= START_AFTER
         ]
         for part in _batches(running):
-            await self._ask(self._store.start([held.job.lease for held in part]))
-            for held in part:
+            now = self._clock.monotonic()
+            run_seconds = [now - started for _, started in part]
+            leases = [held.job.lease for held, _ in part]
+            await self._ask(self._store.start(leases, run_seconds=run_seconds))
+            for held, _ in part:
                 held.start_recorded = True
 
     async def _pass_on_cancel_requests(self, all_held: list[Held]) -> None:

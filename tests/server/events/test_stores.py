@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from tests.app.conftest import URLS
 from tests.server.events.serving import served
 from tests.server.events.test_events import BOOM, entries, finish
+from tests.worker.helpers import working
 from windlass import SecurityContext, Windlass, acting_as
 from windlass.outcome import Retried
 
@@ -35,3 +38,31 @@ async def test_events_are_the_same_on_every_store(store: str, tmp_path: Path) ->
     assert said[-1] == "completed"
     assert (said.count("started"), said.count("errored")) == (2, 1)
     assert events[-1].kind == "end"
+
+
+@pytest.mark.parametrize("store", URLS)
+async def test_a_job_stream_tells_of_one_start_with_one_time(store: str, tmp_path: Path) -> None:
+    """A worker records it while the handler runs; what is told then is what the job has in the end."""
+    ended = asyncio.Event()
+    async with Windlass(URLS[store](tmp_path)) as app, served(app) as server:
+
+        @app.task
+        async def slow() -> None:
+            await ended.wait()
+
+        job = await slow.enqueue()
+        async with server.listen({"job": str(job.id)}) as client, working(app):
+            events = [await client.event()]
+            while "started" not in entries(events, job):
+                events.append(await client.event())
+            ended.set()
+            events += await client.rest()
+        await job.refresh()
+    starts = [
+        entry["at"]
+        for event in events
+        if event.kind == "job"
+        for entry in event.data["entries"]
+        if entry["what"] == "started"
+    ]
+    assert [datetime.fromisoformat(at) for at in starts] == [job.started_at]

@@ -8,9 +8,10 @@ from uuid import UUID
 from msgspec import Meta, Struct
 
 from windlass.model import Lease
+from windlass.server.problems import refused
 from windlass.server.request import Request
 from windlass.server.route import ROOT, Answer, Nothing, Permission, Route
-from windlass.settings import DAY
+from windlass.settings import DAY, LONGEST
 
 PATH: Final = f"{ROOT}/work"
 TAG: Final = "work"
@@ -18,6 +19,7 @@ MAX_LEASES: Final = 1000
 """Most leases of one request."""
 
 Fence: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+RunSeconds: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST, description="Seconds the handler ran.")]
 LeaseSeconds: TypeAlias = Annotated[float, Meta(ge=1, le=DAY, description="Seconds.")]
 
 
@@ -39,6 +41,12 @@ class LeasesBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Some leases."""
 
     leases: Leases
+
+
+class StartBody(LeasesBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Leases whose handlers have begun, and how long ago each did: now unless told."""
+
+    run_seconds: Annotated[list[RunSeconds], Meta(max_length=MAX_LEASES)] = []
 
 
 class ExtendBody(LeasesBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,8 +74,15 @@ class Cancellations(Struct, frozen=True):
     cancel_requested: tuple[bool, ...]
 
 
-async def start(request: Request[Nothing, LeasesBody]) -> Answer:
-    return Answer(Held(tuple(await request.app.remote.start(_leases(request.body)))))
+async def start(request: Request[Nothing, StartBody]) -> Answer:
+    body = request.body
+    if body.run_seconds and len(body.run_seconds) != len(body.leases):
+        raise refused(
+            f"run_seconds has {len(body.run_seconds):,} items for {len(body.leases):,} leases; "
+            "give one for each, or leave it out",
+            pointer="#/run_seconds",
+        )
+    return Answer(Held(tuple(await request.app.remote.start(_leases(body), body.run_seconds))))
 
 
 async def extend(request: Request[Nothing, ExtendBody]) -> Answer:
@@ -114,7 +129,7 @@ ROUTES: Final = (
         summary="Record that handlers have begun, so that a crash counts as an attempt",
         permission=Permission.WORK,
         handler=start,
-        body=LeasesBody,
+        body=StartBody,
         answers={200: Held},
         tag=TAG,
     ),

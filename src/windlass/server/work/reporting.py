@@ -17,8 +17,7 @@ from windlass.server.problems import located
 from windlass.server.repeats import REQUEST_ID
 from windlass.server.request import Request
 from windlass.server.route import Answer, Nothing, Permission, Route
-from windlass.server.work.leases import MAX_LEASES, PATH, TAG, Held, LeaseBody
-from windlass.server.work.settling import RunSeconds
+from windlass.server.work.leases import MAX_LEASES, PATH, TAG, Held, LeaseBody, RunSeconds
 
 
 class ProgressBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,8 +37,9 @@ class StepBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ReportBody(LeaseBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to remember of one job."""
+    """What to remember of one job. A report says that the job has begun, ``run_seconds`` ago."""
 
+    run_seconds: RunSeconds = 0.0
     progress: ProgressBody | None = None
     checkpoint: Any | UnsetType = UNSET
     step: StepBody | None = None
@@ -84,7 +84,7 @@ def _report(item: ReportBody, limit: int, pointer: str) -> Report:
     checkpoint = None if item.checkpoint is UNSET else _body(item.checkpoint, limit, "checkpoint", pointer)
     said = item.progress
     progress = None if said is None else make_progress(said.percent, said.message, said.stage)
-    return Report(item.lease, progress, checkpoint, _new_step(item, limit, pointer))
+    return Report(item.lease, progress, checkpoint, _new_step(item, limit, pointer), item.run_seconds)
 
 
 def _new_step(item: ReportBody, limit: int, pointer: str) -> NewStep | None:

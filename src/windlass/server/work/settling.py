@@ -15,14 +15,12 @@ from windlass.retry import MAX_DELAY
 from windlass.server.repeats import REQUEST_ID
 from windlass.server.request import Request
 from windlass.server.route import Answer, Nothing, Permission, Route
-from windlass.server.work.leases import MAX_LEASES, PATH, TAG, LeaseBody
-from windlass.settings import LONGEST
+from windlass.server.work.leases import MAX_LEASES, PATH, TAG, LeaseBody, RunSeconds
 from windlass.worker.deciding import CANCELLED, told
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
 
-RunSeconds: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST, description="Seconds the handler ran.")]
 Delay: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_DELAY, description="Seconds.")]
 
 

@@ -58,9 +58,10 @@ class Refusing:
         seconds: float,
         tenant: str,
         on_timeout: Callable[[], None],
+        run_seconds: float = 0.0,
     ) -> OpenTransaction:
         """As in memory: there is no database here to have a transaction in."""
-        del lease, lease_seconds, seconds, tenant, on_timeout
+        del lease, lease_seconds, seconds, tenant, on_timeout, run_seconds
         raise WrongState(
             "ctx.transaction needs the database the jobs are in, and this worker reaches that over HTTP "
             "only; run the worker beside the database, or use a connection of yours"

@@ -92,9 +92,10 @@ class Working:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def start(self, leases: Sequence[Lease]) -> list[bool]:
+    async def start(self, leases: Sequence[Lease], run_seconds: Sequence[float]) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
-        return await self._held(f"{WORK}/start", leases)
+        more = {"run_seconds": list(run_seconds)} if run_seconds else {}
+        return await self._held(f"{WORK}/start", leases, **more)
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
@@ -213,6 +214,8 @@ def _error(error: JobError) -> dict[str, Any]:
 
 def _report(report: Report) -> dict[str, Any]:
     body = lease_body(report.lease)
+    if report.run_seconds:
+        body["run_seconds"] = report.run_seconds
     if (progress := report.progress) is not None:
         body["progress"] = {
             "percent": progress.percent,

@@ -124,8 +124,15 @@ class Job:
         self.attempts = keep_errors((*self.attempts, record))
         self.error_summary = summarise_error(error)
 
+    def began(self, at: int) -> int:
+        """Record when its handler began, and return it; the first record stands."""
+        if self.started_at is None:
+            self.started_at = at
+        return self.started_at
+
     def remember(self, report: Report, now: int) -> None:
         """What its handler wants kept."""
+        self.began(now - seconds_to_microseconds(report.run_seconds))
         if report.progress is not None:
             self.progress = replace(report.progress, updated_at=now)
         if report.checkpoint is not None:

@@ -167,14 +167,14 @@ class MemoryStore:
         with self._verb() as book:
             return pulling.grant(book, job_id, tenant, worker, lease_seconds, self._clock.now())
 
-    async def start(self, leases: Sequence[Lease]) -> list[bool]:
+    async def start(self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = ()) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
             jobs = [book.held(lease, now) for lease in leases]
-            for job in jobs:
-                if job is not None and job.started_at is None:
-                    job.started_at = now
+            for job, seconds in zip(jobs, run_seconds or [0.0] * len(leases), strict=True):
+                if job is not None:
+                    job.began(now - seconds_to_microseconds(seconds))
             return [job is not None for job in jobs]
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
@@ -234,6 +234,7 @@ class MemoryStore:
         seconds: float,  # noqa: ARG002
         tenant: str,  # noqa: ARG002
         on_timeout: Callable[[], None],  # noqa: ARG002
+        run_seconds: float = 0.0,  # noqa: ARG002
     ) -> OpenTransaction:
         raise WrongState(
             "ctx.transaction needs a database, and this store is memory; use sqlite:///… or postgresql://…, "

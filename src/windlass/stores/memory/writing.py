@@ -311,12 +311,10 @@ def _measure(book: Book, job: Job, settlement: Settlement, now: int) -> None:
     if settlement.run_seconds is None:
         return
     run_time = max(0, seconds_to_microseconds(settlement.run_seconds))
-    began = now - run_time
-    if job.started_at is None or began < job.started_at:  # what was recorded was recorded a little late
-        job.started_at = began
+    started_at = job.began(now - run_time)
     tally = book.metrics.at(now)
     lane = tally.lane(job.topic, job.task)
-    wait_time = max(0, job.started_at - job.run_at)
+    wait_time = max(0, started_at - job.run_at)
     tally.wait_time.add(wait_time)
     lane.waits += 1
     lane.wait_us += wait_time

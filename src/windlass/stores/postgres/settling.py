@@ -129,8 +129,13 @@ async def extend(database: Database, leases: Sequence[Lease], lease_seconds: flo
     return await _held(database, _sql["extend"], in_order(leases), seconds_to_microseconds(lease_seconds))
 
 
-async def start(database: Database, leases: Sequence[Lease]) -> set[Lease]:
-    return await _held(database, _sql["start"], in_order(leases))
+async def start(database: Database, leases: Sequence[Lease], run_seconds: Sequence[float]) -> set[Lease]:
+    ordered = in_order(leases)
+    ago: dict[Lease, float] = {}
+    for lease, seconds in zip(leases, run_seconds or [0.0] * len(leases), strict=True):
+        ago.setdefault(lease, seconds)
+    run_us = [seconds_to_microseconds(ago[lease]) for lease in ordered]
+    return await _held(database, _sql["start"], ordered, run_us)
 
 
 async def cancel_requests(database: Database, leases: Sequence[Lease]) -> set[Lease]:
@@ -147,7 +152,9 @@ async def report(database: Statements, reports: Sequence[Report]) -> set[Lease]:
             merged[item.lease] = item
         else:
             checkpoint = before.checkpoint if item.checkpoint is None else item.checkpoint
-            merged[item.lease] = Report(item.lease, item.progress or before.progress, checkpoint)
+            merged[item.lease] = Report(
+                item.lease, item.progress or before.progress, checkpoint, run_seconds=before.run_seconds
+            )
     ordered = in_order(merged)
     progress = [merged[lease].progress for lease in ordered]
     places = {lease: place for place, lease in enumerate(ordered, 1)}
@@ -164,6 +171,7 @@ async def report(database: Statements, reports: Sequence[Report]) -> set[Lease]:
         [step.name for _, step in steps],
         [_text(step.output) for _, step in steps],
         [seconds_to_microseconds(step.run_seconds) for _, step in steps],
+        [seconds_to_microseconds(merged[lease].run_seconds) for lease in ordered],
     )
 
 

@@ -171,11 +171,10 @@ def _complete_statement(size: int) -> str:
 
 
 def _start_of(now: int, run_seconds: float | None, recorded: int | None) -> int | None:
-    """When a handler began: as long ago as it ran, or as recorded, which was a little late."""
-    if run_seconds is None:
+    """Return when a handler began: as recorded, or else as long ago as it ran."""
+    if run_seconds is None or recorded is not None:
         return recorded
-    began = now - seconds_to_microseconds(run_seconds)
-    return began if recorded is None else min(began, recorded)
+    return now - seconds_to_microseconds(run_seconds)
 
 
 def load_rows(transaction: Transaction, wanted: Sequence[bytes]) -> dict[bytes, Row]:
@@ -355,10 +354,14 @@ def extend_longer(transaction: Transaction, lease: Lease, lease_us: int) -> bool
     return _under_leases(transaction, "extend_longer", [lease], {"lease_us": lease_us})[0]
 
 
-def start(transaction: Transaction, leases: Sequence[Lease]) -> list[bool]:
-    for lease in leases:
+def start(transaction: Transaction, argument: tuple[Sequence[Lease], Sequence[float]]) -> list[bool]:
+    leases, run_seconds = argument
+    answers = []
+    for lease, seconds in zip(leases, run_seconds or [0.0] * len(leases), strict=True):
         transaction.grants.take(lease)  # from now on the row knows more than the grant did
-    return _under_leases(transaction, "start", leases, {})
+        more = {"run_us": seconds_to_microseconds(seconds)}
+        answers += _under_leases(transaction, "start", [lease], more)
+    return answers
 
 
 def _under_leases(
@@ -388,7 +391,10 @@ def report(transaction: Transaction, reports: Sequence[Report]) -> list[bool]:
         answers.append(row is not None)
         if row is None:
             continue
-        number, attempt, worker = row
+        number, attempt, worker, started_at = row
+        if started_at is None:
+            transaction.grants.take(lease)  # as in ``start``
+            connection.execute(_sql["began"], (now - seconds_to_microseconds(item.run_seconds), number))
         if (progress := item.progress) is not None:
             values = (number, progress.percent, progress.message, progress.stage, now)
             connection.execute(_sql["set_progress"], values)

@@ -220,9 +220,9 @@ class SqliteStore:
         if settlements and self._open is not None:
             self._open[0].post(_settle, settlements)
 
-    async def start(self, leases: Sequence[Lease]) -> list[bool]:
+    async def start(self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = ()) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
-        return await self._writer.run(_start, leases) if leases else []
+        return await self._writer.run(_start, (leases, run_seconds)) if leases else []
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
@@ -257,6 +257,7 @@ class SqliteStore:
         seconds: float,
         tenant: str,  # noqa: ARG002 - there are no row-level policies to tell it to
         on_timeout: Callable[[], None],
+        run_seconds: float = 0.0,  # noqa: ARG002 - begins without recording a start
     ) -> LentTransaction:
         # Nobody can extend a lease meanwhile, so two thirds of each must be left when it is over.
         seconds = min(seconds, lease_seconds / 3)

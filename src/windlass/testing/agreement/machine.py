@@ -226,11 +226,12 @@ class StoresAgree(RuleBasedStateMachine):
     def claim_anything(self, limit: int) -> None:
         self.claim("carl", [Lane("a"), Lane("b"), Lane("c")], limit, 30.0, {}, None)
 
-    @rule(data=st.data())
+    @rule(data=st.data(), run_seconds=say.run_times)
     @precondition(lambda self: self.leases)
-    def start(self, data: st.DataObject) -> None:
+    def start(self, data: st.DataObject, run_seconds: float | None) -> None:
         leases = self.some_leases(data)
-        self.same(lambda store, words: store.start([words.lease(lease) for lease in leases]))
+        ago = [] if run_seconds is None else [run_seconds + place for place in range(len(leases))]
+        self.same(lambda store, words: store.start([words.lease(lease) for lease in leases], run_seconds=ago))
 
     @rule(data=st.data(), lease_seconds=say.lease_lengths)
     @precondition(lambda self: self.leases)
@@ -282,6 +283,7 @@ class StoresAgree(RuleBasedStateMachine):
         progress=say.progresses,
         checkpoint=say.checkpoints,
         steps=st.lists(say.steps, min_size=3, max_size=3),
+        run_seconds=say.run_times,
     )
     @precondition(lambda self: self.leases)
     def report(
@@ -290,11 +292,15 @@ class StoresAgree(RuleBasedStateMachine):
         progress: Progress | None,
         checkpoint: bytes | None,
         steps: list[NewStep | None],
+        run_seconds: float | None,
     ) -> None:
         said = list(zip(self.some_leases(data), steps, strict=False))
         self.same(
             lambda store, words: store.report(
-                [Report(words.lease(lease), progress, checkpoint, step) for lease, step in said]
+                [
+                    Report(words.lease(lease), progress, checkpoint, step, run_seconds or 0.0)
+                    for lease, step in said
+                ]
             )
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from windlass.clock import to_datetime
 from windlass.ids import new_id
 from windlass.model import JobFilter, JobRecord, Lease, NewStep, Progress, Report, Settlement, State
 from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
@@ -23,6 +24,7 @@ from windlass.testing.conformance.building import (
     put,
     put_many,
 )
+from windlass.timeline import timeline
 
 OUTCOMES: list[Outcome] = [
     Completed(b"1"),
@@ -197,6 +199,31 @@ async def test_start_is_recorded_once(store: Store, clock: FrozenClock) -> None:
     clock.advance(1)
     assert await store.start([lease]) == [True]
     assert (await look(store, job_id)).started_at == began
+
+
+async def test_a_start_is_when_the_handler_began_and_does_not_move(store: Store, clock: FrozenClock) -> None:
+    """Recorded late it is told how late; whatever comes after, up to the end of the run, leaves it alone."""
+    jobs = await put_many(store, 3)
+    started, reported, unrecorded = await claim(store)
+    clock.advance(1)
+    began = clock.now()
+    clock.advance(0.75)
+    assert await store.start([started.lease], run_seconds=[0.75]) == [True]
+    progress = Progress(33.0)
+    assert await store.report([Report(reported.lease, progress, run_seconds=0.75)]) == [True]
+    for job_id, shown in zip(jobs, (began, began, None), strict=True):
+        assert (await look(store, job_id)).started_at == shown
+    assert (await look(store, jobs[1])).shown_state(clock.now()) == "running", "it has progress"
+    clock.advance(2)
+    assert await store.report([Report(started.lease, progress, run_seconds=9.0)]) == [True]
+    # Measured on another clock, a run is a little shorter or longer.
+    for one, seconds in ((started, 2.7), (reported, 2.8), (unrecorded, 2.75)):
+        assert await end(store, one.lease, Failed(BOOM), seconds)
+    for job_id in jobs:
+        record = await look(store, job_id)
+        assert (record.started_at, record.attempts[0].started_at) == (began, began)
+        starts = [entry.at for entry in timeline(record) if entry.what == "started"]
+        assert starts == [to_datetime(began)]
 
 
 async def test_reports_are_remembered(store: Store, clock: FrozenClock) -> None:

@@ -75,22 +75,6 @@ async def test_a_start_that_was_not_recorded_follows_from_the_run_time(
     assert (await look(store, job_id)).started_at == clock.now() - 1_500_000
 
 
-@pytest.mark.parametrize("outcome", [Completed(), Failed(BOOM), Retried(1.0, BOOM)])
-async def test_a_start_that_was_recorded_late_is_put_right(
-    store: Store, clock: FrozenClock, outcome: Outcome
-) -> None:
-    """Starts are recorded when a worker comes to it; in the end it knows how long its handler ran."""
-    job_id = await put(store)
-    claimed = await claim_one(store)
-    clock.advance(1)
-    assert await store.start([claimed.lease]) == [True]
-    clock.advance(2)
-    await end(store, claimed.lease, outcome, 2.75)
-    record = await look(store, job_id)
-    began = record.attempts[0].started_at if record.attempts else record.started_at
-    assert began == clock.now() - 2_750_000
-
-
 async def test_a_retried_job_waits_and_keeps_its_error(store: Store, clock: FrozenClock) -> None:
     """Counted, recorded, due after the delay, and no longer anybody's."""
     job_id = await put(store)

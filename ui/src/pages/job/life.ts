@@ -80,19 +80,15 @@ export function lifeOf(job: Job, now: number): Life {
 
 /** Attempts that errored, and the run the record itself has, unless that is the last of those. */
 function runsOf(job: Job, now: number): Span[] {
-  const steps = new Map<number, number>(); // of an attempt: when its first step began
-  for (const step of job.steps) steps.set(step.attempt, Math.min(steps.get(step.attempt) ?? Infinity, moment(step.started_at)));
   const runs: Span[] = [];
   for (const attempt of job.attempts) {
     if (attempt.started_at === null) continue; // its worker vanished before it had begun
-    // A start is written down a little later than it happens; a step may have begun before.
-    const from = Math.min(moment(attempt.started_at), steps.get(attempt.attempt) ?? Infinity);
-    runs.push({ kind: "ran", from, to: moment(attempt.ended_at), attempt: attempt.attempt, worker: attempt.worker, ended: wasStopped(attempt.error) ? "stopped" : "badly" });
+    runs.push({ kind: "ran", from: moment(attempt.started_at), to: moment(attempt.ended_at), attempt: attempt.attempt, worker: attempt.worker, ended: wasStopped(attempt.error) ? "stopped" : "badly" });
   }
   const last = job.attempts.at(-1);
   if (job.started_at !== null && (last?.started_at === null || last?.started_at === undefined || moment(last.started_at) !== moment(job.started_at))) {
     const open = job.state === "running";
-    const from = Math.min(moment(job.started_at), steps.get(job.attempt) ?? Infinity);
+    const from = moment(job.started_at);
     const to = job.finished_at !== null ? moment(job.finished_at) : open ? Math.max(now, from) : null;
     if (to !== null) runs.push({ kind: "ran", from, to, attempt: job.attempt, worker: job.worker, ended: open ? "open" : job.state === "completed" ? "well" : job.state === "cancelled" ? "stopped" : "badly" });
   }

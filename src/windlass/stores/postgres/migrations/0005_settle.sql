@@ -43,7 +43,7 @@ BEGIN
             AS e(id, fence, kind, run_us, result, position)
         WHERE e.kind = 0 AND j.id = ANY (ARRAY[e.id]) AND j.fence = e.fence AND j.leased_until > now_us(p_now)
         -- What is counted comes first: a row is taken apart only as far as it is needed.
-        RETURNING e.position, e.run_us, least(j.started_at, v_now - e.run_us) AS began_at, j.run_at, j.tenant,
+        RETURNING e.position, e.run_us, coalesce(j.started_at, v_now - e.run_us) AS began_at, j.run_at, j.tenant,
                   j.topic, j.task, j.id, j.number, j.retention_us, j.key_until, j.priority, j.created_at, j.fence,
                   j.claimed_at, j.timeout_us, j.lease_us, j.retention_failed_us, j.attempt, j.max_attempts,
                   j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches, j.format, j.body_apart,
@@ -105,7 +105,7 @@ BEGIN
         FOR UPDATE OF j
     LOOP
         v_now := now_us(p_now);
-        v_job.started_at := least(v_job.started_at, v_now - v_job.run_us); -- one that was recorded was so a little late
+        v_job.started_at := coalesce(v_job.started_at, v_now - v_job.run_us); -- one that was recorded stands
         IF v_job.run_us IS NOT NULL THEN
             INSERT INTO tally (minute, tenant, topic, task, run_total, run_buckets, wait_total, wait_buckets)
             VALUES (
@@ -179,13 +179,14 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
-CREATE FUNCTION start(p_now bigint, p_ids uuid[], p_fences bigint[]) RETURNS SETOF integer
+-- Record that handlers began, p_run_us ago each. The first record of a start stands.
+CREATE FUNCTION start(p_now bigint, p_ids uuid[], p_fences bigint[], p_run_us bigint[]) RETURNS SETOF integer
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM unpack_leases(p_fences);
     RETURN QUERY
-        UPDATE jobs j SET started_at = coalesce(j.started_at, now_us(p_now))
-        FROM unnest(p_ids, p_fences) WITH ORDINALITY AS e(id, fence, position)
+        UPDATE jobs j SET started_at = coalesce(j.started_at, now_us(p_now) - e.run_us)
+        FROM unnest(p_ids, p_fences, p_run_us) WITH ORDINALITY AS e(id, fence, run_us, position)
         WHERE j.id = ANY (ARRAY[e.id]) AND j.fence = e.fence AND j.leased_until > now_us(p_now)
         RETURNING e.position::integer;
 END
@@ -194,11 +195,11 @@ SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = 
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
 -- Remember progress (where p_percents is given), checkpoints (where p_checkpoints is) and finished steps: those of the
--- lease at p_step_leases of the other arrays, in their order; NULL when there are none.
+-- lease at p_step_leases of the other arrays, in their order; NULL when there are none. What reports has begun, p_run_us ago.
 CREATE FUNCTION report(
     p_now bigint, p_ids uuid[], p_fences bigint[], p_percents double precision[], p_messages text[],
     p_stages text[], p_checkpoints text[], p_step_leases integer[], p_step_names text[], p_step_outputs text[],
-    p_step_run_us bigint[]
+    p_step_run_us bigint[], p_run_us bigint[]
 ) RETURNS SETOF integer
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -207,14 +208,17 @@ DECLARE
 BEGIN
     PERFORM unpack_leases(p_fences);
     FOR v_report IN
-        SELECT e.*, j.attempt, j.worker, j.tenant
-        FROM unnest(p_ids, p_fences, p_percents, p_messages, p_stages, p_checkpoints) WITH ORDINALITY
-                AS e(id, fence, percent, message, stage, checkpoint, position)
+        SELECT e.*, j.attempt, j.worker, j.tenant, j.started_at
+        FROM unnest(p_ids, p_fences, p_percents, p_messages, p_stages, p_checkpoints, p_run_us) WITH ORDINALITY
+                AS e(id, fence, percent, message, stage, checkpoint, run_us, position)
             JOIN jobs j ON j.id = ANY (ARRAY[e.id])
         WHERE j.fence = e.fence AND j.leased_until > now_us(p_now)
         -- So that nobody ends the lease before this is written, and steps that end together get different ordinals.
         FOR NO KEY UPDATE OF j
     LOOP
+        IF v_report.started_at IS NULL THEN
+            UPDATE jobs SET started_at = now_us(p_now) - v_report.run_us WHERE id = v_report.id;
+        END IF;
         IF v_report.percent IS NOT NULL THEN
             INSERT INTO progress AS p (id, tenant, percent, message, stage, updated_at)
             VALUES (v_report.id, v_report.tenant, v_report.percent, v_report.message, v_report.stage, now_us(p_now))

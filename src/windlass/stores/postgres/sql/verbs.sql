@@ -108,12 +108,12 @@ SELECT * FROM {schema}.extend($1::bigint, $2::uuid[], $3::bigint[], $4::bigint)
 SELECT * FROM {schema}.touch($1::bigint, $2::uuid[], $3::bigint[], $4::bigint)
 
 -- name: start
-SELECT * FROM {schema}.start($1::bigint, $2::uuid[], $3::bigint[])
+SELECT * FROM {schema}.start($1::bigint, $2::uuid[], $3::bigint[], $4::bigint[])
 
 -- name: report
 SELECT * FROM {schema}.report(
     $1::bigint, $2::uuid[], $3::bigint[], $4::double precision[], $5::text[], $6::text[], $7::text[], $8::integer[],
-    $9::text[], $10::text[], $11::bigint[]
+    $9::text[], $10::text[], $11::bigint[], $12::bigint[]
 )
 
 -- name: steps

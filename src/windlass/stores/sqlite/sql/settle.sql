@@ -6,11 +6,11 @@ FROM windlass_jobs WHERE id IN ({ids})
 
 -- name: complete
 -- {rows} becomes as many (number, fence, started_at) as there are jobs, or a few more with a number that no job has.
--- A start that was recorded was recorded a little late.
+-- A start that was recorded stands.
 -- Fenced by itself, because the usual completion comes without a look at the row before.
 -- {awaited}: a job that others wait for is looked at.
 UPDATE windlass_jobs
-SET state = 3, finished_at = ?, started_at = coalesce(min(started_at, ends.column3), started_at, ends.column3),
+SET state = 3, finished_at = ?, started_at = coalesce(started_at, ends.column3),
     leased_until = NULL, prune_at = ? + retention_us, suspect = 0, cancel_requested = 0
 FROM (VALUES {rows}) AS ends
 WHERE windlass_jobs.number = ends.column1 AND fence = ends.column2 AND state = 2 AND leased_until > ? {awaited}
@@ -80,11 +80,14 @@ UPDATE windlass_jobs SET leased_until = max(leased_until, :now + :lease_us)
 WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :leases_at
 
 -- name: start
-UPDATE windlass_jobs SET started_at = coalesce(started_at, :now)
+UPDATE windlass_jobs SET started_at = coalesce(started_at, :now - :run_us)
 WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :leases_at
 
 -- name: leased
-SELECT number, attempt, worker FROM windlass_jobs WHERE id = ? AND fence = ? AND state = 2 AND leased_until > ?
+SELECT number, attempt, worker, started_at FROM windlass_jobs WHERE id = ? AND fence = ? AND state = 2 AND leased_until > ?
+
+-- name: began
+UPDATE windlass_jobs SET started_at = ? WHERE number = ?
 
 -- name: set_progress
 INSERT INTO windlass_progress (number, percent, message, stage, updated_at) VALUES (?, ?, ?, ?, ?)
