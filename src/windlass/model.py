@@ -538,11 +538,9 @@ class Stats:
 
     @property
     def success_rate(self) -> float | None:
-        """The share of completed jobs among those that completed or failed in the window.
+        """Completed among completed and failed, of jobs that ended in the window.
 
-        Cancelled jobs and attempts that are retried do not count. None when no job ended, and where no
-        minutes are kept: of a tenant and under a row filter. Kept jobs would give another figure wherever
-        failed ones are kept longer than completed ones.
+        None when none ended, and where no minutes are kept: of a tenant and under a row filter.
         """
         completed = sum(minute.completed for minute in self.series)
         ended = completed + sum(minute.failed for minute in self.series)
