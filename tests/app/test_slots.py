@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from windlass import Windlass
 from windlass.fleet import MOST_COUNTED, WorkerInfo
 from windlass.model import ClaimRequest, Lane, WorkerRecord
 
 
-async def beat(app: Windlass, name: str, concurrency: int, **figures: int) -> None:
+async def beat(app: Windlass, name: str, concurrency: int, **figures: Any) -> None:
     await app.store.beat(
         WorkerRecord(
             name=name, host="box", pid=1, version="0", started_at=1, concurrency=concurrency, **figures
