@@ -298,11 +298,7 @@ class Store(Protocol):
         """
 
     async def start(self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = ()) -> list[bool]:
-        """Record that these handlers began, ``run_seconds`` ago each; without any: now.
-
-        The first record of a start stands, here and in ``report`` and ``settle``: ``started_at`` of a run
-        does not move.
-        """
+        """Record that these handlers began, ``run_seconds`` ago each or now; the first record stands."""
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         """Make each lease last ``lease_seconds`` from now."""
