@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,7 +44,9 @@ KIND: Final = "bulk"
 STATES: Final = ("running", "done", "stopped", "failed", "interrupted")
 """What can be said of an operation."""
 MAX_RUNNING: Final = 4
-"""Most operations one process runs at a time."""
+"""Max operations one process runs at a time."""
+MAX_TENANT_RUNNING: Final = 2
+"""Max operations of one tenant among them, so that it leaves room for others."""
 MAX_PASSED_OVER: Final = 10_000
 """Most operations of others that are read for one page of a list."""
 BEAT_SECONDS: Final = 1.0
@@ -116,7 +119,7 @@ class Bulk:
     def __init__(self, app: Windlass) -> None:
         self._app = app
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._starting = 0
+        self._places: Counter[str] = Counter()  # taken by those that run or start here, by tenant
         self._stops: dict[str, asyncio.Event] = {}
 
     async def matching(self, verb: str, filters: Mapping[str, Any], *, lost: bool = False) -> Matched:
@@ -150,16 +153,29 @@ class Bulk:
         )  # once: relative times are not told batch by batch
         if lost:
             filters = {**filters, "lost": "true"}
-        if len(self._running) + self._starting >= MAX_RUNNING:
+        context = SecurityContext.current()
+        tenant = "" if context is None else context.tenant
+        self._take_place(tenant)  # before the store is asked: many may be started at once
+        try:
+            return await self._start(verb, filters, chosen, actor, tenant, on_end)
+        except BaseException:
+            self._places[tenant] -= 1
+            raise
+
+    def _take_place(self, tenant: str) -> None:
+        if tenant and self._places[tenant] >= MAX_TENANT_RUNNING:
+            raise Backpressure(
+                f"{MAX_TENANT_RUNNING} bulk operations of this tenant are running, which is the limit; "
+                "try again when one has ended"
+            )
+        if self._places.total() >= MAX_RUNNING:
+            if tenant:  # how much others use is for superusers
+                raise Backpressure("there is no room for another bulk operation now; try again later")
             raise Backpressure(
                 f"{MAX_RUNNING} bulk operations are running in this process, which is the limit; "
                 "try again when one has ended"
             )
-        self._starting += 1  # its place is taken from here on: many may be started at once
-        try:
-            return await self._start(verb, filters, chosen, actor, on_end)
-        finally:
-            self._starting -= 1
+        self._places[tenant] += 1
 
     async def _start(
         self,
@@ -167,15 +183,15 @@ class Bulk:
         filters: Mapping[str, Any],
         chosen: Meant,
         actor: str,
+        tenant: str,
         on_end: Callable[[BulkOperation], Awaitable[None]] | None,
     ) -> BulkOperation:
         matched = await count_matched(self._app.store, chosen)
-        context = SecurityContext.current()
         body = _Body(
             action=verb,
             filter={name: str(value) for name, value in filters.items() if value is not None},
             actor=actor,
-            tenant="" if context is None else context.tenant,
+            tenant=tenant,
             state="running",
             matched=matched.total,
             matched_exact=matched.exact,
@@ -191,7 +207,7 @@ class Bulk:
             self._run(operation_id, body, chosen.suitable, on_end), name=f"windlass-bulk-{operation_id}"
         )
         self._running[operation_id] = task
-        task.add_done_callback(lambda _: self._forget(operation_id))
+        task.add_done_callback(lambda _: self._forget(operation_id, tenant))
         # None: removed by hand in between.
         return begun or _operation(operation_id, body, now, now, now)
 
@@ -312,7 +328,8 @@ class Bulk:
                     return True
         return False
 
-    def _forget(self, operation_id: str) -> None:
+    def _forget(self, operation_id: str, tenant: str) -> None:
+        self._places[tenant] -= 1
         self._running.pop(operation_id, None)
         self._stops.pop(operation_id, None)
 

@@ -392,6 +392,13 @@ class Settings:
     max_event_streams: int = _setting(
         Kind.NUMBER, 10_000, "Most event streams a server keeps open.", 1, 1_000_000
     )
+    max_tenant_event_streams: int = _setting(
+        Kind.NUMBER,
+        2_500,
+        "Most event streams a server keeps open for the callers of one tenant; superusers are not counted.",
+        1,
+        1_000_000,
+    )
     max_connections_per_address: int = _setting(
         Kind.NUMBER,
         1000,
@@ -485,6 +492,7 @@ class SettingOptions(TypedDict, total=False):
     max_request_bytes: int
     request_seconds: float | timedelta
     max_event_streams: int
+    max_tenant_event_streams: int
     max_connections_per_address: int
     max_header_bytes: int
     max_trailer_bytes: int

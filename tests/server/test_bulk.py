@@ -270,6 +270,25 @@ async def test_no_more_run_when_many_are_started_at_once(tmp_path: Path) -> None
         assert len(started) == bulk.MAX_RUNNING
 
 
+async def test_one_tenant_leaves_places_for_others(tmp_path: Path) -> None:
+    """It is refused without a word about what others run, and its places are free again afterwards."""
+    async with asking(make_app(f"sqlite:///{(tmp_path / 'q.db').as_posix()}")) as ask:
+        shop, other = await ask.with_key(tenant="shop"), await ask.with_key(tenant="other")
+        body = {"action": "cancel", "filter": {"topic": "mail_digest"}}
+        answers = await asyncio.gather(
+            *(client.post(BULK, json=body) for client in (shop, shop, shop, shop, other))
+        )
+        codes = [answer.status_code for answer in answers]
+        assert (codes.count(202), codes[-1]) == (bulk.MAX_TENANT_RUNNING + 1, 202)
+        [refused, _] = [answer.json()["detail"] for answer in answers if answer.status_code == 503]
+        assert refused.startswith(f"{bulk.MAX_TENANT_RUNNING} bulk operations of this tenant are running")
+        for answer in answers:
+            if answer.status_code == 202:
+                await until_ended(other if answer is answers[-1] else shop, answer.headers["location"])
+        await asyncio.gather(*ask.app.bulk._running.values())
+        assert ask.app.bulk._places.total() == 0
+
+
 async def test_a_process_runs_a_few_operations_at_a_time(
     ask: Asking, shop: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

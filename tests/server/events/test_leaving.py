@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from typing import Any
 
 import pytest
 
 from tests.patience import PATIENCE
 from tests.server.events.serving import Served, served
-from windlass import SecurityContext, Windlass
+from windlass import SecurityContext, Windlass, acting_as
 from windlass.server import running
 from windlass.server.events import broadcast, stream
 from windlass.server.events.ring import AboutTopic, Kind
@@ -142,6 +143,42 @@ async def test_there_is_a_limit_for_all_and_one_for_each(monkeypatch: pytest.Mon
         await server.until_nobody_listens()
         async with server.listen(who="acme") as again:
             assert again.status == 200
+
+
+async def test_one_tenant_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its streams and the jobs it listens to are counted; a refusal says nothing about other tenants."""
+    monkeypatch.setattr(broadcast, "MAX_TENANT_JOBS", 3)
+    settings: dict[str, Any] = {"max_event_streams": 4, "max_tenant_event_streams": 2}
+    async with Windlass("memory://", **settings) as app, served(app) as server:
+        jobs = []
+        for name in ("acme", "globex", "initech"):
+            server.gate.admit(name, SecurityContext(name))
+            with acting_as(SecurityContext(name)):
+                jobs.append(",".join([str((await app.enqueue("mine")).id) for _ in range(2)]))
+        async with server.listen({"job": jobs[0]}, who="acme"):
+            async with server.listen({"job": jobs[0]}, who="acme") as refused:
+                assert (refused.status, refused.problem["code"]) == (503, "too_many_streams")
+                assert "this tenant listens to 2 jobs; the limit is 3" in refused.problem["detail"]
+            async with server.listen(who="acme"), server.listen(who="acme") as refused:
+                assert refused.status == 503
+                assert "this tenant has 2 event streams open" in refused.problem["detail"]
+                async with (
+                    server.listen({"job": jobs[1]}, who="globex") as first,
+                    server.listen(who="globex") as second,
+                    server.listen(who="initech") as third,
+                    server.listen() as superuser,
+                ):
+                    assert (first.status, second.status) == (200, 200)
+                    assert (third.status, superuser.status) == (503, 503)
+                    told = third.problem["detail"]
+                    assert told == "the server has no room for another event stream now; come back later"
+                    assert "4 event streams are open" in superuser.problem["detail"]
+        await server.until_nobody_listens()
+        async with server.listen({"job": jobs[0]}, who="acme") as again:
+            assert again.status == 200
+        await server.until_nobody_listens()
+        counts = server.api.broadcast
+        assert [*counts._by_tenant, *counts._jobs_by_tenant, *counts._by_credential] == []
 
 
 async def test_a_server_that_stops_says_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ def test_every_limit_is_documented() -> None:
     assert f"| {broadcast.MAX_PER_CREDENTIAL};" in PAGE
     assert f"{watcher.MAX_TENANTS:,} of one server" in PAGE
     assert f"{watcher.MAX_JOBS:,} of one server" in PAGE
+    assert f"{broadcast.MAX_TENANT_JOBS:,} of one tenant" in PAGE
     assert f"takes nothing for {stream.WRITE_SECONDS:g} s" in PAGE
     assert f"one every {listener.HEARTBEAT_SECONDS:g} s" in PAGE
     assert f"every {broadcast.CHECK_SECONDS:g} s it is asked" in PAGE

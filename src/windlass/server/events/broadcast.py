@@ -21,6 +21,8 @@ from windlass.server.events.watcher import MAX_JOBS, MAX_TENANTS, Watcher
 
 MAX_PER_CREDENTIAL: Final = 100
 """Most streams of one key, token or session; superusers are not held to it."""
+MAX_TENANT_JOBS: Final = MAX_JOBS // 4
+"""Max jobs that the callers of one tenant listen to; superusers are not held to it."""
 PULSE_SECONDS: Final = 1.0
 """How often it is looked for who has not been sent anything for a while."""
 CHECK_SECONDS: Final = 5.0
@@ -43,9 +45,12 @@ class Broadcast:
         self.watcher = Watcher(app, self.ring, self._tell)
         self.listeners: set[Listener] = set()
         self._limit = app.settings.max_event_streams
+        self._tenant_limit = app.settings.max_tenant_event_streams
         self._closing = closing
         self._coming = 0  # those who wait for their first look
         self._by_credential: Counter[Hashable] = Counter()
+        self._by_tenant: Counter[str | None] = Counter()
+        self._jobs_by_tenant: Counter[str | None] = Counter()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -55,16 +60,16 @@ class Broadcast:
     async def join(self, wish: Wish, credential: Credential, *, limited: bool = True) -> Listener:
         """Let somebody listen, until ``leave``. ``Backpressure`` when there is no room, ``JobNotFound``."""
         self._refuse_too_many(wish, credential, limited=limited)
-        listener = Listener(self.ring, wish, credential)
+        listener = Listener(self.ring, wish, credential, limited=limited)
         self._coming += 1
-        self._by_credential[credential.name] += 1
+        self._count(listener, 1)
         try:
             if wish.job_ids:
                 listener.jobs = await self.watcher.watch_jobs(wish.view, wish.job_ids)
             else:
                 listener.topics = await self.watcher.watch_topics(wish.view.tenant)
         except BaseException:
-            self._leave(credential)
+            self._count(listener, -1)
             raise
         finally:
             self._coming -= 1
@@ -80,7 +85,7 @@ class Broadcast:
     async def leave(self, listener: Listener) -> None:
         """It is gone. Nothing of it stays."""
         self.listeners.discard(listener)
-        self._leave(listener.credential)
+        self._count(listener, -1)
         if listener.topics is not None:
             self.watcher.leave_topics(listener.topics)
         self.watcher.leave_jobs(listener.jobs)
@@ -91,19 +96,24 @@ class Broadcast:
             if tasks:
                 await asyncio.wait(tasks)
 
-    def _leave(self, credential: Credential) -> None:
-        self._by_credential[credential.name] -= 1
-        if not self._by_credential[credential.name]:
-            del self._by_credential[credential.name]
+    def _count(self, listener: Listener, change: int) -> None:
+        """Count a stream and its jobs for its credential and its tenant, from before its first look."""
+        wish = listener.wish
+        _add(self._by_credential, listener.credential.name, change)
+        if listener.limited:
+            _add(self._by_tenant, wish.view.tenant, change)
+            _add(self._jobs_by_tenant, wish.view.tenant, change * len(wish.job_ids))
 
     def _refuse_too_many(self, wish: Wish, credential: Credential, *, limited: bool) -> None:
         number = len(self.listeners) + self._coming
         if self._closing.is_set():
             raise Backpressure(f"{GOOD_BYE}; come back in a moment")
+        if limited:
+            self._refuse_tenant(wish)
         if number >= self._limit:
-            raise Backpressure(
-                f"{number:,} event streams are open; the limit is {self._limit:,} (max_event_streams), "
-                "come back later"
+            raise _full(
+                f"{number:,} event streams are open; the limit is {self._limit:,} (max_event_streams)",
+                limited=limited,
             )
         if limited and self._by_credential[credential.name] >= MAX_PER_CREDENTIAL:
             raise Backpressure(
@@ -111,10 +121,22 @@ class Broadcast:
                 "close some, or share one"
             )
         if wish.job_ids and not self.watcher.room_for_jobs(len(wish.job_ids)):
-            raise Backpressure(f"{MAX_JOBS:,} jobs are listened to, which is the limit; come back later")
+            raise _full(f"{MAX_JOBS:,} jobs are listened to, which is the limit", limited=limited)
         if not wish.job_ids and self.watcher.full_of_tenants:
+            raise _full(f"{MAX_TENANTS:,} tenants are listened to, which is the limit", limited=limited)
+
+    def _refuse_tenant(self, wish: Wish) -> None:
+        """Leave room for other tenants; without a word about them."""
+        tenant = wish.view.tenant
+        if self._by_tenant[tenant] >= self._tenant_limit:
             raise Backpressure(
-                f"{MAX_TENANTS:,} tenants are listened to, which is the limit; come back later"
+                f"this tenant has {self._tenant_limit:,} event streams open, which is the limit "
+                "(max_tenant_event_streams); close some, or share one"
+            )
+        jobs = self._jobs_by_tenant[tenant]
+        if wish.job_ids and jobs + len(wish.job_ids) > MAX_TENANT_JOBS:
+            raise Backpressure(
+                f"this tenant listens to {jobs:,} jobs; the limit is {MAX_TENANT_JOBS:,}, close some streams"
             )
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -185,3 +207,16 @@ class Broadcast:
             if listener.cut is not None:
                 listener.cut()
         await asyncio.Event().wait()  # until the last has left
+
+
+def _add(counts: Counter[Any], name: Hashable, change: int) -> None:
+    counts[name] += change
+    if not counts[name]:
+        del counts[name]
+
+
+def _full(what: str, *, limited: bool) -> Backpressure:
+    """How much others use is for superusers."""
+    return Backpressure(
+        f"{'the server has no room for another event stream now' if limited else what}; come back later"
+    )

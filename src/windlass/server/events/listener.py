@@ -34,8 +34,9 @@ class Credential:
 class Listener:
     """A position in the ring, for somebody with a wish. ``read`` says what to send next."""
 
-    def __init__(self, ring: Ring, wish: Wish, credential: Credential) -> None:
+    def __init__(self, ring: Ring, wish: Wish, credential: Credential, *, limited: bool = True) -> None:
         self.wish = wish
+        self.limited = limited  # counted for its tenant; False for superusers
         self.credential = credential
         self.position = ring.head
         self.heard_at = 0.0  # on the event loop's clock, when something was last sent
