@@ -9,16 +9,27 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
 
 from windlass.errors import InvalidPayload, LimitExceeded
+from windlass.names import shorten
 
 MAX_DEPTH: Final = 64
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1
+
+
+class RepeatedMember(ValueError):
+    """An object of a JSON text has two members of one name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"an object has the member {shorten(name)} twice; give it once")
+
 
 _quick_encode = msgspec.json.Encoder().encode
 _DIGITS_AND_BRACKETS: Final = bytes.maketrans(b"123456789[", b"000000000{")
@@ -105,6 +116,36 @@ def parse(text: str | bytes, *, what: str = "payload") -> Any:
         raise InvalidPayload(f"{what} is not JSON: {error}") from None
     except RecursionError:
         raise InvalidPayload(_too_deep(what)) from None
+
+
+def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an object, as an ``object_pairs_hook``; ``RepeatedMember`` where a name comes twice."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        counted = Counter(name for name, _ in pairs)
+        raise RepeatedMember(counted.most_common(1)[0][0])
+    return members
+
+
+def refuse_repeated(body: bytes) -> None:
+    """Raise ``RepeatedMember`` if an object in a JSON text has a member twice: decoders keep the last one.
+
+    Such a text comes out with fewer colons when it is decoded and written again, which is cheap to see. Only
+    then, or where colons are escaped, is it read member by member. A text that is no JSON passes.
+    """
+    try:
+        if body.find(b"\\") < 0 or body.find(b"\\u003") < 0:
+            again = _quick_encode(msgspec.json.decode(body))
+            if again.count(b":") == body.count(b":"):
+                return
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        pass  # integers that are too large, say: the standard library reads more
+    try:
+        json.loads(body, object_pairs_hook=unique_members, parse_int=str)
+    except RepeatedMember:
+        raise
+    except (ValueError, RecursionError):
+        return
 
 
 def _to_plain(value: Any, what: str) -> Any:

@@ -15,7 +15,7 @@ import msgspec
 from windlass import payload
 from windlass.annotations import UnresolvedContext, called_function, hints_of, parameters_of
 from windlass.context import Context
-from windlass.errors import ConfigurationError
+from windlass.errors import ConfigurationError, InvalidPayload
 from windlass.model import BodyFormat
 from windlass.returns import ReturnType
 from windlass.shapes import (
@@ -118,7 +118,7 @@ class Signature(Handler):
         if value is None:
             value = {}
         elif isinstance(value, bytes | bytearray | memoryview):
-            value = payload.parse(bytes(value))  # a task that takes no bytes reads them as JSON
+            value = _parsed(bytes(value))  # a task that takes no bytes reads them as JSON
         return self._payload.encode(value, limit)
 
     # -- the way out ------------------------------------------------------------------------------------
@@ -146,6 +146,15 @@ class Signature(Handler):
         if doc := inspect.getdoc(self._fn):
             schema.setdefault("description", doc.partition("\n\n")[0].replace("\n", " "))
         return schema
+
+
+def _parsed(body: bytes) -> Any:
+    value = payload.parse(body)
+    try:
+        payload.refuse_repeated(body)
+    except payload.RepeatedMember as error:
+        raise InvalidPayload(f"payload: {error}") from None
+    return value
 
 
 def is_async(fn: Callable[..., Any], what: str) -> bool:

@@ -158,6 +158,7 @@ def test_topic_moves_the_job_of_a_known_task(run: Run, project: Project) -> None
     [
         (["mail", "{'a': 1}"], "the payload is not JSON"),
         (["mail", "hello"], "text needs its own quotes"),
+        (["mail", '{"a": 1, "a": 2}'], "an object has the member 'a' twice"),
         (["mail", "-"], "the payload is not JSON"),
         (["no such topic!"], "topic is 'no such topic!'"),
         (["mail", '{"n": 1e999}'], "not finite"),
@@ -273,6 +274,8 @@ def test_an_error_in_a_file_names_its_line(enqueue: Run, run: Run, project: Proj
     assert first.code == 2
     assert "line 3 is not JSON" in first.errors
     assert "nothing was written" in first.errors
+    twice = enqueue("mail", "--many", "-", input=good + '{"n": 1, "n": 2}\n')
+    assert "line 2 cannot be accepted: an object has the member 'n' twice" in twice.errors
     later = enqueue("mail", "--many", "-", input=good * BATCH + "\n" + good + '{"n": 1e999}\n')
     assert later.code == 2
     assert f"line {BATCH + 3:,}: " in later.errors

@@ -223,3 +223,43 @@ def test_deep_json_text_is_refused(depth: int) -> None:
 def test_parsing_what_was_encoded_gives_the_value(value: Any) -> None:
     """The two doors fit."""
     assert payload.parse(encode(value)) == value
+
+
+ONCE = (
+    b"{}",
+    b'{"a": 1, "b": {"a": 2}, "c": [{"a": 3}, {"a": 4}]}',
+    b'{"a:b": "c:d", "a\\u003ab2": "x\\u003ay"}',
+    b'{"a": "\\\\u003a", "time": "12:30:00"}',
+    b'{"n": 123456789012345678901234567890, "m": 1e400, "t": "\\ud83d\\ude00"}',
+    b'[{"a": 1}, {"a": 1}]',
+    b"nonsense: {",
+    b"\xff",
+)
+TWICE = (
+    (b'{"a": 1, "a": 1}', "a"),
+    (b'{"a": 1, "\\u0061": 2}', "a"),
+    (b'{"x": [{"b": {"c:d": 1, "c\\u003ad": 2}}]}', "c:d"),
+    (b'{"a": "1:2", "a": "\\u003a\\u003a"}', "a"),
+    (b'{"n": 123456789012345678901234567890, "b": 1, "b": 2}', "b"),
+    (b'{"": 1, "": 2}', ""),
+)
+
+
+@pytest.mark.parametrize("body", ONCE)
+def test_members_of_one_name_each_pass(body: bytes) -> None:
+    """Names may come again in other objects, colons may be anywhere; what is no JSON is for others to say."""
+    payload.refuse_repeated(body)
+
+
+@pytest.mark.parametrize(("body", "name"), TWICE)
+def test_member_that_is_there_twice_is_refused(body: bytes, name: str) -> None:
+    """However it is spelled, however deep, whatever else makes the quick look fail."""
+    with pytest.raises(payload.RepeatedMember, match="twice") as refusal:
+        payload.refuse_repeated(body)
+    assert refusal.value.name == name
+
+
+@given(values, st.booleans())
+def test_no_json_that_an_encoder_writes_has_a_member_twice(value: Any, escaped: bool) -> None:
+    """It passes, with escapes and without."""
+    payload.refuse_repeated(json.dumps(value, ensure_ascii=escaped).encode())

@@ -17,6 +17,7 @@ from windlass.cli.jobs.shape import result_of
 from windlass.cli.target import Target, run_with, target_options
 from windlass.cli.terminal import dump_json, examples, json_option, print_json
 from windlass.options import BY_PAYLOAD, EnqueueOptions
+from windlass.payload import RepeatedMember, unique_members
 
 _OPTIONS: Final = (
     click.option(
@@ -216,9 +217,12 @@ def read_payload(text: str | None, context: click.Context) -> Any:
     if text is None:
         return None
     try:
-        return json.loads(sys.stdin.read() if text == "-" else text)
+        given = sys.stdin.read() if text == "-" else text
+        return json.loads(given, object_pairs_hook=unique_members)
     except UnicodeDecodeError as error:
         raise click.UsageError(f"the payload on stdin is not UTF-8: {error}", context) from None
+    except RepeatedMember as error:
+        raise click.UsageError(f"the payload cannot be accepted: {error}", context) from None
     except (ValueError, RecursionError) as error:
         quoted = "" if text == "-" or text.lstrip()[:1] in '[{"' else "; text needs its own quotes: '\"…\"'"
         raise click.UsageError(f"the payload is not JSON: {error}{quoted}", context) from None

@@ -14,6 +14,7 @@ from windlass.cli import words
 from windlass.cli.terminal import progress_bar
 from windlass.errors import InvalidInput, InvalidPayload
 from windlass.options import EnqueueOptions
+from windlass.payload import RepeatedMember, unique_members
 
 BATCH: Final = 1000
 """Lines written in one transaction."""
@@ -72,7 +73,9 @@ def _batches(file: TextIO, tally: Tally) -> Iterator[tuple[list[int], list[Any]]
 
 def _parse(line: str, number: int, tally: Tally) -> Any:
     try:
-        return json.loads(line)
+        return json.loads(line, object_pairs_hook=unique_members)
+    except RepeatedMember as error:
+        raise InvalidPayload(f"line {number:,} cannot be accepted: {error}{_so_far(tally)}") from None
     except (ValueError, RecursionError) as error:
         raise InvalidPayload(f"line {number:,} is not JSON: {error}{_so_far(tally)}") from None
 

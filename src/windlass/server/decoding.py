@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.inspect import ListType, LiteralType, StructType, Type, UnionType, type_info
 
 from windlass.names import shorten, suggest
-from windlass.payload import MAX_DEPTH, pointer_to
+from windlass.payload import MAX_DEPTH, RepeatedMember, pointer_to, refuse_repeated, unique_members
 from windlass.server.problems import MALFORMED_JSON, Problem, refused
 
 S = TypeVar("S", bound=Struct)
@@ -31,7 +31,11 @@ _steps = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 def decode_body(decoder: msgspec.json.Decoder[S], body: bytes, *, halves: bool = False) -> S:
     """A body as the decoder's type. ``halves``: of characters, too, which are no JSON in UTF-8."""
     try:
-        return decoder.decode(body)
+        found = decoder.decode(body)
+        refuse_repeated(body)
+        return found
+    except RepeatedMember as error:
+        raise refused(f"the body cannot be accepted: {error}", pointer="#") from None
     except msgspec.ValidationError as error:
         detail, pointer = _explain(str(error))
         hint = _hint(detail, pointer, decoder.type)
@@ -39,8 +43,8 @@ def decode_body(decoder: msgspec.json.Decoder[S], body: bytes, *, halves: bool =
             detail = f"{pointer[1:]}: {detail}"
         raise refused(detail + hint, pointer=f"#{pointer}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if halves and (found := _with_halves(decoder.type, body)) is not None:
-            return found
+        if halves and (cut := _with_halves(decoder.type, body)) is not None:
+            return cut
         raise Problem(MALFORMED_JSON, f"the body is not JSON: {error}") from None
     except RecursionError:
         raise Problem(
@@ -53,7 +57,10 @@ def _with_halves(kind: type[S], body: bytes) -> S | None:
     where more than that is wrong.
     """
     try:
-        return msgspec.convert(json.loads(body, parse_constant=_no_number), kind)
+        plain = json.loads(body, parse_constant=_no_number, object_pairs_hook=unique_members)
+        return msgspec.convert(plain, kind)
+    except RepeatedMember as error:
+        raise refused(f"the body cannot be accepted: {error}", pointer="#") from None
     except (ValueError, RecursionError, msgspec.ValidationError):
         return None
 

@@ -101,6 +101,50 @@ async def _assign(made: World, route: Route, kind: type[msgspec.Struct]) -> int:
     return tried
 
 
+def _twice(body: Any) -> Iterator[str]:
+    """A body as JSON texts in each of which one object has a member twice, anywhere in it."""
+    if isinstance(body, dict):
+        texts = {json.dumps(name): json.dumps(value) for name, value in body.items()}
+        for name in body:
+            plain = json.dumps(name)
+            escaped = '"' + "".join(f"\\u{ord(character):04x}" for character in name) + '"'
+            for again in (plain, escaped):
+                yield _object([(again, texts[plain]), *texts.items()])
+            for inner in _twice(body[name]):
+                yield _object(list((texts | {plain: inner}).items()))
+    if isinstance(body, list):
+        for place, value in enumerate(body):
+            for inner in _twice(value):
+                items = [inner if at == place else json.dumps(one) for at, one in enumerate(body)]
+                yield f"[{', '.join(items)}]"
+
+
+def _object(members: list[tuple[str, str]]) -> str:
+    return "{" + ", ".join(f"{name}: {value}" for name, value in members) + "}"
+
+
+async def test_no_body_says_a_member_twice(published: PublishedKey) -> None:
+    """In whichever object of whichever body, payloads included, also with its name in escapes: refused, and
+    nothing is written. Two readers of such a text may read two things.
+    """
+    async with world(Rules.SOME, published) as made:
+        before, tried = dump(made.app.store), 0
+        names = {"topic": "mail", "id": str(NOBODYS_ID), "superuser": "nobody", "schedule": "nightly"}
+        for route in ROUTES:
+            if route.body is None:
+                continue
+            path = PARAMETER.sub(lambda found: names[found[1]], route.path)
+            for text in _twice(BODIES[route.body]):
+                assert json.loads(text) == BODIES[route.body], text  # it is JSON, for most who read it
+                got = await made.ask(made.caller(SUPER), route.method, path, raw=text.encode())
+                if got.status not in {403, 404}:
+                    assert (got.status, got.code) == (422, "invalid_input"), (route.name, text, got)
+                    assert "twice" in got.json()["detail"]
+                    tried += 1
+        assert tried > 100
+        assert dump(made.app.store) == before
+
+
 async def test_nobody_chooses_a_tenant(published: PublishedKey) -> None:
     """The tenant comes from what was shown: not from a body, a query or a header. New jobs may say one's own,
     which changes nothing.
