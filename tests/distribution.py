@@ -16,7 +16,6 @@ LONGEST = (
     "browser/test_pages.py",
     "stores/test_conformance.py",
     "cli/test_processes.py",
-    "browser/test_flows.py",
     "faults/simulation/test_simulation.py",
     "worker/test_processes.py",
     "tenancy/test_mutants.py",
@@ -36,12 +35,9 @@ LONGEST = (
     "examples/test_examples.py",
     "cli/test_health.py",
     "beanstalkd/test_corpus.py",
-    "browser/test_markup.py",
     "worker/test_stopping.py",
-    "browser/test_login.py",
     "postgres/test_unknown_outcomes.py",
     "cli/test_doctor.py",
-    "browser/test_flow_control.py",
     "postgres/test_rls_store.py",
     "faults/test_store_clock.py",
     "sdk/test_sdk.py",
@@ -55,16 +51,13 @@ LONGEST = (
     "cli/test_completion.py",
     "worker/test_outage.py",
     "beanstalkd/test_greenstalk.py",
-    "browser/test_empty.py",
-    "browser/test_ends.py",
-    "browser/test_build.py",
     "transactions/test_transactions.py",
     "cli/test_top.py",
     "faults/sqlite/test_kill_sweep.py",
     "beanstalkd/test_fuzzing.py",
 )
-"""Files that take about ten seconds or more, the longest first; ``--durations=0`` tells. Those that use a
-browser, which takes more than a core, do not stand next to each other among the first."""
+"""Files that take about ten seconds or more in one of the tiers, the longest first; ``--durations=0`` tells.
+The tests in a browser, which one process runs, begin where their first file does."""
 
 BROWSER = "tests/browser/"
 

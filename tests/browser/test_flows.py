@@ -424,7 +424,7 @@ async def test_a_key_is_made_used_and_revoked_and_the_log_tells(page: Page, site
     key = await shown.locator("[data-secret]").inner_text()
     await shown.get_by_role("button", name="I have copied it").click()
     api = site.url.removesuffix("ui/") + "api/jobs"
-    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"}) as program:
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE) as program:
         assert (await program.get(api)).status_code == 200
         row = page.get_by_role("row").filter(has_text="billing service")
         await expect(row.get_by_text("superuser", exact=True)).to_be_visible()

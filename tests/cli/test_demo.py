@@ -16,6 +16,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.processes import Project, on_terminal, wait_until
+from tests.patience import PATIENCE
 from windlass.cli.demo import browser, door
 from windlass.cli.demo.journal import GATHER_SECONDS, Journal, Kind
 
@@ -50,10 +51,13 @@ def test_it_ends_by_itself_and_sums_up(project: Project, temporary: Path) -> Non
 
 def assert_is_served(url: str, password: str) -> None:
     """The UI is there, and its API lets in who knows the password of this run."""
-    assert httpx2.get(url).headers["content-type"].startswith("text/html")
+    assert httpx2.get(url, timeout=PATIENCE).headers["content-type"].startswith("text/html")
     login = url.removesuffix("/ui/") + "/api/jobs/session"
-    assert httpx2.post(login, json={"name": "demo", "password": password}).status_code == 200
-    assert httpx2.post(login, json={"name": "demo", "password": "another-one"}).status_code == 401
+    assert (
+        httpx2.post(login, json={"name": "demo", "password": password}, timeout=PATIENCE).status_code == 200
+    )
+    wrong = {"name": "demo", "password": "another-one"}
+    assert httpx2.post(login, json=wrong, timeout=PATIENCE).status_code == 401
 
 
 def test_a_taken_port_is_an_error_when_it_was_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

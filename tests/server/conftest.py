@@ -10,6 +10,7 @@ import httpx2
 import pytest
 from argon2 import PasswordHasher
 
+from tests.patience import PATIENCE
 from windlass import Windlass
 from windlass.access import passwords
 from windlass.server import Api, create_api
@@ -54,7 +55,9 @@ class Asking:
     def client(self, key: str | None = None, **headers: str) -> httpx2.AsyncClient:
         given = dict(headers) if key is None else {"Authorization": f"Bearer {key}", **headers}
         transport = httpx2.ASGITransport(app=self.api)
-        client = httpx2.AsyncClient(transport=transport, base_url="http://windlass.test", headers=given)
+        client = httpx2.AsyncClient(
+            transport=transport, base_url="http://windlass.test", headers=given, timeout=PATIENCE
+        )
         self._clients.append(client)
         return client
 
