@@ -27,13 +27,16 @@ class Deviation:
         return self.theirs == line and self.title == conversation.title and self.reply in {None, reply}
 
 
-_HTTP = "a browser that is made to call us must not have its body read as commands"
+_STRANGER = "a browser that is made to call us must not have its body read as commands"
+_OTHERS = "http-and-other-protocols"
 _DELAY = "a job keeps the moment it is due, not how long it was told to wait; kicked, it is due now"
 _HUNDRED_YEARS = "nothing waits or runs for more than a hundred years"
 
 DEVIATIONS: Final = (
-    Deviation("UNKNOWN_COMMAND", "(closed)", _HTTP, "http", "A web browser"),
-    Deviation("UNKNOWN_COMMAND", "(closed)", _HTTP, "http", "A web browser that posts"),
+    *(
+        Deviation("UNKNOWN_COMMAND", "(closed)", _STRANGER, _OTHERS, title)
+        for title in ("A web browser", "A web browser that posts", "A first command that nobody knows")
+    ),
     *(
         Deviation("delay: 1000", "delay: 0", _DELAY, "stats-job", title, reply)
         for title, reply in (

@@ -11,9 +11,17 @@ from windlass.beanstalkd.parser import MAX_LINE, NotBeanstalkd, Parser
 from windlass.beanstalkd.replies import BAD_FORMAT, EXPECTED_CRLF, JOB_TOO_BIG, UNKNOWN_COMMAND
 
 
-def parsed(data: bytes, *, max_job_size: int = 100, portion: int = 1_000_000) -> list[Command]:
-    """All commands of some bytes that come in portions."""
+def begun(max_job_size: int = 100) -> Parser:
+    """A parser behind the first command, which has rules of its own."""
     parser = Parser(max_job_size)
+    parser.feed(b"stats\r\n")
+    assert parser.next() == Command("stats")
+    return parser
+
+
+def parsed(data: bytes, *, max_job_size: int = 100, portion: int = 1_000_000) -> list[Command]:
+    """All commands of some bytes that come in portions, from a client that has said something before."""
+    parser = begun(max_job_size)
     commands: list[Command] = []
     for start in range(0, len(data), portion):
         parser.feed(data[start : start + portion])
@@ -164,7 +172,7 @@ def test_a_line_that_is_too_long_is_skipped_to_its_end(portion: int) -> None:
 
 def test_a_line_that_never_ends_is_not_kept() -> None:
     """A client can make the parser hold no more than a line."""
-    parser = Parser(max_job_size=10)
+    parser = begun(max_job_size=10)
     for _ in range(100):
         parser.feed(b"x" * 10_000)
         assert parser.next() is None
@@ -173,12 +181,29 @@ def test_a_line_that_never_ends_is_not_kept() -> None:
 
 @pytest.mark.parametrize(
     "request_line",
-    [b"GET / HTTP/1.1\r\n", b"POST /put HTTP/1.0\r\n", b"POST /" + b"a" * 500, b"OPTIONS * HTTP/1.1\r\n"],
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"POST /put HTTP/1.0\r\n",
+        b"POST /" + b"a" * 500,
+        b"OPTIONS * HTTP/1.1\r\n",
+        b"PROPFIND / HTTP/1.1\r\n",
+        b"PUTS / HTTP/1.1\r\n",
+        b"put\0 / HTTP/1.1\r\n",
+        b"x" * 300,
+        b"PRI * HTTP/2.0\r\n",
+        b"\r\n",
+        b" stats\r\n",
+        b"\x16\x03\x01\x02\0\x01\r\n",
+        b"EHLO example.org\r\n",
+        b"*1\r\n$4\r\nPING\r\n",
+        b"nonsense\r\n",
+        b"GET something\r\n",
+    ],
 )
-def test_http_is_not_listened_to(request_line: bytes) -> None:
+def test_other_protocols_are_not_listened_to(request_line: bytes) -> None:
     """A page in a browser can send anything to this port; its body must never be read as commands."""
     parser = Parser(max_job_size=10)
-    parser.feed(request_line)
+    parser.feed(request_line + b"put 0 0 60 1\r\nx\r\n")
     with pytest.raises(NotBeanstalkd):
         parser.next()
 
@@ -192,11 +217,22 @@ def test_what_is_told_of_http_is_a_line_without_control_characters() -> None:
     assert str(caught.value).isprintable()
 
 
-def test_only_a_first_line_can_be_http() -> None:
-    """Somebody's unknown command later on is just that."""
-    commands = parsed(b"stats\r\nGET / HTTP/1.1\r\n")
-    assert [command.error or command.name for command in commands] == ["stats", UNKNOWN_COMMAND]
-    assert only(b"GET something").error == UNKNOWN_COMMAND
+def test_only_a_first_line_can_be_of_another_protocol() -> None:
+    """An unknown command later on is just that."""
+    assert only(b"GET / HTTP/1.1").error == UNKNOWN_COMMAND
+
+
+@pytest.mark.parametrize(
+    "line", [b"put", b"put x", b"release", b"peek-readyx", b"pause-tube", b"use " + b"x" * 300, b"quit now"]
+)
+def test_any_command_may_come_first_also_a_wrong_one(line: bytes) -> None:
+    """Clients may begin with what they like; a mistake is answered, as beanstalkd does."""
+    parser = Parser(max_job_size=10)
+    parser.feed(line + b"\r\nstats\r\n")
+    first, second = parser.next(), parser.next()
+    assert first is not None
+    assert first.error or first.name == "quit"
+    assert second == Command("stats")
 
 
 _pieces = st.sampled_from(
@@ -222,7 +258,7 @@ _pieces = st.sampled_from(
 def test_portions_do_not_matter(pieces: list[bytes], portions: list[int]) -> None:
     """However a network cuts the bytes up, the commands are the same."""
     data = b"".join(pieces)
-    parser = Parser(100)
+    parser = begun()
     commands: list[Command] = []
     start = 0
     while start < len(data):

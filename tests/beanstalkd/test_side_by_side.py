@@ -48,7 +48,7 @@ def test_a_line_that_is_too_long_by_one_byte_does_not_take_the_next_with_it(
     theirs: Beanstalkd, ours: Door
 ) -> None:
     """beanstalkd reads 224 bytes at a time and loses the end of a line that falls between two of them."""
-    said = b"x" * 223 + b"\r\nlist-tube-used\r\nlist-tubes-watched\r\n"
+    said = b"stats-tube " + b"x" * 212 + b"\r\nlist-tube-used\r\nlist-tubes-watched\r\n"
     assert all_replies(theirs, said) == b"BAD_FORMAT\r\nOK 14\r\n---\n- default\n\r\n"
     assert all_replies(ours, said) == b"BAD_FORMAT\r\nUSING default\r\nOK 14\r\n---\n- default\n\r\n"
 

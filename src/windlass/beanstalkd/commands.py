@@ -66,6 +66,11 @@ def read_command(line: bytes) -> Command:
     return _BAD if line.startswith(_BARE_PREFIXES) else _UNKNOWN
 
 
+def begins_like_command(line: bytes) -> bool:
+    """Return whether the first word is one of the protocol, whatever follows it."""
+    return line.partition(b" ")[0] in _READERS or line.startswith((*_BARE_PREFIXES, b"pause-tube"))
+
+
 def _read_put(name: str, rest: bytes) -> Command:
     numbers = _four_numbers.match(rest)
     if numbers is None:

@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
         try:
             self._answer_all(session)
         except NotBeanstalkd as error:
-            self._server.shared.hung_up_on_http(str(error))
+            self._server.shared.hung_up_on_stranger(str(error))
             self._close()
         except Exception:
             _log.exception("a connection was closed because of an error")

@@ -6,20 +6,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from windlass.beanstalkd.commands import Command, read_command
+from windlass.beanstalkd.commands import Command, begins_like_command, read_command
 from windlass.beanstalkd.replies import BAD_FORMAT, EXPECTED_CRLF, JOB_TOO_BIG
 
 MAX_LINE: Final = 224
 """Longest command line in bytes, with its end."""
 
-_HTTP_METHODS: Final = tuple(
-    method + b" "
-    for method in (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT")
-)
-
 
 class NotBeanstalkd(Exception):
-    """The other side speaks HTTP: a browser was made to call us, or somebody has the wrong port."""
+    """The other side speaks another protocol: a browser was made to call us, or the port is the wrong one."""
 
 
 class Parser:
@@ -72,7 +67,7 @@ class Parser:
         end = buffer.find(b"\r\n", 0, MAX_LINE)
         if self._first and (end >= 0 or len(buffer) >= MAX_LINE):
             self._first = False
-            self._refuse_http(end)
+            self._refuse_strangers(end)
         if end >= 0:
             line = bytes(buffer[:end])
             del buffer[: end + 2]
@@ -82,10 +77,13 @@ class Parser:
             self._skipped = Command("", BAD_FORMAT)
         return None
 
-    def _refuse_http(self, end: int) -> None:
+    def _refuse_strangers(self, end: int) -> None:
+        """Hang up unless the first line begins like a command, also one that is too long or wrong.
+
+        Other protocols can be made to carry our commands in a later line, such as the body of a request.
+        """
         start = bytes(self._buffer[: end if end >= 0 else MAX_LINE])
-        # A URL can be made longer than any line of ours, with commands in the body of the request.
-        if start.startswith(_HTTP_METHODS) and (end < 0 or b" HTTP/" in start):
+        if not begins_like_command(start):
             raise NotBeanstalkd(repr(start[:40].decode("latin-1")))  # quoted: it goes to the log
 
     def _with_body(self, put: Command) -> Command | None:

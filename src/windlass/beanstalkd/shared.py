@@ -43,7 +43,7 @@ class Shared:
         self._templates: dict[tuple[str, int, int, int], Template] = {}
         self._rescuing: asyncio.Task[None] | None = None
         self._trouble = False
-        self._http = False
+        self._met_stranger = False
 
     def template(self, tube: str, priority: int, delay: int, ttr: int) -> Template:
         """What jobs have in common that are put like this. Most clients put all of theirs alike."""
@@ -85,11 +85,11 @@ class Shared:
             async with asyncio.timeout(seconds):
                 await self.stopping.wait()
 
-    def hung_up_on_http(self, start: str) -> None:
-        """A browser, or somebody's health check, which comes every few seconds: said once in full voice."""
-        level = logging.DEBUG if self._http else logging.WARNING
-        self._http = True
-        _log.log(level, "hung up on a client that speaks HTTP: %s", start)
+    def hung_up_on_stranger(self, start: str) -> None:
+        """Log it, the first time as a warning: a browser, or a health check that comes every few seconds."""
+        level = logging.DEBUG if self._met_stranger else logging.WARNING
+        self._met_stranger = True
+        _log.log(level, "hung up on a client whose first line is no command: %s", start)
 
     def failed(self, error: StoreError) -> None:
         """The store did not do what a client wanted. Said once, not for each of its commands."""
