@@ -35,6 +35,12 @@ ANY = Reach.configured(["*"], [])
         "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "169.254.169.254", "192.0.2.1", "198.18.0.1",
         "224.0.0.1", "240.0.0.1", "255.255.255.255", "fe80::1", "fc00::1", "fd00::1", "fec0::1", "ff02::1",
         "2001:db8::1", "2001:0:7f00:1::", "168.63.129.16",
+        "192.0.0.1", "192.0.0.8", "192.0.0.170", "192.0.0.192", "192.31.196.1", "192.52.193.1", "192.88.99.1",
+        "192.175.48.1", "198.19.255.255", "198.51.100.1", "203.0.113.1", "100.127.255.255", "239.1.2.3",
+        "100::1", "64:ff9b:1::a00:1", "2001:1::1", "2001:2::1", "2001:10::1", "2001:20::1", "2001:1ff::1",
+        "2001:0:5db8:d822::1", "2620:4f:8000::1", "3fff::1", "3fff:fff::1", "5f00::1", "4000::1",
+        "64:ff9b::c000:1", "64:ff9b::c058:6301", "2002:c058:6301::1", "::ffff:192.88.99.1",
+        "::ffff:198.18.0.1",
     ],
 )  # fmt: skip
 async def test_an_address_that_is_not_public_is_refused(host: str) -> None:
@@ -44,11 +50,41 @@ async def test_an_address_that_is_not_public_is_refused(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::5db8:d822", "2002:5db8:d822::1"]
-)
+    "host",
+    [
+        "93.184.216.34", "2606:2800:220:1::1", "64:ff9b::5db8:d822", "2002:5db8:d822::1",
+        "::ffff:93.184.216.34",
+        # The neighbours of what is refused.
+        "9.255.255.255", "11.0.0.1", "100.63.255.255", "100.128.0.1", "172.15.255.255", "172.32.0.1",
+        "192.0.1.1", "192.88.98.255", "192.88.100.1", "198.17.255.255", "198.20.0.1", "223.255.255.255",
+        "2001:200::1", "2003::1", "3fff:1000::1",
+    ],
+)  # fmt: skip
 async def test_a_public_address_is_allowed(host: str) -> None:
     """Also one that is reached through a gateway."""
     assert await ANY.addresses_of(host, 80) == [ipaddress.ip_address(host)]
+
+
+async def test_the_interpreter_has_no_say_in_what_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tables differ from version to version: one that calls everything global opens nothing."""
+    everything = property(lambda _: True)
+    nothing = property(lambda _: False)
+    for kind in (ipaddress.IPv4Address, ipaddress.IPv6Address):
+        monkeypatch.setattr(kind, "is_global", everything)
+        for name in ("is_private", "is_reserved", "is_multicast", "is_loopback", "is_link_local"):
+            monkeypatch.setattr(kind, name, nothing)
+    for host in (
+        "127.0.0.1",
+        "10.0.0.1",
+        "192.0.0.8",
+        "192.88.99.1",
+        "224.0.0.1",
+        "::1",
+        "2001:db8::1",
+        "3fff::1",
+    ):
+        with pytest.raises(Forbidden):
+            await ANY.addresses_of(host, 80)
 
 
 async def test_an_allowed_network_is_allowed_and_no_more_than_that() -> None:

@@ -32,10 +32,48 @@ _CARRIERS: Final = (
     (IPv6Network("64:ff9b::/96"), 0),  # NAT64
     (IPv6Network("2002::/16"), 80),  # 6to4
 )
-_INSIDE: Final = IPv4Address("168.63.129.16")
-"""Public by its number, and yet what Azure tells its machines from: it has their secrets."""
+# The special-purpose registries of IANA, whole: also blocks that are called reachable there, such as anycast
+# addresses of the nearest relay. Python's own table differs from version to version.
+_SPECIAL_V4: Final = tuple(
+    map(
+        IPv4Network,
+        (
+            "0.0.0.0/8",  # this network
+            "10.0.0.0/8",  # private
+            "100.64.0.0/10",  # shared, behind a provider's NAT; Alibaba's metadata
+            "127.0.0.0/8",  # loopback
+            "168.63.129.16/32",  # in no registry: Azure tells its machines their secrets from there
+            "169.254.0.0/16",  # link-local; metadata of most clouds
+            "172.16.0.0/12",  # private
+            "192.0.0.0/24",  # protocol assignments; Oracle's metadata
+            "192.0.2.0/24",  # documentation
+            "192.31.196.0/24",  # AS112
+            "192.52.193.0/24",  # AMT
+            "192.88.99.0/24",  # 6to4 relays, deprecated
+            "192.168.0.0/16",  # private
+            "192.175.48.0/24",  # AS112
+            "198.18.0.0/15",  # benchmarks
+            "198.51.100.0/24",  # documentation
+            "203.0.113.0/24",  # documentation
+            "224.0.0.0/4",  # multicast
+            "240.0.0.0/4",  # reserved, broadcast
+        ),
+    )
+)
 _UNICAST: Final = IPv6Network("2000::/3")
-"""All of IPv6 that is given to anybody on the internet."""
+"""All of IPv6 that is given to anybody on the internet; everything else is special."""
+_SPECIAL_V6: Final = tuple(
+    map(
+        IPv6Network,
+        (
+            "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarks, anycast relays
+            "2001:db8::/32",  # documentation
+            "2002::/16",  # 6to4, judged by what it carries
+            "2620:4f:8000::/48",  # AS112
+            "3fff::/20",  # documentation
+        ),
+    )
+)
 
 
 class Forbidden(TaskError):
@@ -113,8 +151,8 @@ class Reach:
 def is_public(address: Address) -> bool:
     """Whether everybody on the internet would reach the same place under this address."""
     if isinstance(address, IPv6Address):
-        return address.is_global and address in _UNICAST
-    return address.is_global and not (address.is_multicast or address.is_reserved or address == _INSIDE)
+        return address in _UNICAST and not any(address in network for network in _SPECIAL_V6)
+    return not any(address in network for network in _SPECIAL_V4)
 
 
 def _meanings(address: Address) -> Iterator[Address]:
@@ -124,9 +162,6 @@ def _meanings(address: Address) -> Iterator[Address]:
             if address in network and int(address) > 1:  # :: and ::1 are themselves
                 yield IPv4Address((int(address) >> shift) & 0xFFFF_FFFF)
                 return
-        if address.teredo is not None:
-            yield from address.teredo
-            return
     yield address
 
 
