@@ -19,6 +19,7 @@ from typing import Any, Final, TypedDict
 from windlass.errors import ConfigurationError, InvalidInput
 from windlass.model import ROOT_TENANT
 from windlass.names import check_tenant, shorten, suggest
+from windlass.urls import check_one_source
 
 DAY: Final = 86_400.0
 LONGEST: Final = 36_525 * DAY
@@ -515,14 +516,16 @@ def load_settings(
 ) -> Settings:
     """The settings in force: ``given`` keywords, then the environment, then pyproject.toml, then defaults."""
     environment = os.environ if environment is None else environment
-    values = _from_pyproject(directory or Path.cwd())
+    filed = _from_pyproject(directory or Path.cwd())
+    chosen: dict[str, Any] = {}
     for name, setting in SETTINGS.items():
         text = environment.get(setting.environment, "")
         if text.strip():  # an empty variable is what a compose file leaves for "not set"
-            values[name] = setting.parse(text, f"environment variable {setting.environment}")
+            chosen[name] = setting.parse(text, f"environment variable {setting.environment}")
     for name, value in given.items():
-        values[name] = _known(name, "keyword").check(value, "keyword")
-    settings = Settings(**values)
+        chosen[name] = _known(name, "keyword").check(value, "keyword")
+    check_one_source(filed, chosen, environment)
+    settings = Settings(**(filed | chosen))
     try:
         check_tenant(settings.tenant, uuids=settings.tenant_uuids)
     except InvalidInput as error:

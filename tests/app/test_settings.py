@@ -146,3 +146,80 @@ def test_a_url_that_names_no_store_is_refused_when_the_app_is_made() -> None:
     """A wrong URL is an error at once, not at the first job."""
     with pytest.raises(ConfigurationError, match="names no store"):
         Windlass("mysql://host/db")
+
+
+# -- secrets and addresses ------------------------------------------------------------------------------
+
+FOREIGN = "https://jobs.example.org"
+PG = "postgresql://shop@db.example.org/shop"
+
+
+def project(directory: Path, **settings: str) -> Path:
+    lines = "".join(f'{name} = "{value}"\n' for name, value in settings.items())
+    (directory / "pyproject.toml").write_text(f"[tool.windlass]\n{lines}", "utf-8")
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("given", "environment"),
+    [({}, {"WINDLASS_TOKEN": "wl_secret"}), ({"token": "wl_secret"}, {})],
+    ids=["environment", "keyword"],
+)
+def test_a_token_is_not_sent_to_a_server_that_a_pyproject_names(
+    tmp_path: Path, given: dict[str, Any], environment: dict[str, str]
+) -> None:
+    """The file may be a stranger's, in a directory somebody works in. The remedy is told, the token not."""
+    for settings in ({"url": FOREIGN}, {"url": FOREIGN, "token": "wl_of_the_file"}):
+        with pytest.raises(ConfigurationError, match=f"WINDLASS_URL={FOREIGN} or give --url") as caught:
+            load(given, environment, project(tmp_path, **settings))
+        assert "wl_" not in str(caught.value)
+
+
+def test_a_token_of_a_pyproject_is_not_sent_to_another_server(tmp_path: Path) -> None:
+    """It belongs to the server that the file names."""
+    place = project(tmp_path, url=FOREIGN, token="wl_of_the_file")  # noqa: S106
+    for given, environment in (
+        ({"url": "http://other:8080"}, {}),
+        ({}, {"WINDLASS_URL": "http://other:8080"}),
+    ):
+        with pytest.raises(ConfigurationError, match="set WINDLASS_TOKEN") as caught:
+            load(given, environment, place)
+        assert "wl_" not in str(caught.value)
+    assert load({}, {"WINDLASS_URL": "http://other:8080", "WINDLASS_TOKEN": "none"}, place).token is None
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "settings", "token"),
+    [
+        ({}, {}, {"url": FOREIGN, "token": "wl_a"}, "wl_a"),
+        ({}, {"WINDLASS_URL": FOREIGN, "WINDLASS_TOKEN": "wl_b"}, {"url": "http://other"}, "wl_b"),
+        ({"url": FOREIGN}, {"WINDLASS_TOKEN": "wl_c"}, {"url": "http://other", "token": "wl_a"}, "wl_c"),
+        ({}, {"WINDLASS_TOKEN": "wl_d"}, {"url": "sqlite:///jobs.db"}, "wl_d"),
+        ({}, {}, {"url": FOREIGN}, None),
+    ],
+    ids=["both in the file", "both in the environment", "command line", "no server", "no token"],
+)
+def test_a_url_and_a_token_of_one_source_belong_together(
+    tmp_path: Path, given: dict[str, Any], environment: dict[str, str], settings: dict[str, str], token: str
+) -> None:
+    """The command line and the environment are both of whoever works there."""
+    assert load(given, environment, project(tmp_path, **settings)).token == token
+
+
+def test_the_password_of_postgresql_is_not_sent_to_a_server_that_a_pyproject_names(tmp_path: Path) -> None:
+    """PGPASSWORD is for no host in particular. A password file is; and so is a URL of the same source."""
+    environment = {"PGPASSWORD": "hunter2"}
+    for url in (PG, "postgresql:///shop?host=db.example.org"):
+        with pytest.raises(ConfigurationError, match=r"PGPASSWORD; db\.example\.org would get it") as caught:
+            load({}, environment, project(tmp_path, url=url))
+        assert "hunter2" not in str(caught.value)
+    assert load({}, environment | {"WINDLASS_URL": PG}, tmp_path).url == PG
+    assert load({"url": PG}, environment, tmp_path).url == PG
+    for url in (
+        "postgresql://shop@localhost/shop",
+        "postgresql:///shop",
+        "postgresql:///shop?host=/run/postgresql",
+        "postgresql://shop:own@db.example.org/shop",
+    ):
+        assert load({}, environment, project(tmp_path, url=url)).url == url
+    assert load({}, {}, project(tmp_path, url=PG)).url == PG
