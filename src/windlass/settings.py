@@ -233,6 +233,9 @@ class Settings:
         MAX_COUNT,
         none_means="unlimited",
     )
+    default_ttr: float = _setting(
+        Kind.SECONDS, 60.0, "How long a reservation lasts of a job that was put without a ttr.", 1, LONGEST
+    )
     max_touches: int | None = _setting(
         Kind.NUMBER, 10, "How often one reservation may be touched.", 0, MAX_COUNT, none_means="unlimited"
     )
@@ -461,6 +464,7 @@ class SettingOptions(TypedDict, total=False):
     metrics: bool | None
     prefetch: int | None
     max_waiters: int | None
+    default_ttr: float | timedelta
     max_touches: int | None
     max_touch_duration: float | timedelta | None
     min_touch_interval: float | timedelta | None

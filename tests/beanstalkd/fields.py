@@ -6,7 +6,7 @@ from typing import Final
 
 UNEQUAL: Final = {
     "pid": "each process has its own",
-    "version": "each server has its own; ours is the version of Windlass",
+    "version": "each server has its own; ours is that of the commands we speak",
     "rusage-utime": "what the process has used so far",
     "rusage-stime": "what the process has used so far",
     "uptime": "in seconds, and the two were started at different moments",
@@ -15,6 +15,9 @@ UNEQUAL: Final = {
     "os": "of the machine; a test of its own compares the two servers' on this one",
     "platform": "of the machine; a test of its own compares the two servers' on this one",
 }
+
+OURS: Final = frozenset({"windlass-version"})
+"""Fields that beanstalkd does not have. They come last."""
 
 ABOUT: Final = {
     "age": "seconds since the job was put: a busy machine is a second late",

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from tests.beanstalkd.conversation import Conversation, Step, to_bytes, to_text
-from tests.beanstalkd.fields import without_the_unequal
+from tests.beanstalkd.fields import OURS, without_the_unequal
 from tests.patience import PATIENCE
 
 MOST_ASKED: Final = 2000
@@ -198,6 +198,7 @@ class Player:
             if is_job and line.startswith("id: ")
             else to_text(without_the_unequal(line).encode("latin-1"))
             for line in lines[:-1]
+            if line.partition(":")[0] not in OURS
         )
 
     async def _ask_until(self, step: Step, connection: Connection) -> None:

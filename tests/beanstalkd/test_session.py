@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
 from tests.beanstalkd.talking import Talk, app, clock, other, shared, talk, url
-from windlass import StoreUnavailable, Windlass
+from windlass import StoreUnavailable, Windlass, __version__
 from windlass.beanstalkd.session import MAX_WATCHED
 from windlass.beanstalkd.shared import Shared
 from windlass.testing.clock import FrozenClock
@@ -267,11 +268,18 @@ async def test_statistics_have_the_fields_of_beanstalkd_in_its_order(talk: Talk)
         "current-jobs-urgent", "current-jobs-ready", "current-jobs-reserved", "current-jobs-delayed",
         "current-jobs-buried", "cmd-put",
     ]  # fmt: skip
-    assert fields[-9:] == [
+    assert fields[-11:] == [
         "binlog-oldest-index", "binlog-current-index", "binlog-records-migrated", "binlog-records-written",
-        "binlog-max-size", "draining", "id", "hostname", "os", "platform",
-    ][-9:]  # fmt: skip
-    assert len(fields) == 51
+        "binlog-max-size", "draining", "id", "hostname", "os", "platform", "windlass-version",
+    ]  # fmt: skip
+    assert len(fields) == 52
+
+
+async def test_the_version_is_one_that_clients_can_compare(talk: Talk) -> None:
+    """Digits and dots, as beanstalkd's; that of Windlass is a field of its own."""
+    stats = await talk.stats("stats")
+    assert re.fullmatch(r'"\d+(\.\d+)+"', stats["version"])
+    assert stats["windlass-version"] == f'"{__version__}"'
 
 
 async def test_the_largest_numbers_of_the_wire_are_taken(talk: Talk) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.patience import PATIENCE
 from windlass import (
+    ConfigurationError,
     InvalidInput,
     JobNotFound,
     LimitExceeded,
@@ -371,3 +372,12 @@ def test_everything_has_a_blocking_twin(url: str) -> None:
         app.queue.release(reserved, delay=0)
         app.queue.reserve("mail", timeout=PATIENCE).delete()
         assert app.queue.stats_job(job.id).state == "deleted"
+
+
+async def test_a_job_put_without_a_ttr_has_that_of_the_setting() -> None:
+    """``default_ttr`` is for all; what a put says wins."""
+    async with Windlass("memory://", default_ttr=7) as app:
+        jobs = [await app.queue.put("mail", b"1"), await app.queue.put("mail", b"2", ttr=90)]
+        assert [(await app.queue.stats_job(job.id)).ttr for job in jobs] == [7.0, 90.0]
+    with pytest.raises(ConfigurationError, match="default_ttr"):
+        Windlass("memory://", default_ttr=0.5)

@@ -1,4 +1,4 @@
-"""Statistics as YAML, with every field of beanstalkd 1.12 in its order."""
+"""Statistics as YAML, with every field of beanstalkd 1.12 in its order, and one of ours at the end."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from windlass.clock import Clock
     from windlass.pulling.statistics import JobStats, QueueStats, TopicState
 
-VERSION: Final = f"1.12+windlass-{__version__}"
-"""What clients are told: whoever asks whether a command is there yet looks at the number before the plus."""
+VERSION: Final = "1.12"
+"""The version of beanstalkd whose commands are spoken. Clients parse it; ours is a field of its own."""
 BINLOG_FILE_BYTES: Final = 10 * 2**20
 """What beanstalkd tells without -s."""
 
@@ -86,6 +86,7 @@ def of_server(counters: Counters, queue: QueueStats, tubes: int) -> str:
         ("hostname", platform.node()),
         ("os", platform.version()),
         ("platform", platform.machine()),
+        ("windlass-version", f'"{__version__}"'),
     )
 
 

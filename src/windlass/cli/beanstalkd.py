@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from windlass.__about__ import __version__
 from windlass.beanstalkd.listening import (
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -45,7 +46,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
         return
     from windlass.beanstalkd.statistics import VERSION
 
-    click.echo(f"beanstalkd {VERSION}")
+    click.echo(f"beanstalkd {VERSION} (windlass {__version__})")
     ctx.exit()
 
 

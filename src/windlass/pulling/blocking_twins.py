@@ -10,7 +10,7 @@ from uuid import UUID
 from windlass.blocking import Twin
 from windlass.blocking_twins import BlockingJob
 from windlass.options import PutOptions
-from windlass.pulling.queue import DEFAULT_TTR, Queue
+from windlass.pulling.queue import Queue
 from windlass.pulling.reserved import Reserved
 from windlass.pulling.statistics import JobStats, QueueStats, Recovery, TopicState
 
@@ -100,13 +100,13 @@ class BlockingQueue(Twin[Queue]):
         topic: str,
         body: Any = None,
         *,
-        ttr: float | timedelta = DEFAULT_TTR,
+        ttr: float | timedelta | None = None,
         **options: Unpack[PutOptions],
     ) -> BlockingJob[Any]:
         """Make a job: bytes are kept as they are, anything else as JSON.
 
-        ``ttr``: seconds a reservation of it lasts, at least 1. Attempts are not limited unless
-        ``max_attempts`` is given. Other options are those of ``enqueue``.
+        ``ttr``: seconds a reservation of it lasts, at least 1; None is the setting ``default_ttr``. Attempts
+        are not limited unless ``max_attempts`` is given. Other options are those of ``enqueue``.
         """
         return BlockingJob(self._portal.run(self._inner.put, topic, body, ttr=ttr, **options), self._portal)
 

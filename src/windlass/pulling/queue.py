@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from windlass.pulling.wire import WireQueue
     from windlass.stores.protocol import Store
 
-DEFAULT_TTR: Final = 60.0
 LEAST_TTR: Final = 1.0
 MAX_TOPICS: Final = 1000
 """Most topics that one caller may wait for at a time."""
@@ -79,14 +78,15 @@ class Queue:
         topic: str,
         body: Any = None,
         *,
-        ttr: float | timedelta = DEFAULT_TTR,
+        ttr: float | timedelta | None = None,
         **options: Unpack[PutOptions],
     ) -> Job[Any]:
         """Make a job: bytes are kept as they are, anything else as JSON.
 
-        ``ttr``: seconds a reservation of it lasts, at least 1. Attempts are not limited unless
-        ``max_attempts`` is given. Other options are those of ``enqueue``.
+        ``ttr``: seconds a reservation of it lasts, at least 1; None is the setting ``default_ttr``. Attempts
+        are not limited unless ``max_attempts`` is given. Other options are those of ``enqueue``.
         """
+        ttr = self._app.settings.default_ttr if ttr is None else ttr
         return await self._put(self.template(topic, ttr, options).job(*self._body(body)))
 
     async def _put(self, job: NewJob) -> Job[Any]:
