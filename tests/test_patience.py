@@ -88,6 +88,7 @@ def _bounds(statement: ast.Assert, names: set[str]) -> Iterator[tuple[int, str]]
                 isinstance(operation, ast.Lt | ast.LtE)
                 and _is_elapsed(smaller, names)
                 and "PATIENCE" not in ast.unparse(larger)
+                and not (isinstance(value := getattr(larger, "value", None), int) and value >= LEAST_SECONDS)
             ):
                 yield statement.lineno, ast.unparse(statement)
 

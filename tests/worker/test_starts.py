@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from windlass import Context, Retry, Windlass
 
@@ -29,7 +30,7 @@ async def test_a_running_job_with_progress_has_begun(app: Windlass) -> None:
         assert job.record.claimed_at is not None
         assert job.record.claimed_at <= began <= progress.updated_at
         finish.set()
-        await job.result(timeout=20)
+        await job.result(timeout=PATIENCE)
     await job.refresh()
     assert job.record.started_at == began
 
@@ -54,7 +55,7 @@ async def test_the_start_of_a_job_does_not_move(app: Windlass) -> None:
         await until(recorded)
         began = job.record.started_at
         finish.set()
-        await job.result(timeout=20)
+        await job.result(timeout=PATIENCE)
     await job.refresh()
     [first] = job.record.attempts
     assert first.started_at == began

@@ -20,8 +20,8 @@ from windlass.cli.health.telling import TellingOfAll
 from windlass.worker.backoff import pause_after
 
 HEAD_START_SECONDS: Final = 20.0
-"""Max seconds by which the first process starts before the others: one reports a mistake, and not all of them. A
-start takes less than a second, and more than five on a busy machine."""
+"""Max seconds by which the first process starts before the others: one reports a mistake, not all of them.
+A start takes less than a second, and more than five on a busy machine."""
 HEALTHY_SECONDS: Final = 30.0
 """A worker that lived this long was well: when it ends, the next starts without much of a pause."""
 
