@@ -82,12 +82,14 @@ class Line:
         return self.cut_after is not None
 
 
-def press(lines: list[Line], give_up: float, step: Callable[[Line], None], pause: float = 0.0) -> Outcome:
-    """Repeat ``step`` on every connection until all are cut, or until the attacker gives up."""
+def press(
+    lines: list[Line], give_up: float, step: Callable[[Line], None], pause: float = 0.0, kept: int = 0
+) -> Outcome:
+    """Repeat ``step`` on every connection until all but ``kept`` are cut, or until the attacker gives up."""
     end = time.monotonic() + give_up
     while time.monotonic() < end:
         alive = [line for line in lines if not line.cut]
-        if not alive:
+        if len(alive) <= kept:
             break
         for line in alive:
             step(line)
@@ -169,7 +171,7 @@ def pipelining_unread(port: int, connections: int, give_up: float) -> Outcome:
 
 
 def slow_readers(port: int, connections: int, give_up: float) -> Outcome:
-    """Asks for large answers and reads 200 bytes now and then.
+    """Asks for large answers and reads 500 bytes now and then.
 
     It sends an empty line with each look, because a system that gives up on a client does not say so: the
     answer to that line does.
@@ -177,7 +179,7 @@ def slow_readers(port: int, connections: int, give_up: float) -> Outcome:
     lines = opened(port, connections, LARGE_GET * 8, receive_buffer=4096)
 
     def step(line: Line) -> None:
-        line.receive(200)
+        line.receive(500)
         line.send(b"\r\n")
 
     return press(lines, give_up, step, pause=2.0)
@@ -288,7 +290,7 @@ def upgrades(port: int, connections: int, give_up: float) -> Outcome:
 def many_connections(port: int, connections: int, give_up: float) -> Outcome:
     """Holds connections open from one address, each with a request that is complete now and then."""
     lines = opened(port, connections, GET)
-    return press(lines, give_up, lambda line: line.send(GET), pause=0.5)
+    return press(lines, give_up, lambda line: line.send(GET), pause=0.5, kept=2 * connections // 3)
 
 
 ATTACKS: dict[str, Callable[[int, int, float], Outcome]] = {

@@ -52,7 +52,7 @@ SCENES = (
     Scene("malformed", 200, 2000),
     Scene("upgrades", 100, 1000),
     Scene("no_files", 400, 400, give_up=3, files=256, must_be_cut=0.0),
-    Scene("many_connections", 600, 1500, give_up=2, full_give_up=5, must_be_cut=0.2),
+    Scene("many_connections", 600, 1500, must_be_cut=1 / 3),
 )
 QUICK_SETTINGS = {"request_seconds": 2, "max_connections_per_address": 400}
 """Limits in time that are short, so that the tests are."""

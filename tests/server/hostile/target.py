@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PATIENCE = 60.0
-"""Seconds for a server to start, or to answer one probe."""
+from tests.patience import PATIENCE
+
 PROBE_ADDRESS = "127.0.0.2"
 """Where probes come from: another address than the attacker's."""
 PROBE_PAUSE = 0.05
@@ -90,7 +90,7 @@ def probe(port: int) -> float:
             with socket.create_connection(("127.0.0.1", port), PATIENCE, (PROBE_ADDRESS, 0)) as line:
                 line.sendall(HEALTH)
                 answer = b"".join(iter(lambda: line.recv(4096), b""))
-        except ConnectionError:
+        except (ConnectionError, TimeoutError):
             answer = b""
         if answer.startswith(b"HTTP/1.1 200 "):
             return time.monotonic() - began
