@@ -8,13 +8,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import COMMAND, Project, on_terminal
 from tests.patience import PATIENCE
-from windlass import Windlass
+from windlass import ConfigurationError, Windlass
 from windlass.cli.root import COMMANDS
+from windlass.cli.target import named_app
 
 Press = Callable[..., list[str]]
 
@@ -145,3 +147,18 @@ def test_a_real_bash_completes_with_it(project: Project, tmp_path: Path) -> None
     environment["PATH"] = f"{program.parent}:{environment['PATH']}"
     done = _run(["bash", "--norc", "-c", script], project, environment)
     assert (done.stdout.splitlines(), done.stderr) == (["list", "mail maps", "reports", "failed", "maps"], "")
+
+
+def test_a_url_and_a_token_of_the_project_are_used_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names come from the server of the file, which gets the token of the file and no other."""
+    text = '[tool.windlass]\nurl = "http://127.0.0.1:9"\ntoken = "wl_of_the_file"\n'
+    (tmp_path / "pyproject.toml").write_text(text, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    app = named_app(click.Context(click.Command("topics")))
+    assert app is not None
+    assert (app.url, app.settings.token) == ("http://127.0.0.1:9", "wl_of_the_file")
+    monkeypatch.setenv("WINDLASS_TOKEN", "wl_of_the_user")
+    with pytest.raises(ConfigurationError, match="would get your token"):
+        named_app(click.Context(click.Command("topics")))

@@ -58,12 +58,11 @@ def _names(
 
 
 async def _lanes(ctx: click.Context) -> list[TaskStats]:
-    from windlass.app import Windlass
-    from windlass.cli.target import database_file, missing_file, named_store
+    from windlass.cli.target import database_file, missing_file, named_app
 
-    url = named_store(ctx)
-    if url is None or url.startswith("memory:") or missing_file(url) is not None:
+    app = named_app(ctx)
+    if app is None or app.url.startswith("memory:") or missing_file(app.url) is not None:
         return []
-    limit = MOST_SECONDS if database_file(url) is None else None
-    async with asyncio.timeout(limit), Windlass(url, migrate=False) as app:
+    limit = MOST_SECONDS if database_file(app.url) is None else None
+    async with asyncio.timeout(limit), app:
         return await app.task_stats(60)

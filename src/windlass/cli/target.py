@@ -16,7 +16,7 @@ from windlass.app import Windlass
 from windlass.cli import failures
 from windlass.cli.loading import load_app
 from windlass.errors import StoreUnavailable
-from windlass.settings import SettingOptions, load_settings
+from windlass.settings import SettingOptions
 
 T = TypeVar("T")
 
@@ -103,12 +103,11 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_target
 
 
-def named_store(ctx: click.Context) -> str | None:
-    """The URL a half-typed command means; None where only the user's own code could tell."""
+def named_app(ctx: click.Context) -> Windlass | None:
+    """An app on the store a half-typed command means; None where only the user's own code could tell."""
     if ctx.meta.get(_APP) is not None:
         return None
-    url: str | None = ctx.meta.get(_URL)
-    return load_settings({}).url if url is None else url
+    return Windlass(ctx.meta.get(_URL), migrate=False)
 
 
 def traceback_option(command: Callable[..., Any]) -> Callable[..., Any]:
