@@ -28,7 +28,7 @@ from windlass.server.states import StatesBody
 from windlass.server.superusers import PasswordBody, SuperuserBody
 from windlass.server.topics import KickBody, PauseBody
 from windlass.server.work.beating import LeaveBody, WorkerBody
-from windlass.server.work.leases import ExtendBody, LeaseBody, LeasesBody
+from windlass.server.work.leases import ExtendBody, LeaseBody, LeasesBody, StartBody
 from windlass.server.work.reporting import ReportsBody
 from windlass.server.work.reserving import ReserveBody
 from windlass.server.work.settling import SettleBody
@@ -54,6 +54,7 @@ BODIES: Final[Mapping[type[msgspec.Struct], Any]] = {
     SettleBody: {"settlements": [{**LEASE, "outcome": "complete", "result": 1}]},
     LeaseBody: LEASE,
     LeasesBody: {"leases": [LEASE]},
+    StartBody: {"leases": [LEASE], "run_seconds": [1.5]},
     ExtendBody: {"leases": [LEASE], "lease": 60},
     ReportsBody: {"reports": [{**LEASE, "progress": {"percent": 50}}]},
     WorkerBody: {"name": "elsewhere", "started_at": "2026-01-31T12:00:00Z"},
