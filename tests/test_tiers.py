@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE
-from tests.tiers import EXTENDED_ONLY, FIRST, TIERS, Tiers, collected
+from tests.tiers import EXTENDED_ONLY, FIRST, SAMPLED, TIERS, Tiers, collected
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,6 +30,13 @@ def test_every_claim_has_a_case_in_the_first_tier(tiers: Tiers) -> None:
 def test_every_listed_exception_is_needed(tiers: Tiers) -> None:
     """A claim that was renamed, or has a case in the first tier, leaves the list."""
     assert [name for name in EXTENDED_ONLY if name not in tiers.extended or name in tiers.first] == []
+
+
+def test_what_is_sampled_is_there() -> None:
+    """A test that was renamed would run in full again."""
+    for place in SAMPLED:
+        path, _, name = place.partition("::")
+        assert f"def {name}" in (ROOT / path).read_text("utf-8"), place
 
 
 def test_the_default_choice_is_the_first_tier() -> None:

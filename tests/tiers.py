@@ -60,7 +60,7 @@ SAMPLED = {
     "tests/tenancy/test_mutants.py::test_a_store_without_this_predicate_is_caught": 24,
     "tests/using/test_kinds.py": 20,
 }
-"""Expensive tests with many parameters: how many cases of each run in the first tier, evenly spread."""
+"""Expensive tests with many parameters: how many cases of each, two or more, run in the first tier."""
 
 AGREEMENT = "tests/stores/test_stores_agree.py"
 EXTENDED_ONLY = {
