@@ -71,6 +71,16 @@ def test_a_worker_that_may_not_write_its_file_ends(
     assert "this process must be able to write the file and to make others in its directory" in line
 
 
+def test_processes_that_may_not_write_the_file_end_together(directory: Path) -> None:
+    """The first one says why, and no other is tried again and again."""
+    (directory / "jobs.db").chmod(0o444)
+    directory.chmod(0o777)
+    answer = ended(directory, "-m", "windlass.cli", "worker", "jobs:app", "--processes", "2")
+    assert answer.returncode == 1, answer.stderr
+    assert "this process must be able to write the file" in answer.stderr
+    assert "starts again" not in answer.stderr
+
+
 def test_running_until_idle_without_rights_does_not_hang(directory: Path) -> None:
     """It raises what is wrong."""
     (directory / "jobs.db").chmod(0o444)

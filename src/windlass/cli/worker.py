@@ -17,7 +17,7 @@ from windlass.cli.replacing import Replacement
 from windlass.cli.running import Run
 from windlass.cli.target import traceback_option
 from windlass.cli.terminal import examples
-from windlass.errors import ConfigurationError, WindlassError
+from windlass.errors import ConfigurationError, StoreError, WindlassError
 
 MOST_PROCESSES: Final = 1000
 """Most processes one parent looks after."""
@@ -175,7 +175,9 @@ def worker(
         health.announce()  # not before: the app has the first word about logs
         _run(run, app)
     except (click.ClickException, WindlassError) as error:
-        if member is None or run.begun:
+        # Missing rights are raised before the first claim only: another process could do no better.
+        lacks_rights = isinstance(error, StoreError) and error.lacks_rights
+        if member is None or (run.begun and not lacks_rights):
             raise
         raise _could_not_start(ctx, error) from error
     finally:
