@@ -285,10 +285,14 @@ async def test_a_tenants_key_takes_no_jobs(ask: Asking, shop: httpx2.AsyncClient
 
 
 async def test_a_worker_elsewhere_is_on_the_list(ask: Asking, worker: httpx2.AsyncClient) -> None:
+    """With the jobs that it reserved under its name in its slots."""
+    await ask.app.enqueue_many("mail", [{}] * 2)
+    wish = {"lanes": [{"topic": "mail"}], "limit": 2, "worker": "node-1"}
+    assert len((await post(worker, "reserve", wish))["jobs"]) == 2
     started = (await worker.get("/api/jobs/time")).json()["now"]
     about = {"name": "node-1", "started_at": started, "host": "box", "pid": 7, "version": "0.1.0 (js)"}
     lanes = [{"topic": "mail", "task": "send"}]
-    await post(worker, "beat", {**about, "lanes": lanes, "concurrency": 5, "running": 2})
+    await post(worker, "beat", {**about, "lanes": lanes, "concurrency": 5})
     (info,) = await ask.app.workers()
     assert (info.name, info.host, info.version, info.topics) == (
         "node-1",
