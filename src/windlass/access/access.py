@@ -224,19 +224,20 @@ class Access:
         """
         self.check_enqueue_rule(caller, topic=topic, task=task, body=body, job=job, method=method)
         context = self.enqueue_context(caller)
+        known = None if task is None else self._app.registry.named(task)
         if context is not None:
             if not self._is_allowed(topic):
                 raise NotPermitted(
                     f"topic {shorten(topic)} cannot be enqueued to from outside; the operator of this queue "
                     "can add it to allowed_topics"
                 )
-            if task and not self._is_at_home(task, topic):
+            at_home = task is None or (known is not None and known.topic == topic)
+            if not at_home and task not in self._app.settings.allowed_tasks:
                 raise NotPermitted(
                     f"task {shorten(task)} cannot be enqueued to topic {shorten(topic)} from outside, only "
                     "to its own topic; the operator of this queue can add it to allowed_tasks"
                 )
-        known = task is not None and self._app.registry.named(task) is not None
-        if not known and topic not in self._app.settings.allowed_topics:
+        if known is None and topic not in self._app.settings.allowed_topics:
             names = self._app.registry.tasks if context is None else ()
             raise HandlerNotFound(
                 f"there is no task {shorten(topic)}{suggest(topic, names)}; "
@@ -289,11 +290,6 @@ class Access:
         """Whether jobs of this topic may come from outside."""
         allowed = self._app.settings.allowed_topics
         return topic in allowed if allowed else bool(self._app.registry.on_topic(topic))
-
-    def _is_at_home(self, task: str, topic: str) -> bool:
-        """Whether jobs of this task may come from outside for this topic."""
-        known = self._app.registry.named(task)
-        return (known is not None and known.topic == topic) or task in self._app.settings.allowed_tasks
 
     def context(self, caller: Caller) -> SecurityContext | None:
         """On whose behalf the caller acts, whatever it may."""

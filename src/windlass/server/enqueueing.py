@@ -152,6 +152,8 @@ _NAMES: Final = EnqueueBody.__struct_encode_fields__
 _FIRST: Final = _NAMES[:4]  # topic, task, payload, format
 OPTIONS: Final = JobBody.__struct_fields__[4:]
 """The fields of a body that are options of the Python API."""
+_UNREAD: Final[Mapping[str, Any]] = {}
+"""The body for a rule that does not look at it."""
 _REST_UNSET: Final = (UNSET,) * (len(_NAMES) - len(_FIRST))
 
 
@@ -244,43 +246,49 @@ def _new_job(
     request: Request[Any, Any], given: Mapping[str, Any], options: EnqueueOptions, pointer: str
 ) -> NewJob:
     """The job, checked, when this caller may make it."""
-    app, caller, access = request.app, request.caller, request.api.gate.access
-    body, body_format = given["payload"], given["format"]
-    task, name, topic = _target(request, given, options, pointer)
-    said = {**options, "headers": given.get("headers"), "retry": given.get("retry")}
-    task_name = None if task is None else task.name
-
-    def check(job: NewJob | None) -> None:
-        """Ask for what is to be made or, where it is refused, for what was sent."""
-        sent, sent_as = (body, body_format) if job is None else validated_body(job, task)
-        access.check_enqueue(
-            caller,
-            topic=topic,
-            task=task_name,
-            body=canonical_body(
-                said, topic=topic, task=task_name or "", body=sent, body_format=sent_as, now=app.clock.now()
-            ),
-            job=options if job is None else rule_fields(job),
-        )
-
-    def make() -> NewJob:
-        return maker(app, name, options)(payload_of(body, body_format, pointer))
-
+    caller, access = request.caller, request.api.gate.access
+    target = _target(request, given, options, pointer)
     if access.enqueue_rule_reads_job(caller):
-        try:
-            job = make()
-        except (InvalidInput, HandlerNotFound, Problem):
-            check(None)  # who may not enqueue is told that, and not what is wrong
-            raise
-        check(job)
+        job = _judged_job(request, given, options, target, pointer)
     else:
-        access.check_enqueue(caller, topic=topic, task=task_name, body={})
-        job = make()
+        task, name, topic = target
+        access.check_enqueue(caller, topic=topic, task=None if task is None else task.name, body=_UNREAD)
+        job = maker(request.app, name, options)(payload_of(given["payload"], given["format"], pointer))
     if job.on_duplicate is OnDuplicate.REPLACE:
         changing = access.enqueue_context(caller, replacing=True)
         job = structs.replace(job, only=None if changing is None else changing.only)
     if "headers" in given:
         job = structs.replace(job, headers=texts.write(_texts(request, given["headers"], pointer)))
+    return job
+
+
+def _judged_job(
+    request: Request[Any, Any],
+    given: Mapping[str, Any],
+    options: EnqueueOptions,
+    target: tuple[Task[..., Any] | None, str, str],
+    pointer: str,
+) -> NewJob:
+    """The job where the rule has to see it: made first, because the rule is asked about its values."""
+    app, (task, name, topic) = request.app, target
+    task_name = None if task is None else task.name
+    said = {**options, "headers": given.get("headers"), "retry": given.get("retry")}
+
+    def check(body: Any, body_format: str, fields: Mapping[str, Any]) -> None:
+        canonical = canonical_body(
+            said, topic=topic, task=task_name or "", body=body, body_format=body_format, now=app.clock.now()
+        )
+        request.api.gate.access.check_enqueue(
+            request.caller, topic=topic, task=task_name, body=canonical, job=fields
+        )
+
+    try:
+        job = maker(app, name, options)(payload_of(given["payload"], given["format"], pointer))
+    except (InvalidInput, HandlerNotFound, Problem):
+        # A caller who may not enqueue is told that, and not what is wrong with the job.
+        check(given["payload"], given["format"], options)
+        raise
+    check(*validated_body(job, task), rule_fields(job))
     return job
 
 

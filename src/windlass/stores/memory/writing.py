@@ -95,12 +95,13 @@ def _refuse_what_cannot_be_written(book: Book, jobs: Sequence[NewJob], limits: S
             names[name] = new
         if new.id in book.jobs or new.id in ids:
             raise StoreError(f"job id {new.id} is taken; every job needs an id of its own")
+        ids[new.id] = new
+        added[new.topic] += 1
+    for new in ids.values():
         for parent_id in new.after:
             parent = ids.get(parent_id) or book.find(parent_id, new.tenant)
             if parent is None or parent.tenant != new.tenant or not _in_view(new, parent, now):
                 raise parent_not_found(parent_id)
-        ids[new.id] = new
-        added[new.topic] += 1
     problem = limit_problem(limits, added, topics=book.counts.keys, active=book.active)
     if problem is not None:
         raise problem

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
+from windlass.conditions import NEVER, Compare, Comparison, Field, Not
 from windlass.limits import LimitsOrigin, Rate, TopicLimits
 from windlass.model import (
     BodyFormat,
@@ -52,6 +53,10 @@ some_topics = st.one_of(st.none(), st.lists(st.sampled_from(["a", "b", "c", "now
 windows = st.sampled_from([60.0, 3600.0, 72 * 3600.0])
 limits = st.sampled_from([1, 2, 1000])
 
+_of_user = Compare(Field.USER_ID, Comparison.EQUAL, "u")
+row_filters = st.sampled_from([None, None, None, None, _of_user, Not(_of_user), NEVER])
+"""About what no verb changes: within a call, stores may look at jobs before or after its own changes."""
+
 _nobody = UUID(int=0)
 
 new_jobs: st.SearchStrategy[NewJob] = st.builds(
@@ -79,6 +84,7 @@ new_jobs: st.SearchStrategy[NewJob] = st.builds(
     service_id=st.sampled_from([None, "s"]),
     limit_key=st.sampled_from([None, None, "a", "b"]),
     headers=st.sampled_from([None, "{}"]),
+    only=row_filters,
 )
 due_offsets = st.sampled_from([None, None, None, -60.0, 0.0, 30.0])
 """Seconds from now for ``run_at``; None leaves it to ``delay``."""

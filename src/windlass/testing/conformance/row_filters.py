@@ -87,6 +87,8 @@ async def test_call_with_one_hidden_holder_writes_nothing(store: Store) -> None:
                 _mine(),
             ]
         )
+    with pytest.raises(KeyInUse):  # keys are looked at before what jobs run after
+        await store.enqueue([_mine(key=None, after=(new_id(),)), _mine()])
     assert await _numbers(store) == 2
     assert (await look(store, held)).payload == b"1"
     assert not (await store.enqueue([_mine(key="free")]))[0].duplicate
