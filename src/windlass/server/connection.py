@@ -224,7 +224,8 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self._together.flush()  # before anything else can close the connection
-        self._running.body.clear()  # a body that was not read would stay until the next request
+        if self._running.body:  # it was not read, and would stay until the next request
+            self._running.body = bytearray()
         self._running = self.pipeline[-1][0] if self.pipeline else None
         if self._discarding_until:
             self.server_state.total_requests += 1
