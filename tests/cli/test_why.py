@@ -119,6 +119,18 @@ def test_commands_of_remedies_are_whole_and_name_the_store(
     ]
 
 
+def test_a_command_of_two_words_is_shown_whole() -> None:
+    """What is pasted must run: a hyphen does not end the name of a command."""
+    finding = Finding(
+        kind=FindingKind.HOLDER_LOST, severity=Severity.WARNING, title="Held", explanation="It is.",
+        remedy="Free them now: windlass jobs take-back --lost; otherwise wait",
+    )  # fmt: skip
+    with click.testing.CliRunner().isolation() as streams:
+        say_finding(finding, options=" --url x", brief=True)
+        lines = streams[0].getvalue().decode().splitlines()
+    assert "windlass jobs take-back --lost --url x" in "\n".join(lines)
+
+
 @pytest.mark.usefixtures("trouble")
 @pytest.mark.parametrize("name", NAMES)
 def test_each_question_can_be_asked_alone(run: Run, project: Project, name: str) -> None:

@@ -20,7 +20,7 @@ COMMAND_INDENT: Final = 4
 INDENT: Final = 10
 """Of what is said of a finding, right of how bad it is."""
 _COMMAND: Final = re.compile(
-    r"""windlass[ ](?:jobs|topics)[ ][a-z]+(?:[ ](?:--[a-z-]+|'[^']*'(?:"'"'[^']*')*|[^\s;']+))*""",
+    r"""windlass[ ](?:jobs|topics)[ ][a-z-]+(?:[ ](?:--[a-z-]+|'[^']*'(?:"'"'[^']*')*|[^\s;']+))*""",
     re.VERBOSE,
 )
 """As remedies have them: up to a semicolon or the end, with arguments as ``shlex.quote`` writes them."""
