@@ -189,6 +189,9 @@ class ClaimRequest:
 
     ``free``: so many jobs could start at once, None: as many as are asked for. Of topics with strict limits
     no more are granted, because a job that waits in a worker's hands would use up a limit for nothing.
+
+    ``reports_starts``: the claimer says which jobs it starts (``start``), and a lost lease counts only then.
+    Otherwise the only job of a claim counts as started.
     """
 
     worker: str
@@ -198,6 +201,7 @@ class ClaimRequest:
     topic_limits: Mapping[str, int] = field(default_factory=dict)
     lasting: bool = True
     free: int | None = None
+    reports_starts: bool = False
 
 
 class Claimed(Struct, frozen=True, gc=False):
@@ -224,7 +228,7 @@ class Claimed(Struct, frozen=True, gc=False):
     user_id: str | None
     service_id: str | None
     headers: str | None
-    alone: bool = False  # granted on its own, because an earlier grant ended with a lost worker
+    losses: int = 0  # workers lost with it; above 0 it is a suspect, and is granted alone
 
     @property
     def last_attempt(self) -> bool:

@@ -23,7 +23,7 @@ class WholeJob(Struct, frozen=True, kw_only=True, gc=False):
     retention: float | None = None
     retention_failed: float | None = None
     suspect: bool = False  # to be granted alone
-    granted_alone: bool = False
+    counts_if_lost: bool = False
     buried: bool = False  # put away by a verb: never pruned
 
     @property
@@ -48,7 +48,7 @@ def whole(
     *,
     expires_at: int | None,
     suspect: bool,
-    granted_alone: bool,
+    counts_if_lost: bool,
     **others: Any,
 ) -> WholeJob:
     """A job as its store told it, in the form that can be compared."""
@@ -68,7 +68,7 @@ def whole(
         record=record,
         expires_at=None if ended else expires_at,
         suspect=suspect and not ended,
-        granted_alone=granted_alone and not ended,
+        counts_if_lost=counts_if_lost and not ended,
         **others,
     )
 

@@ -324,7 +324,7 @@ async def test_jobs_of_a_claim_whose_connection_breaks_come_with_the_next_one(
     again = await claim(store)
     assert [claimed.lease.job_id for claimed in again] == put_in[3:]
     assert {claimed.attempt for claimed in again} == {1}
-    assert not any(claimed.alone for claimed in again)
+    assert not any(claimed.losses for claimed in again)
     # What it was holding before is still its own.
     leases = [claimed.lease for claimed in [*held, *again]]
     assert await store.extend(leases, 60.0) == [True] * 10

@@ -61,7 +61,7 @@ async def three_steps(ctx: Context, points: list[str]) -> list[dict[str, Any]]:
 
 async def main() -> None:
     async with app:
-        worker = app.worker(concurrency=10)
+        worker = app.worker(concurrency=4 * len(POINTS))  # suspects share it with fewer others
         print("ready", flush=True)
         await worker.run()
 

@@ -19,10 +19,10 @@ _app = Windlass("memory://")
 async def noop() -> None: ...
 
 
-def held(priority: int = 0, *, alone: bool = False) -> Held:
+def held(priority: int = 0, *, losses: int = 0) -> Held:
     job = Claimed(
         Lease(UUID(int=1), 1), "noop", "noop", "root", priority, 1, 3, None, None, 60.0, b"{}",
-        BodyFormat.JSON, None, 1, 0, 0, None, None, None, None, None, alone,
+        BodyFormat.JSON, None, 1, 0, 0, None, None, None, None, None, losses,
     )  # fmt: skip
     return Held.since(0.0, job, noop)
 
@@ -31,8 +31,8 @@ def slots(concurrency: int = 10, prefetch: int | None = None) -> Slots:
     return Slots(concurrency, prefetch, {}, SystemClock())
 
 
-def order(waiting: Slots) -> list[tuple[int, bool]]:
-    return [(one.job.priority, one.job.alone) for one in waiting.waiting]
+def order(waiting: Slots) -> list[tuple[int, int]]:
+    return [(one.job.priority, one.job.losses) for one in waiting.waiting]
 
 
 def test_an_urgent_job_overtakes_what_was_claimed_before_it() -> None:
@@ -52,14 +52,35 @@ def test_jobs_of_one_priority_start_in_the_order_they_were_claimed() -> None:
     assert list(some.waiting) == jobs
 
 
-def test_a_job_granted_alone_goes_first_whatever_comes_later() -> None:
-    """It waits for nobody, because nobody else is to be held while it runs."""
+def test_suspects_go_first_in_the_order_they_were_claimed() -> None:
+    """Other jobs wait behind them, because few may run while a suspect does."""
     some = slots()
-    some.take_in(held(0, alone=True))
+    some.take_in(held(0, losses=1))
     some.take_in(held(9))
     some.take_in(held(0))
-    some.take_in(held(5))
-    assert order(some) == [(0, True), (9, False), (5, False), (0, False)]
+    some.take_in(held(5, losses=2))
+    assert order(some) == [(0, 1), (5, 2), (9, 0), (0, 0)]
+
+
+def test_a_job_that_lost_two_workers_runs_alone() -> None:
+    """After the first loss it shares half of the slots; an ordinary job shares all of them."""
+    assert [slots(10).company(held(losses=losses)) for losses in range(5)] == [10, 5, 1, 1, 1]
+    assert [slots(100).company(held(losses=losses)) for losses in range(4)] == [100, 50, 1, 1]
+    assert [slots(2).company(held(losses=losses)) for losses in range(2)] == [2, 1]
+    assert [slots(1).company(held(losses=losses)) for losses in range(2)] == [1, 1]
+
+
+def test_a_running_suspect_narrows_its_worker_until_it_leaves() -> None:
+    """The strictest suspect decides, and the slots are free again after the last one."""
+    some = slots(8)
+    first, second = held(losses=1), held(losses=2)
+    some.admit(first)
+    assert some.free == 4
+    some.admit(second)
+    assert some.free == 1
+    assert (some.leave(second), some.leave(second), some.free) == (True, False, 4)
+    assert (some.leave(first), some.free) == (True, 8)
+    assert [first.alone, second.alone] == [False, True]
 
 
 def test_claims_become_smaller_where_the_store_takes_long_for_them() -> None:

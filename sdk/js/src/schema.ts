@@ -744,7 +744,8 @@ export interface components {
         /**
          * ReserveBody
          * @description What a worker wants. ``free``: how many of ``limit`` could start at once, which matters for topics with
-         *     strict limits.
+         *     strict limits. ``reports_starts``: the worker calls ``start`` for the jobs that it starts, and the others
+         *     never lose an attempt with it. Without it the only job of an answer counts as started.
          */
         readonly ReserveBody: {
             /** @default null */
@@ -759,6 +760,8 @@ export interface components {
             readonly worker?: string | null;
             /** @default null */
             readonly free?: number | null;
+            /** @default false */
+            readonly reports_starts?: boolean;
             /** @default {} */
             readonly topic_limits?: {
                 readonly [key: string]: number;
@@ -774,7 +777,8 @@ export interface components {
         /**
          * ReservedJob
          * @description A job in the hands of a worker. ``id`` and ``fence`` are its lease, of which ``lease_left`` seconds
-         *     were left when this was answered. ``checkpoint`` is there when an earlier attempt left one.
+         *     were left when this was answered. ``checkpoint`` is there when an earlier attempt left one. ``losses``:
+         *     how many workers were lost with this job; above 0 it may have killed them, and is granted alone.
          */
         readonly ReservedJob: {
             /** Format: uuid */
@@ -806,7 +810,7 @@ export interface components {
             readonly headers: {
                 readonly [key: string]: string;
             };
-            readonly alone: boolean;
+            readonly losses: number;
         };
         /**
          * RetryLater
@@ -854,12 +858,16 @@ export interface components {
         };
         /**
          * StartBody
-         * @description Leases whose handlers have begun, and how long ago each did: now unless told.
+         * @description Leases whose handlers have begun, and how long ago each did: now unless told. ``alone``: nothing else
+         *     runs in the worker, so its death counts as an attempt. In company it never does, because any of the jobs
+         *     may have caused it.
          */
         readonly StartBody: {
             readonly leases: readonly components["schemas"]["LeaseBody"][];
             /** @default [] */
             readonly run_seconds?: readonly number[];
+            /** @default true */
+            readonly alone?: boolean;
         };
         readonly StatsQuery: {
             /**

@@ -7,31 +7,56 @@ import { granted, grants, idle, page, pretended, refusal, settling, silence } fr
 import { eventually } from "./server.js";
 import { promised } from "./working.js";
 
-test("of suspects with one attempt left only one runs at a time", async (context) => {
-  const suspect = { alone: true, attempt: 3, max_attempts: 3 };
-  const [first, second, third] = [granted(suspect), granted(suspect), granted(suspect)];
-  const others = [granted({ alone: true }), granted({ attempt: 3 })]; // to be suspect is not enough, nor is the last attempt
+test("a job that was lost with two workers runs alone, and says so before it begins", async (context) => {
+  const [first, suspect, later] = [granted(), granted({ losses: 2 }), granted()];
+  const { give, reserve } = grants();
+  const { settled, settle } = settling();
+  const finish = { [first.id]: promised(), [suspect.id]: promised() };
+  const [ran, started] = [[], []];
+  const start = ({ leases, alone }) => {
+    started.push(...leases.map(({ id }) => [id, alone, ran.includes(id)]));
+    return { held: leases.map(() => true) };
+  };
+  const handler = async (_, { job }) => {
+    ran.push(job.id);
+    await finish[job.id]?.promise;
+  };
+  const worker = new Worker(pretended({ reserve, settle, start }).client, { handlers: { "made-up": handler }, concurrency: 4 });
+  const ended = worker.run();
+  context.after(() => worker.stop({ grace: 0 }));
+  give(first);
+  await eventually(() => ran.includes(first.id));
+  give(suspect);
+  give(later);
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  assert.deepEqual(ran, [first.id], "neither starts beside it, nor does anything else meanwhile");
+  finish[first.id].keep();
+  await eventually(() => ran.includes(suspect.id));
+  assert.deepEqual(started, [[suspect.id, true, false]]);
+  assert.deepEqual(ran, [first.id, suspect.id]);
+  finish[suspect.id].keep();
+  await eventually(() => settled.has(later.id));
+  assert.deepEqual(ran, [first.id, suspect.id, later.id]);
+  await worker.stop();
+  await ended;
+});
+
+test("a suspect that gets no room is given back for a moment, uncounted", async (context) => {
+  const [first, suspect, later] = [granted(), granted({ losses: 2 }), granted()];
   const { give, reserve } = grants();
   const { settled, settle } = settling();
   const finish = promised();
-  const ran = [];
   const handler = async (_, { job }) => {
-    ran.push(job.id);
     if (job.id === first.id) await finish.promise;
   };
-  const worker = new Worker(pretended({ reserve, settle }).client, { handlers: { "made-up": handler } });
+  const worker = new Worker(pretended({ reserve, settle }).client, { handlers: { "made-up": handler }, concurrency: 4 });
   const ended = worker.run();
   context.after(() => worker.stop({ grace: 0 }));
-  for (const job of [first, second, ...others]) give(job);
-  await eventually(() => settled.size === 3);
-  assert.deepEqual(ran, [first.id, ...others.map((job) => job.id)]);
-  const { outcome, delay, counted, taken } = settled.get(second.id);
-  assert.deepEqual([outcome, delay, counted, taken], ["release", 1, false, false], "for a moment, as if nobody had seen it");
+  for (const job of [first, suspect, later]) give(job);
+  await eventually(() => settled.has(later.id), "the others go on");
+  const { outcome, delay, counted, taken } = settled.get(suspect.id);
+  assert.deepEqual([outcome, delay, counted, taken], ["release", 4, false, false]);
   finish.keep();
-  await eventually(() => settled.has(first.id));
-  give(third);
-  await eventually(() => settled.has(third.id));
-  assert.equal(settled.get(third.id).outcome, "complete", "the next one's turn");
   await worker.stop();
   await ended;
 });

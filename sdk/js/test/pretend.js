@@ -85,6 +85,6 @@ export function grants() {
 export function granted(more = {}) {
   const id = crypto.randomUUID();
   const who = { id, fence: 1, topic: "made-up", task: "", tenant: "", key: null, correlation_id: null, headers: {} };
-  const how = { priority: 0, attempt: 1, max_attempts: 3, timeout: null, retry: null, alone: false };
+  const how = { priority: 0, attempt: 1, max_attempts: 3, timeout: null, retry: null, losses: 0 };
   return { ...who, ...how, payload: {}, format: "json", lease_seconds: 30, lease_left: 30, ...more };
 }

@@ -69,9 +69,11 @@ class RemoteWork:
         """Who was to be told of these jobs had gone: they are others', unless it repeats its request soon."""
         self._desk.reserving.not_told(name, grant)
 
-    async def start(self, leases: Sequence[Lease], run_seconds: Sequence[float] = ()) -> list[bool]:
-        """These handlers began, so long ago each; False where the lease is not held any more, as below."""
-        return await self._app.store.start(leases, run_seconds=run_seconds)
+    async def start(
+        self, leases: Sequence[Lease], run_seconds: Sequence[float] = (), *, alone: bool = True
+    ) -> list[bool]:
+        """Record that handlers began, so long ago each; False where the lease is not held any more."""
+        return await self._app.store.start(leases, run_seconds=run_seconds, alone=alone)
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         """Make each lease last so long from now."""

@@ -297,8 +297,14 @@ class Store(Protocol):
         state, waits for other jobs, or is failed while another job holds its key.
         """
 
-    async def start(self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = ()) -> list[bool]:
-        """Record that these handlers began, ``run_seconds`` ago each or now; the first record stands."""
+    async def start(
+        self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
+    ) -> list[bool]:
+        """Record that these handlers began, ``run_seconds`` ago each or now; the first record stands.
+
+        ``alone``: nothing else runs in their worker, so a lost lease counts as an attempt. A start in company
+        never counts: any of the jobs may have killed the worker.
+        """
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         """Make each lease last ``lease_seconds`` from now."""

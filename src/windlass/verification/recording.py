@@ -218,7 +218,7 @@ def _granted(job: Claimed) -> Granted:
         lease=job.lease_seconds,
         topic=job.topic,
         tenant=job.tenant,
-        alone=job.alone,
+        alone=job.losses > 0,
     )
 
 

@@ -19,9 +19,8 @@ NOTICE_SECONDS = 1.0
 """How long after its lease has ended an orphan may stay unnoticed: the second of the recovery promise."""
 UNDER_WAY = 10.0
 """Longest time, in seconds, that a call is thought to be on its way to the store after it was sent."""
-TAKEN_BACK = 2
-"""Runs that a crash may cut off per counted attempt: one that could not be told to have started is taken
-back, and the next grant is alone and counts."""
+FREE_LOSSES = 2
+"""Runs that crashes may cut off before they count: a job that lost two workers runs alone, and counts."""
 
 CANCELS = {"done", "requested"}
 COUNTED = {"complete", "retry", "fail"}
@@ -290,7 +289,7 @@ def attempts_and_times_are_kept(book: Book) -> Findings:
             if len(counted) > limit:
                 yield f"job {life.id} had {len(counted)} attempts accepted of {limit}"
             cut_off = [one for one in life.leases if one.started and not one.accepted and not one.undecided]
-            if len(cut_off) > TAKEN_BACK * limit:
+            if len(cut_off) > limit + FREE_LOSSES:
                 yield f"job {life.id} was started and cut off {len(cut_off)} times with {limit} attempts"
         # One that runs is asked to end; whatever else becomes of that run, it gets no other.
         cancelled = min(

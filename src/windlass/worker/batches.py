@@ -71,6 +71,7 @@ class MoreJobs:
             limit=limit,
             lease_seconds=self._lease_seconds,
             topic_limits=topic_limits,
+            reports_starts=True,
         )
 
 
@@ -147,7 +148,7 @@ class Call:
             and held.task is self.task
             and held.job.tenant == self.tenant
             and held.stop is None
-            and not held.job.alone
+            and not held.job.losses
         )
 
     @property
@@ -208,7 +209,7 @@ class BatchRunner(Runner):
         assert slot is not None  # noqa: S101 - a coroutine that runs, runs in a task
         call = Call(first, slot)
         try:
-            if not first.job.alone:
+            if not first.job.losses:
                 await self._gather(call)
             await self._start(call)
             if call.jobs:
@@ -225,8 +226,6 @@ class BatchRunner(Runner):
                 if not call.lingers or held is not call.stopped_for:  # cancelled once more: the worker ends
                     held.handler = None
                 held.context = None
-                if self._last_chance is held:
-                    self._last_chance = None
 
     # -- gathering ----------------------------------------------------------------------------------------
 
@@ -305,19 +304,22 @@ class BatchRunner(Runner):
 
     async def _start(self, call: Call) -> None:
         """Leave in ``call.jobs`` what is to be run now."""
-        last = [held for held in call.jobs if held.job.last_attempt]
-        if last:
-            await self._record_starts(last)
+        if len(call.jobs) > 1:
+            for held in call.jobs:
+                held.alone = False
+        first = [held for held in call.jobs if held.job.last_attempt or held.job.losses]
+        if first:
+            await self._record_starts(first)
         now = self._clock.monotonic()
         live: list[Held] = []
         for held in call.jobs:
             if held.settling:
                 continue  # given up while it was gathered
-            if held.stop is None and now >= held.deadline:
-                held.stop = Stop.LOST  # the claim's answer was that late, or this process stood still
-            if held.stop is not None or self.stopping or (held.job.last_attempt and not held.start_recorded):
+            # The claim's answer may have come that late; the lease may still hold in the store.
+            late = now >= held.deadline
+            if late or held.stop is not None or self.stopping or (held in first and not held.start_recorded):
                 held.handler = None
-                self._end(held, None if held.stop is Stop.LOST else Released())
+                self._end(held, Released())
                 continue
             if now >= held.extend_at:
                 self._extend_soon()
@@ -327,11 +329,12 @@ class BatchRunner(Runner):
         call.jobs = live
 
     async def _record_starts(self, last: list[Held]) -> None:
-        """As ``_record_start``, for all of them together."""
-        backoff = Backoff("recording the start of last attempts", self._recovery)
+        """Record the starts of several jobs of one call, as ``_record_start`` does for one."""
+        backoff = Backoff("recording the start of jobs", self._recovery)
         while live := [held for held in last if held.stop is None]:
             try:
-                answers = await self._store.start([held.job.lease for held in live])
+                leases = [held.job.lease for held in live]
+                answers = await self._store.start(leases, alone=all(held.alone for held in live))
             except StoreError as error:
                 await backoff.wait(error)
                 continue

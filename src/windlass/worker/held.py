@@ -47,6 +47,8 @@ class Held(Struct, eq=False):
     extend_at: float
     started: float | None = None  # once the handler runs
     start_recorded: bool = False
+    alone: bool = False  # nothing else runs in this worker meanwhile
+    awaits_room: bool = False  # a suspect that waits until enough other handlers have ended
     settling: bool = False  # an outcome is on its way to the store
     settling_alone: bool = False  # its handler's own transaction is being committed
     settled: bool | None = None  # by the handler's own transaction; False = the lease had ended

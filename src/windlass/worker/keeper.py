@@ -166,7 +166,7 @@ class Keeper:
         for held in all_held:
             if now < held.extend_at or held.stop is Stop.LOST:
                 continue
-            if held.handler is None and not held.settling:
+            if held.handler is None and not held.settling and not held.awaits_room:
                 # It has waited for a slot far longer than planned: somebody else may have one.
                 self._give_back(held)
             elif _worth_extending(held, now):
@@ -184,7 +184,7 @@ class Keeper:
                         self._stop_handler(held, Stop.LOST)
 
     async def _record_starts(self, all_held: list[Held]) -> None:
-        """So that a crash counts as an attempt for the handlers that ran, and only for them."""
+        """Record the start of handlers that run for long. A crash counts for those that run alone."""
         now = self._clock.monotonic()
         running = [
             (held, started)
@@ -194,13 +194,14 @@ class Keeper:
             and not held.settling
             and now - started >= START_AFTER
         ]
-        for part in _batches(running):
-            now = self._clock.monotonic()
-            run_seconds = [now - started for _, started in part]
-            leases = [held.job.lease for held, _ in part]
-            await self._ask(self._store.start(leases, run_seconds=run_seconds))
-            for held, _ in part:
-                held.start_recorded = True
+        for alone in (False, True):
+            for part in _batches([item for item in running if item[0].alone is alone]):
+                now = self._clock.monotonic()
+                run_seconds = [now - started for _, started in part]
+                leases = [held.job.lease for held, _ in part]
+                await self._ask(self._store.start(leases, run_seconds=run_seconds, alone=alone))
+                for held, _ in part:
+                    held.start_recorded = True
 
     async def _pass_on_cancel_requests(self, all_held: list[Held]) -> None:
         running = {held.job.lease: held for held in all_held if not held.settling and held.stop is None}

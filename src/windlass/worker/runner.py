@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from windlass.clock import Clock
 from windlass.errors import StoreError
@@ -24,13 +24,18 @@ from windlass.worker.contexts import ABANDON
 from windlass.worker.deciding import after_failure, after_stop
 from windlass.worker.effects import end_transaction
 from windlass.worker.held import Held, HeldJobs, Stop
+from windlass.worker.keeper import START_AFTER
 from windlass.worker.settler import Settler
 from windlass.worker.slots import Slots
 from windlass.worker.stuck import Stuck
 from windlass.worker.waiting import Recovery
 
-LAST_CHANCE_DELAY = 1.0
-"""Seconds until a job that may have killed its workers is offered again, while another such job runs here."""
+FIRST_PATIENCE = 1.0
+"""Seconds a worker starts nothing, so that a suspect gets room; doubled each time that this is not enough."""
+GIVEN_BACK_FOR = 4.0
+"""A suspect that got no room is given back for this many times the patience."""
+LONGEST_GIVEN_BACK = 60.0
+"""Max seconds until then."""
 TURN_SECONDS = 0.001
 """How long jobs are run one after another before others have the event loop, whatever their handlers do."""
 
@@ -66,7 +71,10 @@ class Runner:
         self._recovery = recovery
         self._tracing = tracing
         self._working: dict[asyncio.Task[None], None] = {}  # a set that keeps its order
-        self._last_chance: Held | None = None
+        self._always_alone = slots.concurrency == 1
+        self._settlements = asyncio.Event()
+        self._patience = FIRST_PATIENCE
+        self._out_of_patience: asyncio.TimerHandle | None = None
         self._now = 0.0  # when the last job ended, by the clock's monotonic time
         self._turn_ends = 0.0
         self._aside = False  # a slot has stepped aside, and goes on in the next turn of the event loop
@@ -85,7 +93,9 @@ class Runner:
 
     def _open(self, number: int) -> None:
         slots = self._slots
-        for _ in range(min(number, len(slots.waiting), slots.concurrency - slots.running)):
+        if slots.making_room is not None and not self._has_room(slots.making_room, slots.running + 1):
+            return  # a slot would find nothing that it may start
+        for _ in range(min(number, len(slots.waiting), slots.free)):
             slots.running += 1
             task = self._workplace.loop.create_task(self._work())
             self._working[task] = None
@@ -109,8 +119,8 @@ class Runner:
         if held.handler is not None:
             held.handler.cancel()
         else:
-            # It waits for a slot, maybe for long: whoever cancelled it shall not.
-            self._give_back(held, None if stop is Stop.LOST else Released())
+            # It waits for a slot, maybe for long, and the caller should not wait with it.
+            self._give_back(held)
 
     def give_up(self, held: Held) -> None:
         """End a job whose handler was told to stop and goes on; what that still does counts for nothing.
@@ -132,14 +142,16 @@ class Runner:
 
     def give_back(self, held: Held) -> None:
         """Let others have a job that still waits here."""
-        self._give_back(held, Released())
+        self._give_back(held)
 
-    def _give_back(self, held: Held, outcome: Outcome | None) -> None:
+    def _give_back(self, held: Held, delay: float = 0.0) -> None:
         try:
             self._slots.waiting.remove(held)
         except ValueError:
             return  # it has started meanwhile
-        self._end(held, outcome)
+        if self._slots.making_room is held:
+            self._stop_making_room()
+        self._end(held, Released(delay))
 
     async def close(self) -> None:
         """Let go of slots whose handlers do not end; their jobs have been given back."""
@@ -158,6 +170,8 @@ class Runner:
                 held.handler = me
                 await self._run(held)
                 held.handler = None
+                if held.alone and held in self._held and self._counts_if_lost(held):
+                    await self._until_settled(held)
                 if me.cancelling():
                     await self._forget_cancellation(me)
                 if self._now >= self._turn_ends:
@@ -194,26 +208,79 @@ class Runner:
             held = waiting.popleft()
             if len(waiting) <= self._slots.refill_at:
                 self._changed()  # time for the next claim, while there is still something to do
-            if held.stop is None and not held.job.alone:
-                return held
             if held.stop is not None:
-                self._end(held, None if held.stop is Stop.LOST else Released())
-            elif not held.job.last_attempt:
+                self._end(held, Released())
+                continue
+            if not held.job.losses:
+                held.alone = self._always_alone
                 return held
-            elif self._last_chance is None:
-                self._last_chance = held
+            if self._has_room(held, self._slots.running):
+                self._stop_making_room()
+                self._patience = FIRST_PATIENCE
+                self._slots.admit(held)
                 return held
-            else:
-                # Two suspects side by side: whichever kills the worker would take the other's last attempt.
-                self._end(held, Released(LAST_CHANCE_DELAY))
+            waiting.appendleft(held)
+            self._make_room(held)
+            break
         return None
+
+    # -- suspects ------------------------------------------------------------------------------------------
+
+    def _has_room(self, suspect: Held, running: int) -> bool:
+        """Whether few enough handlers run; those that ignore their stop would be waited for in vain."""
+        return running - self._stuck.number <= self._slots.company(suspect)
+
+    def _make_room(self, suspect: Held) -> None:
+        """Start nothing until enough handlers have ended, or for as long as patience lasts."""
+        if self._slots.making_room is not suspect:
+            self._stop_making_room()
+            self._slots.making_room = suspect
+            suspect.awaits_room = True
+            self._out_of_patience = self._workplace.loop.call_later(
+                self._patience, self._give_up_room, suspect
+            )
+
+    def _stop_making_room(self) -> None:
+        if self._slots.making_room is not None:
+            self._slots.making_room.awaits_room = False
+            self._slots.making_room = None
+        if self._out_of_patience is not None:
+            self._out_of_patience.cancel()
+            self._out_of_patience = None
+
+    def _give_up_room(self, suspect: Held) -> None:
+        """Go on with other jobs, because handlers run for long here; another worker may have room."""
+        delay = min(GIVEN_BACK_FOR * self._patience, LONGEST_GIVEN_BACK)
+        self._patience *= 2
+        self._give_back(suspect, delay)
+        self.start_waiting()
+        self._changed()
+
+    def settled(self, jobs: Sequence[Held]) -> None:
+        """The store has taken these outcomes, or never will: only now may more jobs run beside suspects."""
+        self._settlements.set()
+        if self._slots.narrowed and [held for held in jobs if held.job.losses and self._slots.leave(held)]:
+            self.start_waiting()
+            self._changed()
+
+    def _counts_if_lost(self, held: Held) -> bool:
+        """Whether the store may know of its start by now."""
+        return held.start_recorded or (held.started is not None and self._now - held.started >= START_AFTER)
+
+    async def _until_settled(self, held: Held) -> None:
+        """Start nothing before this outcome is written: a crash by the next job would count for this one."""
+        while held in self._held and not self.stopping:
+            self._settlements.clear()
+            await self._settlements.wait()
+
+    # -- one job -------------------------------------------------------------------------------------------
 
     async def _run(self, held: Held) -> None:
         """The life of one job in its slot."""
         outcome: Outcome | None = None
         span = None
         try:
-            if not held.job.last_attempt or await self._record_start(held):
+            if not (held.job.last_attempt or held.job.losses) or await self._record_start(held):
                 now = self._clock.monotonic()
                 if now < held.deadline:
                     if now >= held.extend_at:
@@ -229,8 +296,9 @@ class Runner:
                         outcome = await end_transaction(held, begun, outcome, self._clock)
                     held.context = None  # it knows its run, and that knows us: nobody would be let go of
                 else:
-                    # The claim's answer was that late, or this process stood still: somebody else may run it.
-                    held.stop = Stop.LOST
+                    # The claim's answer was that late, or this process stood still. The lease may still hold,
+                    # because the store counts from a later moment: then the job is free at once.
+                    outcome = Released()
             elif held.stop is not Stop.LOST:
                 outcome = Released()
         except asyncio.CancelledError:
@@ -244,8 +312,6 @@ class Runner:
             why = JobError("internal_error", f"the worker failed: {type(error).__name__}")
             outcome = after_failure(held.job, None, why, error)
         finally:
-            if self._last_chance is held:
-                self._last_chance = None
             if span is not None:
                 span.end(None if held.stop is Stop.LOST else outcome)
         if held.settled is not None and outcome is not None:
@@ -254,7 +320,7 @@ class Runner:
         elif held.stop is None:
             self._end(held, outcome)
         elif not held.settling:  # it was given up before
-            self._end(held, None if held.stop is Stop.LOST else outcome)
+            self._end(held, None if held.stop is Stop.LOST and held.started is not None else outcome)
         if held.thread is not None and not held.thread.done():
             _log.warning(
                 "job %s (%s) was stopped, but its function still runs on a thread and keeps its slot",
@@ -265,11 +331,11 @@ class Runner:
             await asyncio.wait((held.thread,))
 
     async def _record_start(self, held: Held) -> bool:
-        """Before a last attempt its start is recorded, so that a crash cannot repeat it for ever."""
-        backoff = Backoff("recording the start of a last attempt", self._recovery)
+        """Record that a last attempt or a suspect starts, before it does: no crash may repeat it for ever."""
+        backoff = Backoff("recording the start of a job", self._recovery)
         while held.stop is None:
             try:
-                held.start_recorded = (await self._store.start([held.job.lease]))[0]
+                held.start_recorded = (await self._store.start([held.job.lease], alone=held.alone))[0]
             except StoreError as error:
                 await backoff.wait(error)
             else:

@@ -23,6 +23,9 @@ As often as an idle worker polls: if it were more often, busy ones would have al
 PREFETCH_SECONDS = 0.15
 """How much work to have at hand, measured by how fast jobs start: enough to bridge a claim, no hoarding."""
 
+ALONE_AFTER = 2
+"""A job that was lost with this many workers runs alone."""
+
 
 class Slots:
     """Counts what runs, keeps what waits, and says how many jobs to claim."""
@@ -31,6 +34,9 @@ class Slots:
         self, concurrency: int, prefetch: int | None, topic_concurrency: Mapping[str, int], clock: Clock
     ) -> None:
         self.concurrency = concurrency
+        self.most_running = concurrency  # less while a suspect runs
+        self._suspects: list[Held] = []  # those that run
+        self.making_room: Held | None = None  # the suspect that waits for others to end; nothing else starts
         self.waiting: deque[Held] = deque()
         self.running = 0
         self.refill_at = 0  # so few jobs waiting are a reason to claim
@@ -55,7 +61,39 @@ class Slots:
 
     @property
     def free(self) -> int:
-        return self.concurrency - self.running
+        return self.most_running - self.running
+
+    def company(self, held: Held) -> int:
+        """Return how many handlers may run while this one does, itself included.
+
+        All slots for most jobs, and half of them for a job that lost one worker: the suspects of a power cut
+        still run side by side. A job that lost more runs alone, and a crash then counts for it.
+        """
+        losses = held.job.losses
+        if losses == 0:
+            return self.concurrency
+        return 1 if losses >= ALONE_AFTER else max(1, self.concurrency // 2)
+
+    def admit(self, suspect: Held) -> None:
+        """Narrow the worker until this job leaves."""
+        suspect.alone = self.company(suspect) == 1
+        self._suspects.append(suspect)
+        self._narrow()
+
+    def leave(self, suspect: Held) -> bool:
+        """Widen the worker again after a suspect. False if that was done before."""
+        if suspect not in self._suspects:
+            return False
+        self._suspects.remove(suspect)
+        self._narrow()
+        return True
+
+    @property
+    def narrowed(self) -> bool:
+        return bool(self._suspects)
+
+    def _narrow(self) -> None:
+        self.most_running = min([self.concurrency, *map(self.company, self._suspects)])
 
     @property
     def startable(self) -> int:
@@ -82,6 +120,8 @@ class Slots:
     def to_claim(self) -> int:
         """How many jobs to ask for now; 0 when it is not worth a claim yet."""
         prefetch = self._prefetch()
+        if self.making_room is not None:
+            return 0
         room = self.free + prefetch - len(self.waiting)
         self.refill_at = max(prefetch // 2, prefetch - self._claim_size)
         # Small claims cost as much as large ones: refill when there is room for a large one or half is gone,
@@ -109,12 +149,13 @@ class Slots:
         }
 
     def take_in(self, held: Held) -> None:
-        """A claimed job waits for a slot: one granted alone goes first, an urgent one before lesser ones."""
+        """Queue a claimed job for a slot: suspects first, then by priority."""
         if self._topic_concurrency:
             self._by_topic[held.job.topic] += 1
         waiting, priority = self.waiting, held.job.priority
-        if held.job.alone:
-            waiting.appendleft(held)
+        if held.job.losses:
+            ordinary = (index for index, other in enumerate(waiting) if not other.job.losses)
+            waiting.insert(next(ordinary, len(waiting)), held)
         elif not waiting or waiting[-1].job.priority >= priority:
             waiting.append(held)
         else:
@@ -122,7 +163,7 @@ class Slots:
             lesser = (
                 index
                 for index, other in enumerate(waiting)
-                if other.job.priority < priority and not other.job.alone
+                if other.job.priority < priority and not other.job.losses
             )
             waiting.insert(next(lesser, len(waiting)), held)
 

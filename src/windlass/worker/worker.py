@@ -420,6 +420,7 @@ class Worker:
             lease_seconds=self._settings.lease,
             topic_limits=self._slots.topic_limits(),
             free=self._slots.offer(),
+            reports_starts=True,
         )
         sent = self._clock.monotonic()
         claiming = events.claiming = asyncio.ensure_future(self._store.claim(request))
@@ -499,6 +500,7 @@ class Worker:
         if events is None:
             return
         events.changed.set()
+        events.runner.settled(jobs)
         self._slots.freed += len(jobs)
         for held in jobs if self._slots.limits_topics else ():
             self._slots.left(held)

@@ -177,7 +177,7 @@ class NeverCountsCrashes(Broken):
         now = self._clock.now()
         for job in list(self._book.leases):
             if job.leased_until is not None and job.leased_until <= now:
-                job.started_at, job.granted_alone = None, False
+                job.started_at, job.counts_if_lost = None, False
 
 
 class UsesWorkersClocks(Broken):

@@ -46,13 +46,12 @@ export class Attempt {
     const { held, place } = this;
     const { job } = held;
     try {
-      // Should this attempt kill the process, it must not be granted for ever: the last one is counted before it begins.
-      if (held.lastAttempt && !(await place.reporting.start(held.lease))) held.lose();
+      if (held.startsRecorded && !(await place.reporting.start(held))) held.lose();
       // A handler that began just before may have blocked the event loop since.
       if (performance.now() >= held.endsAt) held.lose();
       const before = held.whyStopped();
       if (before !== undefined) return afterStop(before);
-      if (!held.lastAttempt) this.timers.push(setTimeout(() => void this.recordStart(), START_AFTER * 1000));
+      if (!held.startsRecorded) this.timers.push(setTimeout(() => void this.recordStart(), START_AFTER * 1000));
       if (job.timeout !== null) {
         const late = (): void => held.stop("timeout", `the handler ran longer than its timeout of ${job.timeout} s`);
         this.timers.push(setTimeout(late, milliseconds(job.timeout)));
@@ -70,7 +69,7 @@ export class Attempt {
 
   private async recordStart(): Promise<void> {
     try {
-      if (!(await this.place.reporting.start(this.held.lease)) && !this.held.finished) this.held.lose();
+      if (!(await this.place.reporting.start(this.held)) && !this.held.finished) this.held.lose();
     } catch {
       // The worker ends while the server is away: there is nobody to tell.
     }

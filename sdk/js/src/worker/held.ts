@@ -11,6 +11,10 @@ export class Held {
   extendAt: number;
   /** Whether its handler has ended and its outcome is known; it is held until that is settled. */
   finished = false;
+  /** Whether nothing else runs in this worker meanwhile: then a crash counts as an attempt. */
+  alone = false;
+  /** Whether the server was told that it has begun. */
+  startReported = false;
   /** Called when nobody can wait much longer for the handler. */
   hurry = (): void => undefined;
   private readonly controller = new AbortController();
@@ -33,6 +37,11 @@ export class Held {
 
   get lastAttempt(): boolean {
     return this.job.max_attempts !== null && this.job.attempt >= this.job.max_attempts;
+  }
+
+  /** Whether its start is recorded before its handler runs: a crash must not repeat it for ever. */
+  get startsRecorded(): boolean {
+    return this.lastAttempt || this.job.losses > 0;
   }
 
   /** The lease lasts so many seconds from `since`. It is extended when a third of its length has gone. */

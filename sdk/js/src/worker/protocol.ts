@@ -67,9 +67,9 @@ export class Protocol {
     }
   }
 
-  /** The handlers of these leases (JSON already) have begun: a crash counts as an attempt from now on. */
-  async start(leases: readonly string[], requestId: string): Promise<readonly boolean[]> {
-    const text = `{"leases":[${leases.join(",")}]}`;
+  /** The handlers of these leases (JSON already) have begun; if nothing else runs in the worker, a crash counts as an attempt. */
+  async start(leases: readonly string[], requestId: string, alone: boolean): Promise<readonly boolean[]> {
+    const text = `{"leases":[${leases.join(",")}],"alone":${alone}}`;
     return listIn(await this.post<Schemas["Held"]>("start", undefined, { text, requestId }), "held", leases.length);
   }
 

@@ -3,6 +3,7 @@ import { InvalidInput, WindlassError } from "../errors.js";
 import { jsonOf } from "../json.js";
 import { makeRequestId } from "../transport.js";
 import { Batcher, type SendBatch } from "./batcher.js";
+import type { Held } from "./held.js";
 import { afterRefusal, textOfThrown } from "./outcomes.js";
 import { isRefused, isTurnedAway, persist } from "./persistence.js";
 import type { Ending, Lease, Outcome, Protocol, Report, Settlement, Verdict } from "./protocol.js";
@@ -12,6 +13,7 @@ type Judge = (error: unknown) => boolean;
 /** `patience`: seconds in which something is tried again that is turned away on its way, as long as the job's lease. */
 export class Reporting {
   private readonly starts: Batcher<boolean>;
+  private readonly startsAlone: Batcher<boolean>;
   private readonly reports: Batcher<boolean>;
   private readonly news: Batcher<boolean>;
   private readonly settlements: Batcher<Verdict>;
@@ -28,7 +30,8 @@ export class Reporting {
       };
     const isBlamed: Judge = (error) => isRefused(error) || isTurnedAway(error);
     // There is nothing in a start that a filter could dislike: a page in its place is an outage.
-    this.starts = new Batcher(insist((texts, requestId) => protocol.start(texts, requestId), isRefused));
+    this.starts = new Batcher(insist((texts, requestId) => protocol.start(texts, requestId, false), isRefused));
+    this.startsAlone = new Batcher(insist((texts, requestId) => protocol.start(texts, requestId, true), isRefused));
     this.reports = new Batcher(insist((texts, requestId) => protocol.report(texts, requestId), isBlamed), over);
     this.news = new Batcher((texts) => protocol.report(texts, makeRequestId()));
     this.settlements = new Batcher(insist((texts, requestId) => protocol.settle(texts, requestId), isBlamed), over);
@@ -37,8 +40,9 @@ export class Reporting {
   }
 
   /** The handler has begun. False when the lease is not held any more. */
-  start(lease: Lease): Promise<boolean> {
-    return this.starts.add(JSON.stringify(lease));
+  start(held: Held): Promise<boolean> {
+    held.startReported = true;
+    return (held.alone ? this.startsAlone : this.starts).add(JSON.stringify(held.lease));
   }
 
   /** Remember a checkpoint or a step, however long the server is away. False when the lease is not held any more. */

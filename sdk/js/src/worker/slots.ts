@@ -1,7 +1,7 @@
 /** The jobs that a worker has at hand: at work in its slots, and on their way back to the server. */
 import { onAbort } from "../waiting.js";
 import { Attempt, type Workplace } from "./attempt.js";
-import type { HandlerTable } from "./handlers.js";
+import type { AnyHandler, HandlerTable } from "./handlers.js";
 import type { Held } from "./held.js";
 import type { Ending, ReservedJob } from "./protocol.js";
 import type { Condition } from "./registrar.js";
@@ -10,8 +10,13 @@ import type { Condition } from "./registrar.js";
 const MOST_UNSETTLED = 1000;
 /** Seconds until somebody may have a job again that came to us and that no handler here can run. */
 const UNKNOWN_SECONDS = 60;
-/** Seconds until another suspect may have its last chance. */
-const LAST_CHANCE_SECONDS = 1;
+/** A job that was lost with this many workers runs alone. */
+const ALONE_AFTER = 2;
+/** Seconds a worker takes no jobs, so that a suspect gets room; doubled each time that this is not enough. */
+const FIRST_PATIENCE = 1;
+/** A suspect that got no room is given back for this many times the patience, and for this many seconds at most. */
+const GIVEN_BACK_FOR = 4;
+const LONGEST_GIVEN_BACK = 60;
 /** So many names of such jobs are told. */
 const MOST_UNKNOWN = 100;
 
@@ -25,8 +30,12 @@ export class Slots {
   private occupied = 0;
   private readonly counts = { ran: 0, completed: 0, failed: 0, lost: 0 };
   private readonly unknown = new Set<string>();
-  /** The one suspect whose last attempt runs here: whichever of two killed the worker would take the other's with it. */
-  private lastChance: Held | undefined;
+  /** Jobs that were lost with a worker and run here: while they do, fewer jobs may run beside them. */
+  private readonly suspects = new Set<Held>();
+  /** Suspects that wait until enough other handlers have ended. */
+  private readonly queue: { held: Held; handler: AnyHandler }[] = [];
+  private patience = FIRST_PATIENCE;
+  private outOfPatience: ReturnType<typeof setTimeout> | undefined;
   private waiting: (() => void)[] = [];
 
   constructor(concurrency: number, handlers: HandlerTable, place: Workplace, warn: (message: string) => void) {
@@ -34,12 +43,23 @@ export class Slots {
     this.handlers = handlers;
     this.place = place;
     this.warn = warn;
-    onAbort(place.closing, () => this.changed());
+    onAbort(place.closing, () => {
+      while (this.queue.length > 0) this.leaveQueue(0);
+      this.changed();
+    });
   }
 
   /** How many jobs could begin now. */
   get free(): number {
-    return Math.max(0, Math.min(this.concurrency - this.occupied, this.concurrency + MOST_UNSETTLED - this.held.size));
+    if (this.queue.length > 0) return 0;
+    const mostRunning = Math.min(this.concurrency, ...[...this.suspects].map((one) => this.company(one)));
+    return Math.max(0, Math.min(mostRunning - this.occupied, this.concurrency + MOST_UNSETTLED - this.held.size));
+  }
+
+  /** How many handlers may run while this one does, itself included. */
+  private company({ job }: Held): number {
+    if (job.losses === 0) return this.concurrency;
+    return job.losses >= ALONE_AFTER ? 1 : Math.max(1, Math.floor(this.concurrency / 2));
   }
 
   get condition(): Omit<Condition, "loop_lag_seconds"> {
@@ -52,7 +72,7 @@ export class Slots {
     return new Promise((resolve) => this.waiting.push(resolve));
   }
 
-  /** Run a job; or give it back: the worker is to stop, no handler here knows it, or it must not run beside another. */
+  /** Run a job, a suspect once there is room for it; or give it back: the worker is to stop, or no handler here knows it. */
   take(held: Held): void {
     const { job } = held;
     this.held.add(held);
@@ -62,20 +82,60 @@ export class Slots {
       this.settle(held, this.giveBack(held, UNKNOWN_SECONDS));
     } else if (this.place.closing.aborted) {
       this.settle(held, this.giveBack(held, 0)); // granted while the poll was being ended
-    } else if (isLastChance(held) && this.lastChance !== undefined) {
-      this.settle(held, this.giveBack(held, LAST_CHANCE_SECONDS));
+    } else if (job.losses > 0) {
+      this.queue.push({ held, handler });
+      this.startQueue();
     } else {
-      if (isLastChance(held)) this.lastChance = held;
-      const attempt = new Attempt(held, handler, this.place);
-      this.occupied += 1;
-      this.counts.ran += 1;
-      this.settle(held, attempt.settled);
-      void attempt.over.then(() => {
-        this.occupied -= 1;
-        if (this.lastChance === held) this.lastChance = undefined;
-        this.changed();
-      });
+      this.run(held, handler);
     }
+  }
+
+  private run(held: Held, handler: AnyHandler): void {
+    held.alone = this.company(held) === 1;
+    if (held.job.losses > 0) this.suspects.add(held);
+    const attempt = new Attempt(held, handler, this.place);
+    this.occupied += 1;
+    this.counts.ran += 1;
+    this.settle(held, attempt.settled);
+    const settled = attempt.settled.catch(() => undefined);
+    void settled.then(() => this.suspects.delete(held));
+    // Nothing starts before the outcome of a job that ran alone is written: a crash would count for it.
+    void attempt.over.then(() => (held.alone && held.startReported ? settled : undefined)).then(() => {
+      this.occupied -= 1;
+      this.suspects.delete(held);
+      this.startQueue();
+      this.changed();
+    });
+  }
+
+  /** Start the suspects for which there is room. The first of the others waits as long as patience lasts. */
+  private startQueue(): void {
+    for (let first = this.queue[0]; first !== undefined; first = this.queue[0]) {
+      if (this.occupied >= this.company(first.held)) {
+        this.outOfPatience ??= setTimeout(() => this.giveUpRoom(), this.patience * 1000);
+        return;
+      }
+      this.queue.shift();
+      clearTimeout(this.outOfPatience);
+      this.outOfPatience = undefined;
+      this.patience = FIRST_PATIENCE;
+      this.run(first.held, first.handler);
+    }
+  }
+
+  /** Handlers run for long here: go on with other jobs, and let another worker have the suspect. */
+  private giveUpRoom(): void {
+    this.leaveQueue(Math.min(GIVEN_BACK_FOR * this.patience, LONGEST_GIVEN_BACK));
+    this.patience *= 2;
+    this.startQueue();
+    this.changed();
+  }
+
+  private leaveQueue(delay: number): void {
+    clearTimeout(this.outOfPatience);
+    this.outOfPatience = undefined;
+    const first = this.queue.shift();
+    if (first !== undefined) this.settle(first.held, this.giveBack(first.held, delay));
   }
 
   /** Tell all handlers to stop, for this worker does. */
@@ -121,9 +181,4 @@ export class Slots {
   private changed(): void {
     for (const resolve of this.waiting.splice(0)) resolve();
   }
-}
-
-/** A job that was lost with a worker before, and fails if this one is lost, too. */
-function isLastChance({ job, lastAttempt }: Held): boolean {
-  return job.alone && lastAttempt;
 }

@@ -160,7 +160,8 @@ export class Worker<Tasks extends TaskMap<Tasks> = AnyTasks> {
         await this.slots.change();
         continue;
       }
-      const wish = { lanes: this.handlers.lanes, limit: free, free, worker: this.name, ...(lease !== undefined && { lease }) };
+      const how = { free, reports_starts: true, ...(lease !== undefined && { lease }) };
+      const wish = { lanes: this.handlers.lanes, limit: free, worker: this.name, ...how };
       for (const held of await keeper.received(await reserving.next(wish))) this.slots.take(held);
     }
   }

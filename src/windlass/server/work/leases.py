@@ -44,9 +44,13 @@ class LeasesBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class StartBody(LeasesBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Leases whose handlers have begun, and how long ago each did: now unless told."""
+    """Leases whose handlers have begun, and how long ago each did: now unless told. ``alone``: nothing else
+    runs in the worker, so its death counts as an attempt. In company it never does, because any of the jobs
+    may have caused it.
+    """
 
     run_seconds: Annotated[list[RunSeconds], Meta(max_length=MAX_LEASES)] = []
+    alone: bool = True
 
 
 class ExtendBody(LeasesBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,7 +86,8 @@ async def start(request: Request[Nothing, StartBody]) -> Answer:
             "give one for each, or leave it out",
             pointer="#/run_seconds",
         )
-    return Answer(Held(tuple(await request.app.remote.start(_leases(body), body.run_seconds))))
+    held = await request.app.remote.start(_leases(body), body.run_seconds, alone=body.alone)
+    return Answer(Held(tuple(held)))
 
 
 async def extend(request: Request[Nothing, ExtendBody]) -> Answer:

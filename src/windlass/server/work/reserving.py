@@ -45,7 +45,8 @@ class LaneBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 class ReserveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker wants. ``free``: how many of ``limit`` could start at once, which matters for topics with
-    strict limits.
+    strict limits. ``reports_starts``: the worker calls ``start`` for the jobs that it starts, and the others
+    never lose an attempt with it. Without it the only job of an answer counts as started.
     """
 
     topics: Annotated[list[WireTopic], Meta(min_length=1, max_length=MAX_LANES)] | None = None
@@ -54,6 +55,7 @@ class ReserveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     lease: Annotated[float, Meta(ge=2, le=DAY, description="Seconds each job is yours for.")] | None = None
     worker: WorkerName | None = None
     free: Annotated[int, Meta(ge=0, le=MAX_LEASES)] | None = None
+    reports_starts: bool = False
     topic_limits: Annotated[
         dict[WireTopic, Annotated[int, Meta(ge=0, le=MAX_LEASES)]], Meta(max_length=MAX_LANES)
     ] = {}
@@ -65,7 +67,8 @@ class ReserveQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 class ReservedJob(Struct, frozen=True, kw_only=True):
     """A job in the hands of a worker. ``id`` and ``fence`` are its lease, of which ``lease_left`` seconds
-    were left when this was answered. ``checkpoint`` is there when an earlier attempt left one.
+    were left when this was answered. ``checkpoint`` is there when an earlier attempt left one. ``losses``:
+    how many workers were lost with this job; above 0 it may have killed them, and is granted alone.
     """
 
     id: UUID
@@ -91,7 +94,7 @@ class ReservedJob(Struct, frozen=True, kw_only=True):
     user_id: str | None
     service_id: str | None
     headers: dict[str, str]
-    alone: bool
+    losses: int
 
 
 class Reservation(Struct, frozen=True, kw_only=True):
@@ -150,6 +153,7 @@ def _wish(request: Request[ReserveQuery, ReserveBody]) -> ClaimRequest:
         lease_seconds=body.lease or request.app.settings.lease,
         topic_limits=body.topic_limits,
         free=body.free,
+        reports_starts=body.reports_starts,
     )
 
 
@@ -200,7 +204,7 @@ def _job(job: Claimed, passed: float) -> ReservedJob:
         user_id=job.user_id,
         service_id=job.service_id,
         headers=headers.read(job.headers),
-        alone=job.alone,
+        losses=job.losses,
     )
 
 

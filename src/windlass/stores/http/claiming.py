@@ -126,6 +126,7 @@ class Claimer:
             _without(request.topic_limits, claim.jobs),
             request.lasting,
             free,
+            request.reports_starts,
         )
         self._poll = Poll(self._reserving, wanted, lambda poll: self._came(poll, on_answer))
 

@@ -47,7 +47,7 @@ class ReservedJob(Struct, kw_only=True):
     user_id: str | None
     service_id: str | None
     headers: dict[str, str] = {}
-    alone: bool = False
+    losses: int = 0
 
 
 class Reservation(Struct, kw_only=True):
@@ -75,6 +75,7 @@ class Reserving:
             "limit": min(request.limit, MOST_JOBS),
             "lease": request.lease_seconds,
             "worker": request.worker,
+            "reports_starts": request.reports_starts,
             "free": None if request.free is None else min(request.free, MOST_JOBS),
             "topic_limits": {topic: min(most, MOST_JOBS) for topic, most in limits.items()},
         }
@@ -113,5 +114,5 @@ def _claimed(job: ReservedJob) -> Claimed:
         user_id=job.user_id,
         service_id=job.service_id,
         headers=msgspec.json.encode(job.headers).decode() if job.headers else None,
-        alone=job.alone,
+        losses=job.losses,
     )

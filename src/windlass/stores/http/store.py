@@ -130,8 +130,10 @@ class HttpStore(Refusing):
     async def claim(self, request: ClaimRequest) -> Claim:
         return await self._claimers.claim(request)
 
-    async def start(self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = ()) -> list[bool]:
-        return await self._working.start(leases, run_seconds)
+    async def start(
+        self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
+    ) -> list[bool]:
+        return await self._working.start(leases, run_seconds, alone=alone)
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         return await self._working.extend(leases, lease_seconds)

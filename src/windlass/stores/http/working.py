@@ -92,10 +92,12 @@ class Working:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def start(self, leases: Sequence[Lease], run_seconds: Sequence[float]) -> list[bool]:
+    async def start(
+        self, leases: Sequence[Lease], run_seconds: Sequence[float], *, alone: bool
+    ) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
         more = {"run_seconds": list(run_seconds)} if run_seconds else {}
-        return await self._held(f"{WORK}/start", leases, **more)
+        return await self._held(f"{WORK}/start", leases, alone=alone, **more)
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)

@@ -118,7 +118,7 @@ class Book:
         job.reserves += 1
         job.worker = worker
         job.claimed_at = now
-        job.granted_alone = False
+        job.counts_if_lost = False
         self.lease(job, leased_until)
 
     def lease(self, job: Job, until: int) -> None:

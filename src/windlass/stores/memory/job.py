@@ -68,7 +68,7 @@ class Job:
     after: dict[UUID, bool] = field(default_factory=dict)  # its parents, and whether it waits for each
     after_any: bool = False
     suspect: bool = False  # an earlier grant ended with a lost worker: to be granted alone
-    granted_alone: bool = False  # it was the only job of the claim it runs under
+    counts_if_lost: bool = False  # nothing else can have killed its worker: losing it is an attempt
     fence: int = 0
     worker: str | None = None
     claimed_at: int | None = None
@@ -165,7 +165,7 @@ class Job:
             user_id=self.user_id,
             service_id=self.service_id,
             headers=self.headers,
-            alone=self.suspect,
+            losses=max(self.timeouts, 1) if self.suspect else 0,
         )
 
     def listed(self) -> JobRecord:

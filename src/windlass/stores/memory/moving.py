@@ -36,7 +36,7 @@ def _whole(book: Book, job: Job) -> WholeJob:
         retention=_exact(job.retention),
         retention_failed=_exact(job.retention_failed),
         suspect=job.suspect,
-        granted_alone=job.granted_alone,
+        counts_if_lost=job.counts_if_lost,
         buried=job.origin is FailureOrigin.BURIED,
     )
 
@@ -94,7 +94,7 @@ def _job(job: WholeJob) -> Job:
         after={parent.job_id: parent.waits for parent in record.after},
         after_any=record.after_any,
         suspect=job.suspect,
-        granted_alone=job.granted_alone,
+        counts_if_lost=job.counts_if_lost,
         fence=record.fence,
         worker=record.worker,
         claimed_at=record.claimed_at,

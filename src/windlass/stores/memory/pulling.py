@@ -30,7 +30,7 @@ def grant(
     job.run_at = min(job.run_at, now)  # whoever asks for it makes it due
     seconds = lease_seconds if job.lease_seconds is None else job.lease_seconds
     book.grant(job, worker, now + seconds_to_microseconds(seconds), now)
-    job.granted_alone = True
+    job.counts_if_lost = True
     return job.claimed(seconds)
 
 

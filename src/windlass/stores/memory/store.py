@@ -167,7 +167,9 @@ class MemoryStore:
         with self._verb() as book:
             return pulling.grant(book, job_id, tenant, worker, lease_seconds, self._clock.now())
 
-    async def start(self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = ()) -> list[bool]:
+    async def start(
+        self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
+    ) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
@@ -175,6 +177,7 @@ class MemoryStore:
             for job, seconds in zip(jobs, run_seconds or [0.0] * len(leases), strict=True):
                 if job is not None:
                     job.began(now - seconds_to_microseconds(seconds))
+                    job.counts_if_lost |= alone
             return [job is not None for job in jobs]
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:

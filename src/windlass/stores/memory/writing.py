@@ -130,7 +130,7 @@ def claim(book: Book, request: ClaimRequest, now: int) -> Claim:
     for job in jobs:
         lease_seconds = request.lease_seconds if job.lease_seconds is None else job.lease_seconds
         book.grant(job, request.worker, now + seconds_to_microseconds(lease_seconds), now)
-        job.granted_alone = len(jobs) == 1
+        job.counts_if_lost = len(jobs) == 1 and not request.reports_starts
         limiting.start(book, job, now)
         granted.append(job.claimed(lease_seconds))
     return Claim(tuple(granted), next_due_in, kept_back)
@@ -197,7 +197,7 @@ def rescue(book: Book, now: int, limit: int) -> Rescued:
         error = worker_lost(job.attempt)
         lost = partial(_tell, book, job, job.attempt, job.worker)
         job.timeouts += 1
-        counted = job.started_at is not None or job.granted_alone
+        counted = job.counts_if_lost
         if not counted:
             job.attempt -= 1
         if job.cancel_requested:
@@ -212,9 +212,7 @@ def rescue(book: Book, now: int, limit: int) -> Rescued:
                 lost(error)
                 failed += 1
                 continue
-        # Whoever may have killed the worker runs alone next, and so does a job before its last attempt:
-        # neither may take its neighbours with it.
-        job.suspect = not counted or job.attempt + 1 == job.max_attempts
+        job.suspect = True  # it may have killed the worker, so its next grant is alone
         book.bring_back(job, job.run_at, now)
         lost(error)
         returned += 1

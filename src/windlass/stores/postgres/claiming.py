@@ -219,6 +219,7 @@ class Claimer:
                 self.least_packed,
                 request.free,
                 self._guard.latest,
+                request.reports_starts,
             )
         finally:
             heard = self._heard.pop(asked)
@@ -283,7 +284,7 @@ def _claimed(row: Record) -> Claimed:
     (
         job_id, fence, topic, task, tenant, priority, attempt, max_attempts, timeout_us, retry, lease_us,
         payload, raw, format_, checkpoint, number, created_at, run_at, key, correlation_id, user_id,
-        service_id, headers, alone,
+        service_id, headers, losses,
     ) = row  # fmt: skip
     return Claimed(
         Lease(job_id, fence),
@@ -307,5 +308,5 @@ def _claimed(row: Record) -> Claimed:
         user_id,
         service_id,
         headers,
-        alone,
+        losses,
     )

@@ -19,7 +19,7 @@ rescued or late-committed job is passed over while claims come back full."""
 
 # Columns of the claim function.
 FENCE, TOPIC, TASK, PRIORITY, PAYLOAD, CHECKPOINT = 1, 2, 3, 5, 11, 14
-NUMBER, CREATED_AT, RUN_AT, ALONE = 15, 16, 17, 23
+NUMBER, CREATED_AT, RUN_AT, LOSSES = 15, 16, 17, 23
 
 _level_of = operator.itemgetter(TOPIC, TASK, PRIORITY)
 _number_of = operator.itemgetter(NUMBER)
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
             seconds,
             row[PAYLOAD],
             frozenset() if limited is None else frozenset(json.loads(limited)),
-            bool(row[ALONE]),
+            bool(row[LOSSES]),
         )
 
     @property

@@ -64,7 +64,7 @@ async def whole_jobs(database: Database, limit: int, before: int | None) -> list
 def _told(row: Record) -> WholeJob:
     shown, unshown = row[:-_UNSHOWN], row[-_UNSHOWN:]
     key_until, expires_at, retention_us, retention_failed_us, *flags = unshown
-    suspect, granted_alone, buried = flags
+    suspect, counts_if_lost, buried = flags
     return whole(
         full_record(shown),
         None if shown[25] is None else Progress(*shown[25:29]),
@@ -73,7 +73,7 @@ def _told(row: Record) -> WholeJob:
         retention=None if retention_us is None else retention_us / MICROSECONDS,
         retention_failed=None if retention_failed_us is None else retention_failed_us / MICROSECONDS,
         suspect=suspect,
-        granted_alone=granted_alone,
+        counts_if_lost=counts_if_lost,
         buried=buried,
     )
 
@@ -248,7 +248,7 @@ def _job_row(job: WholeJob, code: int) -> tuple[dict[str, Any], dict[str, Any] |
             "blocked": record.blocked,
             "cancel_requested": record.cancel_requested,
             "suspect": job.suspect,
-            "granted_alone": job.granted_alone,
+            "counts_if_lost": job.counts_if_lost,
         }
     else:
         row |= {

@@ -129,13 +129,15 @@ async def extend(database: Database, leases: Sequence[Lease], lease_seconds: flo
     return await _held(database, _sql["extend"], in_order(leases), seconds_to_microseconds(lease_seconds))
 
 
-async def start(database: Database, leases: Sequence[Lease], run_seconds: Sequence[float]) -> set[Lease]:
+async def start(
+    database: Database, leases: Sequence[Lease], run_seconds: Sequence[float], *, alone: bool
+) -> set[Lease]:
     ordered = in_order(leases)
     ago: dict[Lease, float] = {}
     for lease, seconds in zip(leases, run_seconds or [0.0] * len(leases), strict=True):
         ago.setdefault(lease, seconds)
     run_us = [seconds_to_microseconds(ago[lease]) for lease in ordered]
-    return await _held(database, _sql["start"], ordered, run_us)
+    return await _held(database, _sql["start"], ordered, run_us, alone)
 
 
 async def cancel_requests(database: Database, leases: Sequence[Lease]) -> set[Lease]:

@@ -194,9 +194,11 @@ class PostgresStore:
             self._folding.wrote(1)
         return claimed
 
-    async def start(self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = ()) -> list[bool]:
+    async def start(
+        self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
+    ) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
-        held = await settling.start(self._database, leases, run_seconds) if leases else set()
+        held = await settling.start(self._database, leases, run_seconds, alone=alone) if leases else set()
         return answers_of(leases, held)
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
@@ -262,7 +264,7 @@ class PostgresStore:
         run_seconds: float = 0.0,
     ) -> LentTransaction:
         # Gives a packed job a row of its own: the others of its pack must not wait for the end of this.
-        if not (await self.start([lease], run_seconds=[run_seconds]))[0]:
+        if not (await self.start([lease], run_seconds=[run_seconds], alone=False))[0]:
             raise LeaseLost(
                 f"job {lease.job_id} is no longer held by this run (fence {lease.fence}); "
                 "no transaction was begun"

@@ -43,7 +43,7 @@ class _Chosen(msgspec.Struct, array_like=True, gc=False):
 
     position: int  # among the chosen ones, best first
     id: UUID
-    suspect: int
+    losses: int
     reserves: int
     format: int
     payload: str | None  # hexadecimal; None = it is large, and fetched apart
@@ -94,7 +94,7 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
             moments.append(choice.room_at)
     more = len(numbers) == request.limit
     chosen = _look_at(connection, numbers, seconds_to_microseconds(request.lease_seconds))
-    suspect = next((position for position, job in enumerate(chosen) if job.suspect), None)
+    suspect = next((position for position, job in enumerate(chosen) if job.losses), None)
     if suspect is not None:
         # It waits for a claim of its own, which is this one when it comes first.
         more = True
@@ -107,7 +107,16 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
         for position, job in enumerate(chosen):
             job.position = position
     return Claim(
-        tuple(_grant(transaction, chosen, request.worker, request.lease_seconds, limited)),
+        tuple(
+            _grant(
+                transaction,
+                chosen,
+                request.worker,
+                request.lease_seconds,
+                limited,
+                counts_if_lost=len(chosen) == 1 and not request.reports_starts,
+            )
+        ),
         next_due,
         kept_back,
     )
@@ -132,7 +141,7 @@ def grant_ready(transaction: Transaction, number: int, worker: str, lease_second
     """Just this job, which is ready. No limit of its topic is asked, but it runs."""
     chosen = _look_at(transaction.connection, [number], seconds_to_microseconds(lease_seconds))
     limiting.mark_granted(transaction, chosen[0].topic, number)
-    return _grant(transaction, chosen, worker, lease_seconds)[0]
+    return _grant(transaction, chosen, worker, lease_seconds, counts_if_lost=True)[0]
 
 
 def _grant(
@@ -141,6 +150,8 @@ def _grant(
     worker: str,
     lease_seconds: float,
     limited: Mapping[str, TopicLimits] | None = None,
+    *,
+    counts_if_lost: bool,
 ) -> list[Claimed]:
     connection = transaction.connection
     first_fence = transaction.take_numbers("fence", len(chosen))
@@ -151,7 +162,7 @@ def _grant(
             "now": transaction.now,
             "lease_us": seconds_to_microseconds(lease_seconds),
             "worker": worker,
-            "alone": len(chosen) == 1,
+            "counts_if_lost": counts_if_lost,
             "numbers": _to_json([job.number for job in chosen]),
         },
     )
@@ -323,7 +334,7 @@ def _claimed(connection: sqlite3.Connection, chosen: list[_Chosen], first_fence:
             job.user_id,
             job.service_id,
             job.headers,
-            bool(job.suspect),
+            job.losses,
         )
         for job in chosen
     ]

@@ -52,7 +52,7 @@ def whole_jobs(connection: sqlite3.Connection, limit: int, before: int | None) -
 def _whole(connection: sqlite3.Connection, row: tuple[Any, ...]) -> WholeJob:
     shown, unshown = row[:-_UNSHOWN], row[-_UNSHOWN:]
     key_until, expires_at, retention_us, retention_failed_us, *flags = unshown
-    suspect, granted_alone, buried = flags
+    suspect, counts_if_lost, buried = flags
     return whole(
         told(connection, shown),
         None if shown[25] is None else Progress(*shown[25:29]),
@@ -61,7 +61,7 @@ def _whole(connection: sqlite3.Connection, row: tuple[Any, ...]) -> WholeJob:
         retention=None if retention_us is None else retention_us / MICROSECONDS,
         retention_failed=None if retention_failed_us is None else retention_failed_us / MICROSECONDS,
         suspect=bool(suspect),
-        granted_alone=bool(granted_alone),
+        counts_if_lost=bool(counts_if_lost),
         buried=bool(buried),
     )
 
@@ -121,7 +121,7 @@ def _write(transaction: Transaction, jobs: list[WholeJob]) -> None:
             "cancel_requested": of_jobs(lambda job: int(job.record.cancel_requested)),
             "prune_at": of_jobs(prune_at),
             "suspect": of_jobs(lambda job: int(job.suspect)),
-            "granted_alone": of_jobs(lambda job: int(job.granted_alone)),
+            "counts_if_lost": of_jobs(lambda job: int(job.counts_if_lost)),
             "buried": of_jobs(lambda job: int(job.buried)),
             "timeout_us": microseconds(of_records("timeout")),
             "lease_us": microseconds(of_records("lease_seconds")),

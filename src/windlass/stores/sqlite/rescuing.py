@@ -48,7 +48,7 @@ def _told(job_id: bytes, correlation_id: str | None, row: Row, state: State, cod
 def _rescue(transaction: Transaction, row: Row) -> str:
     """Decide what becomes of a job whose worker did not come back; the name of that."""
     connection = transaction.connection
-    counted = row.started_at is not None or row.granted_alone
+    counted = bool(row.counts_if_lost)
     attempt = row.attempt if counted else row.attempt - 1
     error = worker_lost(row.attempt)
     if row.cancel_requested:
@@ -61,13 +61,11 @@ def _rescue(transaction: Transaction, row: Row) -> str:
             connection.execute(_sql["count_timeout"], (attempt, row.number))
             finish_failed(transaction, row, error, row.started_at)
             return "failed"
-    last_chance = row.max_attempts is not None and attempt + 1 >= row.max_attempts
     connection.execute(
         _sql["put_back"],
         {
             "number": row.number,
             "attempt": attempt,
-            "suspect": not counted or last_chance,
             "summary": summarise_error(error) if counted else None,
         },
     )

@@ -60,7 +60,7 @@ class Row(NamedTuple):
     cancel_requested: int
     key: str | None
     key_until: int | None
-    granted_alone: int
+    counts_if_lost: int
     blocked: int
     awaited: int
 
@@ -354,12 +354,12 @@ def extend_longer(transaction: Transaction, lease: Lease, lease_us: int) -> bool
     return _under_leases(transaction, "extend_longer", [lease], {"lease_us": lease_us})[0]
 
 
-def start(transaction: Transaction, argument: tuple[Sequence[Lease], Sequence[float]]) -> list[bool]:
-    leases, run_seconds = argument
+def start(transaction: Transaction, argument: tuple[Sequence[Lease], Sequence[float], bool]) -> list[bool]:
+    leases, run_seconds, alone = argument
     answers = []
     for lease, seconds in zip(leases, run_seconds or [0.0] * len(leases), strict=True):
         transaction.grants.take(lease)  # from now on the row knows more than the grant did
-        more = {"run_us": seconds_to_microseconds(seconds)}
+        more = {"run_us": seconds_to_microseconds(seconds), "alone": alone}
         answers += _under_leases(transaction, "start", [lease], more)
     return answers
 

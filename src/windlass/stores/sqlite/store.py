@@ -220,9 +220,11 @@ class SqliteStore:
         if settlements and self._open is not None:
             self._open[0].post(_settle, settlements)
 
-    async def start(self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = ()) -> list[bool]:
+    async def start(
+        self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
+    ) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
-        return await self._writer.run(_start, (leases, run_seconds)) if leases else []
+        return await self._writer.run(_start, (leases, run_seconds, alone)) if leases else []
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)

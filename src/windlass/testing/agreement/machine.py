@@ -208,6 +208,7 @@ class StoresAgree(RuleBasedStateMachine):
         lease_seconds=say.lease_lengths,
         topic_limits=say.topic_limits,
         free=say.free_slots,
+        reports_starts=st.booleans(),
     )
     def claim(
         self,
@@ -217,23 +218,36 @@ class StoresAgree(RuleBasedStateMachine):
         lease_seconds: float,
         topic_limits: dict[str, int],
         free: int | None,
+        reports_starts: bool,
     ) -> None:
-        request = ClaimRequest(worker, tuple(lanes), limit, lease_seconds, topic_limits, free=free)
+        request = ClaimRequest(
+            worker,
+            tuple(lanes),
+            limit,
+            lease_seconds,
+            topic_limits,
+            free=free,
+            reports_starts=reports_starts,
+        )
         claim: Claim = self.same(lambda store, _: store.claim(request))
         granted = [job.lease for job in claim.jobs]
         self.leases += granted
         self.held += granted
 
-    @rule(limit=st.sampled_from([1, 3, 10]))
-    def claim_anything(self, limit: int) -> None:
-        self.claim("carl", [Lane("a"), Lane("b"), Lane("c")], limit, 30.0, {}, None)
+    @rule(limit=st.sampled_from([1, 3, 10]), reports_starts=st.booleans())
+    def claim_anything(self, limit: int, reports_starts: bool) -> None:
+        self.claim("carl", [Lane("a"), Lane("b"), Lane("c")], limit, 30.0, {}, None, reports_starts)
 
-    @rule(data=st.data(), run_seconds=say.run_times)
+    @rule(data=st.data(), run_seconds=say.run_times, alone=st.booleans())
     @precondition(lambda self: self.leases)
-    def start(self, data: st.DataObject, run_seconds: float | None) -> None:
+    def start(self, data: st.DataObject, run_seconds: float | None, alone: bool) -> None:
         leases = self.some_leases(data)
         ago = [] if run_seconds is None else [run_seconds + place for place in range(len(leases))]
-        self.same(lambda store, words: store.start([words.lease(lease) for lease in leases], run_seconds=ago))
+        self.same(
+            lambda store, words: store.start(
+                [words.lease(lease) for lease in leases], run_seconds=ago, alone=alone
+            )
+        )
 
     @rule(data=st.data(), lease_seconds=say.lease_lengths)
     @precondition(lambda self: self.leases)

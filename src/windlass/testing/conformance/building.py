@@ -52,11 +52,20 @@ async def ask(
     worker: str = "worker-1",
     topic_limits: Mapping[str, int] | None = None,
     free: int | None = None,
+    reports_starts: bool = False,
 ) -> Claim:
     """Claim from these lanes or whole topics (``TOPIC`` when none is named)."""
     wanted = tuple(Lane(lane) if isinstance(lane, str) else lane for lane in lanes or (TOPIC,))
     return await store.claim(
-        ClaimRequest(worker, wanted, limit, lease_seconds, topic_limits or {}, free=free)
+        ClaimRequest(
+            worker,
+            wanted,
+            limit,
+            lease_seconds,
+            topic_limits or {},
+            free=free,
+            reports_starts=reports_starts,
+        )
     )
 
 

@@ -45,7 +45,7 @@ async def test_a_claim_carries_what_the_handler_needs(store: Store) -> None:
     assert (claimed.payload, claimed.checkpoint, claimed.key) == (b"[1]", None, "k")
     assert (claimed.created_at, claimed.run_at) == (record.created_at, record.run_at)
     assert (claimed.correlation_id, claimed.user_id, claimed.service_id) == ("c", "u", "s")
-    assert (claimed.headers, claimed.alone) == ("{}", False)
+    assert (claimed.headers, claimed.losses) == ("{}", 0)
     assert record.headers == "{}"
 
 

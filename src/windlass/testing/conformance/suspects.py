@@ -46,7 +46,7 @@ async def test_suspects_are_granted_one_by_one(store: Store, clock: FrozenClock)
     for job_id in job_ids:
         answer = await ask(store)
         assert ids(list(answer.jobs)) == [job_id]
-        assert answer.jobs[0].alone
+        assert answer.jobs[0].losses == 1
         assert answer.next_due_in == 0, "there may be more"
     assert await claim(store) == []
 
@@ -96,15 +96,53 @@ async def test_losing_the_worker_of_a_job_granted_alone_counts(store: Store, clo
 
 
 async def test_the_only_job_of_a_claim_was_granted_alone(store: Store, clock: FrozenClock) -> None:
-    """Alone is a fact about the claim, not only about suspects."""
+    """A claimer that does not report starts has begun the only job of its claim, as far as is known."""
     job_id = await put(store)
-    assert not (await claim_one(store)).alone
+    assert (await claim_one(store)).losses == 0
     assert await _lose_worker(store, clock) == Rescued(returned=1)
     assert (await look(store, job_id)).attempt == 1
 
 
+async def test_jobs_never_started_by_a_worker_that_reports_starts_are_not_counted(
+    store: Store, clock: FrozenClock
+) -> None:
+    """Also the only job of its claim: its worker may hold it unstarted, or have heard of it too late."""
+    job_id = await put(store, max_attempts=1)
+    for losses in range(4):
+        only = await claim_one(store, reports_starts=True)
+        assert (only.losses, only.attempt) == (losses, 1)
+        assert await _lose_worker(store, clock) == Rescued(returned=1)
+    record = await look(store, job_id)
+    assert (record.state, record.attempt, record.attempts) == (State.PENDING, 0, ())
+
+
+async def test_jobs_that_were_started_in_company_are_not_counted(store: Store, clock: FrozenClock) -> None:
+    """Any of them may have killed the worker, so none is charged, not even on its last attempt."""
+    job_ids = await put_many(store, 3, max_attempts=1)
+    claimed = await claim(store, reports_starts=True)
+    assert await store.start([one.lease for one in claimed], alone=False) == [True] * 3
+    assert await _lose_worker(store, clock) == Rescued(returned=3)
+    for job_id in job_ids:
+        record = await look(store, job_id)
+        assert (record.state, record.attempt, record.attempts) == (State.PENDING, 0, ())
+
+
+async def test_a_job_that_was_started_alone_is_counted(store: Store, clock: FrozenClock) -> None:
+    """Nothing else can have killed its worker, also if a start in company was reported before or after."""
+    job_id = await put(store, max_attempts=3)
+    for attempt, order in enumerate([(True,), (False, True), (True, False)], 1):
+        only = await claim_one(store, reports_starts=True)
+        assert (only.attempt, only.losses) == (attempt, attempt - 1)
+        for alone in order:
+            assert await store.start([only.lease], alone=alone) == [True]
+        await _lose_worker(store, clock)
+    record = await look(store, job_id)
+    assert (record.state, record.attempt) == (State.FAILED, 3)
+    assert [one.attempt for one in record.attempts] == [1, 2, 3]
+
+
 async def test_a_started_job_is_counted_its_neighbour_is_not(store: Store, clock: FrozenClock) -> None:
-    """A recorded start is proof enough."""
+    """A start that was reported without company is proof enough."""
     started, unstarted = await put_many(store, 2)
     claimed = await claim(store)
     clock.advance(1)
@@ -116,35 +154,26 @@ async def test_a_started_job_is_counted_its_neighbour_is_not(store: Store, clock
     assert (await look(store, unstarted)).attempt == 0
 
 
-async def test_a_counted_loss_with_attempts_to_spare_makes_no_suspect(
+async def test_every_lost_worker_makes_a_suspect_and_is_counted_as_a_loss(
     store: Store, clock: FrozenClock
 ) -> None:
-    """It is known to run; two attempts are left, so it may have company."""
-    await put_many(store, 2, max_attempts=4)
-    claimed = await claim(store)
-    await store.start([one.lease for one in claimed])
-    await _lose_worker(store, clock)
-    assert [one.alone for one in await claim(store)] == [False, False]
-
-
-async def test_before_its_last_attempt_a_job_that_lost_its_worker_runs_alone(
-    store: Store, clock: FrozenClock
-) -> None:
-    """The attempt that ends in ``failed`` cannot take neighbours with it."""
-    await put_many(store, 2, max_attempts=2)
-    claimed = await claim(store)
-    await store.start([one.lease for one in claimed])
-    await _lose_worker(store, clock)
-    for _ in range(2):
-        [only] = await claim(store)
-        assert (only.alone, only.last_attempt) == (True, True)
+    """A counted attempt proves nothing; the number of losses says how much company a job may have."""
+    await put_many(store, 2, max_attempts=9)
+    for losses in range(3):
+        if losses == 0:
+            claimed = await claim(store)
+        else:
+            claimed = [await claim_one(store), await claim_one(store)]
+        assert [one.losses for one in claimed] == [losses, losses]
+        await store.start([one.lease for one in claimed], alone=losses == 1)
+        await _lose_worker(store, clock)
 
 
 async def test_an_ordinary_last_attempt_has_company(store: Store) -> None:
     """Only a lost worker makes a job suspect: a single attempt by choice does not."""
     await put_many(store, 3, max_attempts=1)
     claimed = await claim(store)
-    assert [(one.alone, one.last_attempt) for one in claimed] == [(False, True)] * 3
+    assert [(one.losses, one.last_attempt) for one in claimed] == [(0, True)] * 3
 
 
 async def test_a_poison_job_fails_after_its_attempts(store: Store, clock: FrozenClock) -> None:
@@ -173,9 +202,9 @@ async def test_a_retry_clears_the_suspicion_a_release_does_not(store: Store, clo
     suspect = await claim_one(store)
     await end(store, suspect.lease, Released())
     suspect = await claim_one(store)
-    assert suspect.alone
+    assert suspect.losses == 1
     await end(store, suspect.lease, Retried(0, BOOM))
-    assert not (await claim_one(store)).alone
+    assert (await claim_one(store)).losses == 0
 
 
 async def test_requeue_clears_the_suspicion(store: Store, clock: FrozenClock) -> None:
@@ -185,7 +214,7 @@ async def test_requeue_clears_the_suspicion(store: Store, clock: FrozenClock) ->
     await _lose_worker(store, clock)
     await store.cancel(job_ids)
     await store.requeue(job_ids)
-    assert [one.alone for one in await claim(store)] == [False, False]
+    assert [one.losses for one in await claim(store)] == [0, 0]
 
 
 async def _is_final(store: Store, job_id: UUID) -> bool:

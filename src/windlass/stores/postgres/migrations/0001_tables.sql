@@ -40,7 +40,7 @@ CREATE TABLE jobs (
     key_until           smallint,
     format              smallint NOT NULL CHECK (format IN (0, 1)), -- 0 json, 1 bytes
     suspect             boolean  NOT NULL DEFAULT false,
-    granted_alone       boolean  NOT NULL DEFAULT false,
+    counts_if_lost       boolean  NOT NULL DEFAULT false,
     cancel_requested    boolean  NOT NULL DEFAULT false,
     body_apart          boolean  NOT NULL DEFAULT false,
     awaited             boolean  NOT NULL DEFAULT false, -- there are jobs that run after it

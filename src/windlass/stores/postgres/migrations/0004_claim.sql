@@ -24,13 +24,13 @@ BEGIN
     FOR v_job IN
         -- '<=': at its end a lease no longer holds, and its holder is refused from the same instant.
         SELECT id, state, topic, task, tenant, correlation_id, attempt, max_attempts, worker, started_at,
-               granted_alone, cancel_requested
+               counts_if_lost, cancel_requested
         FROM jobs
         WHERE state = 2 AND leased_until <= v_now AND leased_until >= coalesce(p_from, 0)
         ORDER BY leased_until, number LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     LOOP
-        v_counted := v_job.started_at IS NOT NULL OR v_job.granted_alone;
+        v_counted := v_job.counts_if_lost;
         v_attempt := v_job.attempt - (NOT v_counted)::integer;
         v_message := format(p_words[1], v_job.attempt);
         v_state := CASE
@@ -59,10 +59,9 @@ BEGIN
                 CONTINUE;
             END IF;
         END IF;
-        -- Suspect: whoever may have killed the worker runs alone next, and so does a job before its last attempt.
+        -- Suspect: any job of a lost worker may have killed it, so its next grant is alone.
         UPDATE jobs
-        SET state = 1, attempt = v_attempt, suspect = NOT v_counted OR coalesce(v_attempt + 1 >= max_attempts, false),
-            granted_alone = false, leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL,
+        SET state = 1, attempt = v_attempt, suspect = true, counts_if_lost = false, leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL,
             error_summary = CASE WHEN v_counted THEN left('worker_lost: ' || v_message, 200) ELSE error_summary END,
             timeouts = coalesce(timeouts, 0) + 1
         WHERE id = v_job.id;
@@ -267,21 +266,23 @@ $$;
 -- The last row is no job: o_created_at is the time, o_run_at the moment at which a claim may find more (the time
 -- itself: at once; NULL: nothing is known), o_number the moment up to which all was tended to (NULL: nothing was done
 -- about it), o_fence what it took to look at everything (NULL: that was not done), o_payload what was
--- rescued on the way (a JSON list, or NULL), o_checkpoint which of the topics have limits (likewise), o_alone whether
+-- rescued on the way (a JSON list, or NULL), o_checkpoint which of the topics have limits (likewise), o_losses 1 if
 -- more p_free might mean more jobs.
 --
 -- Topics with limits go another way (0011_limits.sql): they have no marks and are never packed. p_free: so many jobs of
 -- topics with strict limits may be granted (NULL: any number). p_latest: as for rescue.
+--
+-- p_reports_starts: the claimer says which jobs it starts. Otherwise a claim of one job counts as its start.
 CREATE FUNCTION claim(
     p_now bigint, p_worker text, p_topics text[], p_tasks text[], p_rooms integer[], p_urgencies bigint[],
     p_numbers bigint[], p_befores bigint[], p_limit integer, p_lease_us bigint, p_from bigint, p_tend boolean,
     p_again boolean, p_words text[], p_claimer bigint, p_pack_from integer, p_free integer,
-    p_latest bigint
+    p_latest bigint, p_reports_starts boolean
 ) RETURNS TABLE (
     o_id uuid, o_fence bigint, o_topic text, o_task text, o_tenant text, o_priority bigint, o_attempt integer,
     o_max_attempts integer, o_timeout_us bigint, o_retry text, o_lease_us bigint, o_payload text, o_raw bytea,
     o_format smallint, o_checkpoint text, o_number bigint, o_created_at bigint, o_run_at bigint, o_key text,
-    o_correlation_id text, o_user_id text, o_service_id text, o_headers text, o_alone boolean
+    o_correlation_id text, o_user_id text, o_service_id text, o_headers text, o_losses integer
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -418,7 +419,8 @@ BEGIN
         END IF;
         v_due := least(v_waiting, v_leased, v_pause, v_room);
     END IF;
-    v_packing := v_packable AND cardinality(v_tids) >= p_pack_from;
+    -- Not a single job: counts_if_lost has no place in a pack.
+    v_packing := v_packable AND cardinality(v_tids) >= greatest(p_pack_from, 2);
     IF v_packing THEN
         v_packs := ARRAY(SELECT nextval('fences') FROM generate_series(1, (cardinality(v_tids) + 62) / 63));
         RETURN QUERY
@@ -428,7 +430,7 @@ BEGIN
                 RETURNING (t.position - 1) / 63 AS pack, (t.position - 1) % 63 + 1 AS place, j.id, j.topic, j.task,
                     j.tenant, j.priority, j.attempt, j.max_attempts, j.timeout_us, j.retry, j.payload, j.raw, j.format,
                     j.number, j.created_at, j.run_at, j.correlation_id, j.user_id, j.service_id, j.headers, j.suspect,
-                    j.body_apart, j.reserves, j AS job
+                    j.timeouts, j.body_apart, j.reserves, j AS job
             ), packed AS (
                 INSERT INTO packs (pack, leased_until, claimed_at, claimer, held, tenant, worker, ids, last_id, jobs)
                 SELECT v_packs[t.pack + 1], v_now + p_lease_us, v_now, p_claimer,
@@ -449,7 +451,7 @@ BEGIN
                    g.format,
                    CASE WHEN g.reserves > 0 THEN (SELECT p.checkpoint FROM progress p WHERE p.id = g.id) END,
                    g.number, g.created_at, g.run_at, NULL::text, g.correlation_id, g.user_id, g.service_id, g.headers,
-                   g.suspect
+                   CASE WHEN g.suspect THEN greatest(g.timeouts, 1) ELSE 0 END
             FROM gone g;
     END IF;
     v_updated := CASE WHEN v_packing THEN l_tids ELSE v_tids || l_tids END;
@@ -462,7 +464,7 @@ BEGIN
             SET state = 2, attempt = attempt + 1, fence = nextval('fences') * 64,
                 leased_until = v_now + coalesce(lease_us, p_lease_us), worker = p_worker, claimed_at = v_now,
                 claimer = p_claimer, started_at = NULL,
-                granted_alone = cardinality(v_tids) + coalesce(cardinality(l_tids), 0) = 1,
+                counts_if_lost = NOT p_reports_starts AND cardinality(v_tids) + coalesce(cardinality(l_tids), 0) = 1,
                 reserves = reserves + 1,
                 -- What runs of a limited topic has a limit key, if only an empty one: it is counted by an index of such.
                 limit_key = CASE WHEN j.ctid = ANY (l_tids) THEN coalesce(j.limit_key, '') ELSE j.limit_key END
@@ -479,7 +481,7 @@ BEGIN
                 -- Only a job that was granted before can have left a checkpoint.
                 CASE WHEN j.reserves > 1 THEN (SELECT p.checkpoint FROM progress p WHERE p.id = j.id) END,
                 j.number, j.created_at, j.run_at, j.key, j.correlation_id, j.user_id, j.service_id, j.headers,
-                j.suspect;
+                CASE WHEN j.suspect THEN greatest(j.timeouts, 1) ELSE 0 END;
     END IF;
     IF v_tids <> '{}' THEN
         INSERT INTO tally (minute, tenant, topic, task, ready, running)
@@ -493,7 +495,7 @@ BEGIN
         GROUP BY g.tenant, g.topic, g.task;
     END IF;
     o_id := NULL; o_created_at := v_now; o_run_at := v_due; o_number := v_tended; o_fence := v_cost;
-    o_payload := array_to_json(v_told)::text; o_alone := v_kept_back;
+    o_payload := array_to_json(v_told)::text; o_losses := v_kept_back::integer;
     IF v_limited <> '{}' THEN
         o_checkpoint := array_to_json(v_limited)::text;
     END IF;
@@ -539,7 +541,7 @@ BEGIN
     WITH returned AS (
         UPDATE jobs
         SET state = 1, attempt = attempt - 1, leased_until = NULL, worker = NULL, claimed_at = NULL,
-            granted_alone = false, reserves = reserves - 1
+            counts_if_lost = false, reserves = reserves - 1
         WHERE ctid = ANY (ARRAY(
             SELECT ctid FROM jobs
             WHERE state = 2 AND claimer = p_claimer AND worker = p_worker AND fence > p_after AND started_at IS NULL

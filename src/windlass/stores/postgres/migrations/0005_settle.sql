@@ -138,7 +138,7 @@ BEGIN
             UPDATE jobs
             SET state = (v_job.delay_us <= 0)::integer,
                 run_at = CASE WHEN v_job.delay_us > 0 THEN v_now + v_job.delay_us ELSE least(run_at, v_now) END,
-                leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, granted_alone = false,
+                leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, counts_if_lost = false,
                 attempt = attempt - (v_job.kind >= 5)::integer,
                 releases = CASE WHEN v_job.kind = 5 THEN coalesce(releases, 0) + 1 ELSE releases END,
                 reserves = reserves - (v_job.kind = 7)::integer,
@@ -179,13 +179,17 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Record that handlers began, p_run_us ago each. The first record of a start stands.
-CREATE FUNCTION start(p_now bigint, p_ids uuid[], p_fences bigint[], p_run_us bigint[]) RETURNS SETOF integer
+-- Record that handlers began, p_run_us ago each. The first record of a start stands. p_alone: nothing else runs in
+-- their worker, so a lost lease counts as an attempt.
+CREATE FUNCTION start(
+    p_now bigint, p_ids uuid[], p_fences bigint[], p_run_us bigint[], p_alone boolean
+) RETURNS SETOF integer
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM unpack_leases(p_fences);
     RETURN QUERY
-        UPDATE jobs j SET started_at = coalesce(j.started_at, now_us(p_now) - e.run_us)
+        UPDATE jobs j
+        SET started_at = coalesce(j.started_at, now_us(p_now) - e.run_us), counts_if_lost = j.counts_if_lost OR p_alone
         FROM unnest(p_ids, p_fences, p_run_us) WITH ORDINALITY AS e(id, fence, run_us, position)
         WHERE j.id = ANY (ARRAY[e.id]) AND j.fence = e.fence AND j.leased_until > now_us(p_now)
         RETURNING e.position::integer;

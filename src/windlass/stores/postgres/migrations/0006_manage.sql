@@ -278,7 +278,7 @@ BEGIN
             v_job.state := 1;
             v_job.run_at := least(v_job.run_at, v_now);
             v_job.attempt := v_job.attempt - 1;
-            v_job.granted_alone := false;
+            v_job.counts_if_lost := false;
             v_job.leased_until := NULL;
             v_job.worker := NULL;
             v_job.claimed_at := NULL;

@@ -103,13 +103,13 @@ BEGIN
     INSERT INTO jobs (
         id, number, priority, run_at, created_at, fence, leased_until, claimed_at, expires_at, timeout_us, lease_us,
         retention_us, retention_failed_us, claimer, attempt, max_attempts, blocked, reserves, timeouts, releases,
-        buries, kicks, touches, state, key_until, format, suspect, granted_alone, cancel_requested, body_apart, topic, task, tenant,
+        buries, kicks, touches, state, key_until, format, suspect, counts_if_lost, cancel_requested, body_apart, topic, task, tenant,
         worker, retry, key, correlation_id, user_id, service_id, limit_key, headers, error_summary, payload, raw
     )
     SELECT r.id, r.number, r.priority, r.run_at, r.created_at, p.pack * 64 + r.ordinality, p.leased_until,
            p.claimed_at, r.expires_at, r.timeout_us, r.lease_us, r.retention_us, r.retention_failed_us, p.claimer,
            r.attempt + 1, r.max_attempts, r.blocked, r.reserves + 1, r.timeouts, r.releases, r.buries, r.kicks,
-           r.touches, 2, r.key_until, r.format, r.suspect, cardinality(p.ids) = 1, r.cancel_requested, r.body_apart, r.topic,
+           r.touches, 2, r.key_until, r.format, r.suspect, false, r.cancel_requested, r.body_apart, r.topic,
            r.task, r.tenant, p.worker, r.retry, r.key, r.correlation_id, r.user_id, r.service_id, r.limit_key, r.headers, r.error_summary, r.payload,
            r.raw
     FROM unnest(p_packs, p_masks) AS t(pack, mask), packs p, unnest(p.jobs) WITH ORDINALITY AS r

@@ -36,7 +36,7 @@ CREATE FUNCTION grant_job(
     o_id uuid, o_fence bigint, o_topic text, o_task text, o_tenant text, o_priority bigint, o_attempt integer,
     o_max_attempts integer, o_timeout_us bigint, o_retry text, o_lease_us bigint, o_payload text, o_raw bytea,
     o_format smallint, o_checkpoint text, o_number bigint, o_created_at bigint, o_run_at bigint, o_key text,
-    o_correlation_id text, o_user_id text, o_service_id text, o_headers text, o_alone boolean
+    o_correlation_id text, o_user_id text, o_service_id text, o_headers text, o_losses integer
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -68,7 +68,7 @@ BEGIN
         UPDATE jobs j
         SET state = 2, attempt = attempt + 1, fence = nextval('fences') * 64, run_at = least(run_at, v_now),
             leased_until = v_now + coalesce(lease_us, p_lease_us), worker = p_worker, claimed_at = v_now,
-            claimer = p_claimer, started_at = NULL, granted_alone = true, reserves = reserves + 1,
+            claimer = p_claimer, started_at = NULL, counts_if_lost = true, reserves = reserves + 1,
             -- No limit was asked, but it counts as running.
             limit_key = coalesce(limit_key, (SELECT '' FROM topics t WHERE t.topic = j.topic AND t.limits IS NOT NULL))
         WHERE j.id = p_id
@@ -81,7 +81,8 @@ BEGIN
                 SELECT b.raw FROM bodies b WHERE b.id = j.id AND b.tenant = j.tenant
             ) ELSE j.raw END,
             j.format, CASE WHEN j.reserves > 1 THEN (SELECT p.checkpoint FROM progress p WHERE p.id = j.id) END,
-            j.number, j.created_at, j.run_at, j.key, j.correlation_id, j.user_id, j.service_id, j.headers, j.suspect;
+            j.number, j.created_at, j.run_at, j.key, j.correlation_id, j.user_id, j.service_id, j.headers,
+            CASE WHEN j.suspect THEN greatest(j.timeouts, 1) ELSE 0 END;
     INSERT INTO tally (minute, tenant, topic, task, waiting, ready, running)
     VALUES (minute_of(v_now), v_job.tenant, v_job.topic, v_job.task, -(v_job.state = 0)::integer,
             -(v_job.state = 1)::integer, 1);

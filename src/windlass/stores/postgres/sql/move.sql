@@ -38,13 +38,13 @@ SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.ra
              FROM {schema}.attempts a WHERE a.id = j.id ORDER BY a.ordinal),
        ARRAY(SELECT ROW(s.name, s.output, s.attempt, s.worker, s.started_at, s.finished_at)
              FROM {schema}.steps s WHERE s.id = j.id ORDER BY s.ordinal), {after},
-       j.key_until, j.expires_at, j.retention_us, j.retention_failed_us, j.suspect, j.granted_alone, j.buried
+       j.key_until, j.expires_at, j.retention_us, j.retention_failed_us, j.suspect, j.counts_if_lost, j.buried
 FROM (
     SELECT {same}, finished_at, NULL::bigint AS leased_until, NULL::bigint AS expires_at, 0 AS blocked,
-           false AS cancel_requested, false AS suspect, false AS granted_alone, buried, result
+           false AS cancel_requested, false AS suspect, false AS counts_if_lost, buried, result
     FROM {schema}.finished WHERE number BETWEEN $1 AND $2
     UNION ALL
-    SELECT {same}, NULL, leased_until, expires_at, blocked, cancel_requested, suspect, granted_alone, false, NULL
+    SELECT {same}, NULL, leased_until, expires_at, blocked, cancel_requested, suspect, counts_if_lost, false, NULL
     FROM {schema}.jobs WHERE number BETWEEN $1 AND $2
     UNION ALL
     SELECT {packed}, NULL, p.leased_until, r.expires_at, r.blocked, r.cancel_requested, r.suspect,

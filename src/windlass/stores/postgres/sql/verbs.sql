@@ -75,7 +75,7 @@ SELECT {schema}.get_given(CAST({text} AS text))
 SELECT * FROM {schema}.claim(
     $1::bigint, $2::text, $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[],
     $9::integer, $10::bigint, $11::bigint, $12::boolean, $13::boolean, $14::text[], $15::bigint, $16::integer,
-    $17::integer, $18::bigint
+    $17::integer, $18::bigint, $19::boolean
 )
 
 -- name: tend
@@ -108,7 +108,7 @@ SELECT * FROM {schema}.extend($1::bigint, $2::uuid[], $3::bigint[], $4::bigint)
 SELECT * FROM {schema}.touch($1::bigint, $2::uuid[], $3::bigint[], $4::bigint)
 
 -- name: start
-SELECT * FROM {schema}.start($1::bigint, $2::uuid[], $3::bigint[], $4::bigint[])
+SELECT * FROM {schema}.start($1::bigint, $2::uuid[], $3::bigint[], $4::bigint[], $5::boolean)
 
 -- name: report
 SELECT * FROM {schema}.report(

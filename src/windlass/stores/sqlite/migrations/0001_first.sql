@@ -23,7 +23,7 @@ CREATE TABLE windlass_jobs (
     finished_at         INTEGER,
     prune_at            INTEGER,
     suspect             INTEGER NOT NULL DEFAULT 0,
-    granted_alone       INTEGER NOT NULL DEFAULT 0,
+    counts_if_lost       INTEGER NOT NULL DEFAULT 0,
     cancel_requested    INTEGER NOT NULL DEFAULT 0,
     blocked             INTEGER NOT NULL DEFAULT 0, -- jobs it waits for
     awaited             INTEGER NOT NULL DEFAULT 0, -- there are jobs that run after it

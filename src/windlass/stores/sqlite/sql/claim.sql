@@ -29,7 +29,7 @@ LIMIT ?
 -- name: chosen
 -- One value for the same reason; claiming.py knows the order. Long bodies are fetched apart (large_bodies).
 SELECT json_group_array(json_array(
-    chosen.key, hex(j.id), j.suspect, j.reserves, b.format,
+    chosen.key, hex(j.id), CASE WHEN j.suspect THEN max(j.timeouts, 1) ELSE 0 END, j.reserves, b.format,
     CASE WHEN length(b.payload) <= :small THEN hex(b.payload) END,
     j.topic, j.task, j.tenant, j.priority, j.attempt + 1, j.max_attempts, j.timeout_us, j.retry,
     coalesce(j.lease_us, :lease_us), j.number, j.created_at, j.run_at, j.key, j.correlation_id,
@@ -63,7 +63,7 @@ SELECT topic, paused_until, limits FROM windlass_topics WHERE paused_until > ? O
 UPDATE windlass_jobs
 SET state = 2, attempt = attempt + 1, fence = :first_fence + grants.key,
     leased_until = :now + coalesce(lease_us, :lease_us), worker = :worker, claimed_at = :now,
-    started_at = NULL, granted_alone = :alone, reserves = reserves + 1
+    started_at = NULL, counts_if_lost = :counts_if_lost, reserves = reserves + 1
 FROM json_each(:numbers) AS grants
 WHERE windlass_jobs.number = grants.value
 

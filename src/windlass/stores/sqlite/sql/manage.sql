@@ -5,7 +5,7 @@ SELECT {columns} FROM windlass_jobs WHERE {tenant} AND id = ?
 -- name: requeue
 UPDATE windlass_jobs
 SET state = 1, blocked = 0, run_at = :now, attempt = 0, finished_at = NULL, prune_at = NULL, started_at = NULL,
-    claimed_at = NULL, worker = NULL, suspect = 0, granted_alone = 0, cancel_requested = 0, expires_at = NULL,
+    claimed_at = NULL, worker = NULL, suspect = 0, counts_if_lost = 0, cancel_requested = 0, expires_at = NULL,
     buried = 0, kicks = kicks + :kicks
 WHERE number = :number
 

@@ -5,7 +5,7 @@ SELECT {columns}, b.format, b.payload, r.result, p.checkpoint, j.retry,
        EXISTS (SELECT 1 FROM windlass_attempts a WHERE a.number = j.number),
        EXISTS (SELECT 1 FROM windlass_steps s WHERE s.number = j.number),
        EXISTS (SELECT 1 FROM windlass_dependencies d WHERE d.child = j.number),
-       j.key_until, j.expires_at, j.retention_us, j.retention_failed_us, j.suspect, j.granted_alone, j.buried
+       j.key_until, j.expires_at, j.retention_us, j.retention_failed_us, j.suspect, j.counts_if_lost, j.buried
 FROM windlass_jobs j
 JOIN windlass_bodies b ON b.number = j.number
 LEFT JOIN windlass_progress p ON p.number = j.number

@@ -8,7 +8,7 @@ UPDATE windlass_jobs SET attempt = ?, timeouts = timeouts + 1 WHERE number = ?
 
 -- name: put_back
 UPDATE windlass_jobs
-SET state = 1, attempt = :attempt, suspect = :suspect, granted_alone = 0, leased_until = NULL, worker = NULL,
+SET state = 1, attempt = :attempt, suspect = 1, counts_if_lost = 0, leased_until = NULL, worker = NULL,
     claimed_at = NULL, started_at = NULL, error_summary = coalesce(:summary, error_summary),
     timeouts = timeouts + 1
 WHERE number = :number

@@ -1,7 +1,7 @@
 -- name: held
 -- The rows behind some leases. {ids} becomes as many parameters as there are leases. Fence, state and end are judged by the caller in the same transaction.
 SELECT id, number, state, fence, leased_until, topic, task, tenant, run_at, attempt, max_attempts, worker,
-       started_at, cancel_requested, key, key_until, granted_alone, blocked, awaited
+       started_at, cancel_requested, key, key_until, counts_if_lost, blocked, awaited
 FROM windlass_jobs WHERE id IN ({ids})
 
 -- name: complete
@@ -37,14 +37,14 @@ WHERE number = :number
 -- name: retry
 UPDATE windlass_jobs
 SET state = :state, run_at = :run_at, leased_until = NULL, worker = NULL, claimed_at = NULL,
-    started_at = NULL, suspect = 0, granted_alone = 0, error_summary = :summary
+    started_at = NULL, suspect = 0, counts_if_lost = 0, error_summary = :summary
 WHERE number = :number
 
 -- name: release
 -- suspect stays: a job given back unstarted has proved nothing.
 UPDATE windlass_jobs
 SET state = :state, run_at = :run_at, priority = coalesce(:priority, priority), attempt = attempt - 1,
-    leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, granted_alone = 0,
+    leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL, counts_if_lost = 0,
     releases = releases + :counted, reserves = reserves - :untaken
 WHERE number = :number
 
@@ -80,7 +80,8 @@ UPDATE windlass_jobs SET leased_until = max(leased_until, :now + :lease_us)
 WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :leases_at
 
 -- name: start
-UPDATE windlass_jobs SET started_at = coalesce(started_at, :now - :run_us)
+UPDATE windlass_jobs
+SET started_at = coalesce(started_at, :now - :run_us), counts_if_lost = counts_if_lost OR :alone
 WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :leases_at
 
 -- name: leased
