@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -17,11 +18,12 @@ from tests.servers import PgBouncer
 from tests.servers.shared import empty_url, fresh_schema
 from windlass.outcome import Completed
 from windlass.stores.postgres import PostgresStore, listening
-from windlass.stores.postgres.notifying import MOST_TOPICS
+from windlass.stores.postgres.notifying import MOST_TOPICS, PAUSE_SECONDS
 from windlass.stores.protocol import Wakeups
 from windlass.testing.conformance.building import claim_one, end, job, put
 
 NEVER = 0.1
+PATIENCE = 20.0
 
 
 @pytest.fixture
@@ -79,6 +81,61 @@ async def test_a_listener_whose_backend_is_killed_hears_again_soon(
             await put(stores[1])
             assert await mail.wait(PATIENCE)
             assert not await other.wait(0)
+
+
+class Ear:
+    """Listens to a schema's hints on a thread, so it hears while the event loop of the test is blocked."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.listening = threading.Event()
+        self.heard = threading.Event()
+        self.ended = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._listen()))
+
+    async def _listen(self) -> None:
+        async with raw(self._url) as connection:
+            await connection.add_listener(schema_of(self._url), lambda *_: self.heard.set())
+            self.listening.set()
+            await asyncio.to_thread(self.ended.wait)
+
+    def __enter__(self) -> Ear:
+        self._thread.start()
+        assert self.listening.wait(PATIENCE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self._thread.join()
+
+
+async def test_a_hint_has_left_when_its_enqueue_returns(
+    stores: list[PostgresStore], postgres_url: str
+) -> None:
+    """A producer may block its event loop from then on, and workers hear of the job all the same."""
+    with Ear(postgres_url) as ear:
+        for _ in range(3):
+            ear.heard.clear()
+            await put(stores[0])
+            assert ear.heard.wait(PATIENCE)  # blocks the loop: nothing else is sent meanwhile
+            await asyncio.sleep(2 * PAUSE_SECONDS)
+
+
+async def test_an_enqueue_does_not_wait_for_a_hint_that_cannot_be_sent(
+    stores: list[PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is written; a hint that hangs is given a moment."""
+    database = stores[0]._notifier._database
+    fetch = database.fetch
+
+    async def hang(statement: str, *arguments: Any) -> Any:
+        if "pg_notify" in statement:
+            await asyncio.Event().wait()
+        return await fetch(statement, *arguments)
+
+    monkeypatch.setattr(database, "fetch", hang)
+    job_ids = [await put(stores[0]) for _ in range(3)]
+    assert all(await stores[1].states(job_ids))
 
 
 async def test_a_half_open_listener_is_found_out_and_replaced(

@@ -39,7 +39,7 @@ _MARK: Final = "windlass.lease"
 _sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
 
 LimitProblem = Callable[[Statements, Sequence[NewJob]], Awaitable[LimitExceeded | None]]
-Written = Callable[[Sequence[NewJob], Sequence[Enqueued]], None]
+Written = Callable[[Sequence[NewJob], Sequence[Enqueued]], Awaitable[None]]
 Settled = Callable[[Sequence[Settlement], Sequence[bool], Freed], None]
 
 
@@ -173,7 +173,7 @@ class LentTransaction:
             accepted = await self._commit(settlement)
         if accepted:
             for jobs, answers in self._written:
-                self._on_written(jobs, answers)
+                await self._on_written(jobs, answers)
             self._on_settled([settlement], [True], self._released)
         return accepted
 

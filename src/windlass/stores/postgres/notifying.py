@@ -22,6 +22,8 @@ from windlass.stores.postgres.marks import ANYWHERE
 from windlass.stores.queries import Queries
 
 CLOSE_SECONDS: Final = 1.0
+TELL_SECONDS: Final = 0.050
+"""Max seconds that an enqueue waits until its hint is sent. Its job is written, so polling finds it."""
 PAUSE_SECONDS: Final = 0.010
 """Between two notifications; the first one goes out at once."""
 MOST_TOPICS: Final = 20
@@ -62,6 +64,7 @@ class Notifier:
         self._anywhere = False  # some topic or other, it is not known which
         self._finished = False
         self._sending: asyncio.Task[None] | None = None
+        self._first_sent = asyncio.Event()
         self._room = FreedRoom()
         self._room_told: asyncio.TimerHandle | None = None  # when others learn of it
 
@@ -83,6 +86,20 @@ class Notifier:
         if places:
             self._start()
 
+    async def tell(self, places: Mapping[str, int]) -> None:
+        """Send a hint before the caller goes on, because it may block the event loop.
+
+        Only if no hint was sent in the last ``PAUSE_SECONDS``; otherwise this one follows after the pause.
+        """
+        pausing = self._sending is not None
+        self.ready(places)
+        if not pausing and self._sending is not None:
+            try:
+                async with asyncio.timeout(TELL_SECONDS):
+                    await self._first_sent.wait()
+            except TimeoutError:
+                _log.debug("a notification takes longer than %g s", TELL_SECONDS)
+
     def ready_anywhere(self) -> None:
         self._anywhere = True
         self._start()
@@ -103,18 +120,21 @@ class Notifier:
 
     def _start(self) -> None:
         if self._sending is None:
+            self._first_sent.clear()
             self._sending = asyncio.create_task(self._send())
 
     async def _send(self) -> None:
         try:
             while messages := self._take():
                 await self._database.fetch(_sql["notify"], list(messages), list(messages.values()))
+                self._first_sent.set()
                 await asyncio.sleep(PAUSE_SECONDS)
         except WindlassError as error:
             # What it was about is safely written; whoever polls will find it.
             _log.debug("a notification was not sent: %s", error)
         finally:
             self._sending = None
+            self._first_sent.set()
 
     def _take(self) -> dict[str, str]:
         """What is to be said now, by channel."""

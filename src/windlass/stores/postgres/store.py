@@ -454,7 +454,7 @@ class PostgresStore:
         check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
         answers = await self._writer.enqueue_with(document, jobs)
         if answers:
-            self._written(jobs, answers)
+            await self._written(jobs, answers)
         return answers
 
     async def document(self, kind: str, document_id: str) -> Document | None:
@@ -558,10 +558,12 @@ class PostgresStore:
     def expect(self, untold: Untold) -> None:
         self._herald.expect(untold)
 
-    def _written(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
-        # Also for delayed jobs: a sleeping worker has to learn when to get up.
-        self._ready(places_of(jobs, answers))
+    async def _written(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
         self._folding.wrote(len(jobs))
+        # Also for delayed jobs: a sleeping worker has to learn when to get up.
+        if places := places_of(jobs, answers):
+            self._ready_here(places)
+            await self._notifier.tell(places)
 
     def _settled(self, settlements: Sequence[Settlement], answers: Sequence[bool], freed: Freed) -> None:
         kinds = {type(item.outcome) for item, accepted in zip(settlements, answers, strict=True) if accepted}

@@ -72,7 +72,7 @@ class Writer:
         self,
         database: Database,
         limits: StoreLimits,
-        on_written: Callable[[Sequence[NewJob], Sequence[Enqueued]], None],
+        on_written: Callable[[Sequence[NewJob], Sequence[Enqueued]], Awaitable[None]],
     ) -> None:
         self._database = database
         self._limits = limits
@@ -173,12 +173,12 @@ class Writer:
             for call in calls:
                 _refuse(call, error)
         else:
+            await self._on_written(jobs, answers)  # before the callers go on: one may block the event loop
             start = 0
             for call in calls:
                 if not call.answer.done():
                     call.answer.set_result(answers[start : start + len(call.jobs)])
                 start += len(call.jobs)
-            self._on_written(jobs, answers)
 
     async def _insert(self, jobs: list[NewJob]) -> list[Enqueued]:
         """Write these jobs once, even when the reply gets lost and they have to be sent again."""
