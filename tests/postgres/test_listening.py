@@ -23,7 +23,6 @@ from windlass.stores.protocol import Wakeups
 from windlass.testing.conformance.building import claim_one, end, job, put
 
 NEVER = 0.1
-PATIENCE = 20.0
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from tests.worker.outages import Switch, SwitchedStore
 from windlass import Context, Job, Windlass
@@ -64,7 +65,7 @@ async def test_a_job_that_lost_two_workers_waits_for_others_and_runs_alone(
         await until(lambda: scene.running == {"a", "b"} and worker._slots.making_room is not None)
         later = await app.enqueue("work", {"name": "c"})
         scene.end("a")
-        await first[0].result(timeout=20)
+        await first[0].result(timeout=PATIENCE)
         assert scene.running == {"b"}
         scene.end("b")
         await until(lambda: scene.running == {"s"})
@@ -72,10 +73,10 @@ async def test_a_job_that_lost_two_workers_waits_for_others_and_runs_alone(
         assert record is not None
         assert record.started_at is not None, "recorded before it began"
         scene.end("s")
-        await suspect.result(timeout=20)
+        await suspect.result(timeout=PATIENCE)
         await until(lambda: scene.running == {"c"})
         scene.end("c")
-        await later.result(timeout=20)
+        await later.result(timeout=PATIENCE)
     assert (scene.beside["s"], scene.beside["c"]) == (set(), set())
 
 
@@ -89,11 +90,11 @@ async def test_a_job_that_lost_one_worker_shares_half_of_the_slots(app: Windlass
         others = [await app.enqueue("work", {"name": name}) for name in "abc"]
         await until(lambda: len(scene.running) == 2)
         scene.end("s")
-        await suspect.result(timeout=20)
+        await suspect.result(timeout=PATIENCE)
         await until(lambda: scene.running == {"a", "b", "c"})
         scene.end(*"abc")
         for job in others:
-            await job.result(timeout=20)
+            await job.result(timeout=PATIENCE)
 
 
 async def test_a_suspect_that_gets_no_room_is_given_back_uncounted(
@@ -109,11 +110,11 @@ async def test_a_suspect_that_gets_no_room_is_given_back_uncounted(
         await until(lambda: "long" in scene.running and busy.tally.released > 0)
         other = await app.enqueue("work", {"name": "other"})
         scene.end("other")
-        await other.result(timeout=20)
+        await other.result(timeout=PATIENCE)
         assert "s" not in scene.beside
         async with working(app, concurrency=1, topics=["suspect"]):
             scene.end("s")
-            await suspect.result(timeout=20)
+            await suspect.result(timeout=PATIENCE)
         scene.end("long")
     await suspect.refresh()
     assert (suspect.attempt, suspect.attempts) == (1, ())
@@ -154,7 +155,7 @@ async def test_a_grant_that_is_heard_of_after_its_lease_is_not_counted(app: Wind
     worker = Worker(cast("Store", late), app.registry, app.settings, lease=2, handle_signals=False)
     run = asyncio.create_task(worker.run())
     try:
-        assert await job.result(timeout=20) == "done"
+        assert await job.result(timeout=PATIENCE) == "done"
     finally:
         worker.stop()
         await run
