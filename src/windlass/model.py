@@ -186,12 +186,8 @@ class ClaimRequest:
     A claim that is not ``lasting`` may be forgotten when the power fails: whoever holds its leases is a
     process that ends with it, and nothing but the claim was promised to anybody. Where all users of a store
     are on one machine, that saves a sync; elsewhere a claim is always lasting.
-
-    ``free``: so many jobs could start at once, None: as many as are asked for. Of topics with strict limits
-    no more are granted, because a job that waits in a worker's hands would use up a limit for nothing.
-
-    ``reports_starts``: the claimer says which jobs it starts (``start``), and a lost lease counts only then.
-    Otherwise the only job of a claim counts as started.
+    ``free``: how many jobs could start at once, None: all; strict limits allow no more than that.
+    ``reports_starts``: losses count only after ``start``; otherwise the only job of a claim has started.
     """
 
     worker: str

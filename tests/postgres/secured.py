@@ -128,7 +128,7 @@ class TwoRoles(PostgresStore):
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         answers = await self.api.enqueue(jobs)
-        self._written(jobs, answers)  # as the hint would tell
+        await self._written(jobs, answers)  # as the hint would tell
         return answers
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:

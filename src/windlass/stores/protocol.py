@@ -300,20 +300,14 @@ class Store(Protocol):
     async def start(
         self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
     ) -> list[bool]:
-        """Record that these handlers began, ``run_seconds`` ago each or now; the first record stands.
-
-        ``alone``: nothing else runs in their worker, so a lost lease counts as an attempt. A start in company
-        never counts: any of the jobs may have killed the worker.
-        """
+        """Record when handlers began, once; and that each is alone in its worker: then its loss counts."""
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         """Make each lease last ``lease_seconds`` from now."""
 
     async def touch(self, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:
-        """As ``extend``, by hand: each lease lasts as long again as it was granted for (the job's own length,
-        or else ``lease_seconds``), and the job's ``touches`` are counted. How long; None when it is not held.
-        One that is named twice is touched once.
-        """
+        """Extend by hand for the granted length, the job's own or ``lease_seconds``: it, or None if lost."""
+        # Counted in ``touches``. A lease that is named twice is touched once.
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """End each lease as told. False where the lease is no longer held; that job is left alone.

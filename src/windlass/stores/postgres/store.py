@@ -198,8 +198,7 @@ class PostgresStore:
         self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
     ) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
-        held = await settling.start(self._database, leases, run_seconds, alone=alone) if leases else set()
-        return answers_of(leases, held)
+        return answers_of(leases, await settling.start(self._database, leases, run_seconds, alone=alone))
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
@@ -560,10 +559,9 @@ class PostgresStore:
 
     async def _written(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
         self._folding.wrote(len(jobs))
-        # Also for delayed jobs: a sleeping worker has to learn when to get up.
-        if places := places_of(jobs, answers):
-            self._ready_here(places)
-            await self._notifier.tell(places)
+        places = places_of(jobs, answers)  # also of delayed jobs: a sleeping worker must learn when to wake
+        self._ready_here(places)
+        await self._notifier.tell(places)
 
     def _settled(self, settlements: Sequence[Settlement], answers: Sequence[bool], freed: Freed) -> None:
         kinds = {type(item.outcome) for item, accepted in zip(settlements, answers, strict=True) if accepted}
