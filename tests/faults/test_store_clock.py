@@ -191,14 +191,19 @@ async def test_the_clocks_of_workers_do_not_matter(tmp_path: Path) -> None:
             assert job.started_at >= job.run_at
 
 
+@pytest.fixture
+def quick_maintenance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prune every 50 ms in apps that are opened afterwards."""
+    monkeypatch.setattr("windlass.maintenance.LOOK_SECONDS", 0.05)
+
+
 async def test_a_clock_that_jumps_ahead_for_a_while_prunes_nothing(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    quick_maintenance: None, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker prunes and claims all the while: history, audit lines and jobs that expire stay, and
     attention is called to it. Once it is over, pruning goes on.
     """
     app, clock = scene.app, scene.clock
-    monkeypatch.setattr("windlass.worker.pruner.PRUNE_SECONDS", 0.05)
     monkeypatch.setattr("windlass.worker.registrar.BEAT_SECONDS", 0.2)
     prunes = 0
     prune = app.store.prune
