@@ -216,22 +216,37 @@ async def test_verbs_with_another_tenants_ids_find_nothing(
         assert await admin.fetchval("SELECT count(*) FROM bodies WHERE tenant = 'zeta'") == 4
 
 
+FOR_WORKERS = (
+    *(
+        "claim",
+        "extend",
+        "settle",
+        "complete_packed",
+        "start",
+        "rescue",
+        "promote",
+        "prune",
+        "give_back",
+        "fold",
+    ),
+    "add_attempt",
+)
+
+
+async def call_of(connection: Any, function: str) -> str:
+    """A call of a function of the schema with arguments of the right types."""
+    types = await connection.fetchval(
+        "SELECT proargtypes::regtype[]::text[] FROM pg_proc WHERE proname = $1", function
+    )
+    return f"SELECT {function}({', '.join(f'NULL::{type_}' for type_ in types)})"
+
+
 @pytest.mark.usefixtures("jobs")
 async def test_what_is_for_workers_is_refused_also_for_ones_own_jobs(place: Secured) -> None:
     """No claim, no lease, no fence, no settlement, no pause, no adding up, no pruning, no tables."""
     async with acting(place, API, "acme") as api:
         for statement in (
-            "SELECT claim(0, '', '{t}', NULL, NULL, NULL, NULL, NULL, 1, 1, NULL, true, true, '{}', 1, 1, 0)",
-            "SELECT extend(NULL, '{}', '{}', 1)",
-            "SELECT settle(NULL, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
-            "SELECT complete_packed(NULL, '{}', '{}', '{}', '{}', '{}', '{}')",
-            "SELECT start(NULL, '{}', '{}')",
-            "SELECT rescue(NULL, 1, NULL, '{}')",
-            "SELECT promote(0, 1, NULL)",
-            "SELECT prune(NULL, 1, 1, 1, 1)",
-            "SELECT give_back(NULL, 'w', 1, 1, '')",
-            "SELECT fold()",
-            "SELECT add_attempt(gen_random_uuid(), 'acme', 1, 'w', 1, 1, '{}')",
+            *[await call_of(api, name) for name in FOR_WORKERS],
             "SELECT nextval('fences')",
             "SELECT last_value FROM numbers",
             "SELECT setval('numbers', 1)",
