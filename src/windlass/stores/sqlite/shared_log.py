@@ -5,7 +5,8 @@ hard link, therefore has two logs, and what is committed to one of them overwrit
 
 Every process that uses a log keeps the shared memory beside it, ``-shm``, and a lock on the database file.
 Locks belong to the file, whatever its name. So if there is no ``-shm`` under our name and the file is locked
-nevertheless, the holder of that lock has another log. A ``-shm`` that a killed process left behind hides
+nevertheless, the holder of that lock has another log, or has locked a file that was never in WAL mode. In
+both cases the file is not opened while the lock is held. A ``-shm`` that a killed process left behind hides
 this; ``check_location`` refuses the usual causes by what the system tells of the file.
 """
 
@@ -17,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from windlass.errors import ConfigurationError
+from windlass.errors import StoreUnavailable
 from windlass.stores.sqlite.connection import is_busy
 from windlass.stores.sqlite.location import MOUNT_THE_DIRECTORY, Location
 
@@ -27,16 +28,17 @@ LOOK_SECONDS: Final = 0.02
 
 
 def prove_shared_log(location: Location) -> None:
-    """Raise ``ConfigurationError`` if another process has the file open with another log. Blocks."""
+    """Raise ``StoreUnavailable`` if another process may have the file open with another log. Blocks."""
     until = time.monotonic() + SETTLE_SECONDS
     while _has_content(location.path) and not os.path.exists(f"{location.path}-shm"):
         if _is_free(location):
             return
         if time.monotonic() > until:
-            raise ConfigurationError(
-                f"{location.path} is in use by another process under another name, with a log "
-                f"({Path(location.path).name}-wal) of its own: each side would overwrite what the other "
-                f"has committed. {MOUNT_THE_DIRECTORY}"
+            raise StoreUnavailable(
+                f"{location.path} stayed locked by another process for {SETTLE_SECONDS:g} s, and the log of "
+                f"that process is not {Path(location.path).name}-wal. Either it keeps the file locked, or it "
+                "uses the file under another name and each side would overwrite the commits of the other. "
+                f"{MOUNT_THE_DIRECTORY}"
             )
         time.sleep(LOOK_SECONDS)
 
