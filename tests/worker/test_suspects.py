@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -161,3 +162,25 @@ async def test_a_grant_that_is_heard_of_after_its_lease_is_not_counted(app: Wind
         await run
     await job.refresh()
     assert (late.late, runs, job.attempt, job.attempts) == (1, [1], 1, ())
+
+
+async def test_a_job_with_one_attempt_loses_it_in_any_company(
+    app: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not start twice: the death of its worker is its end, whichever job was the cause."""
+    scene = Scene(app)
+    charged: dict[UUID, bool] = {}
+    start = app.store.start
+
+    async def noted(leases: Any, *, alone: bool, **more: Any) -> Any:
+        charged.update((lease.job_id, alone) for lease in leases)
+        return await start(leases, alone=alone, **more)
+
+    monkeypatch.setattr(app.store, "start", noted)
+    await app.enqueue("suspect", {"name": "other"}, max_attempts=2)
+    async with working(app, concurrency=5):
+        await until(lambda: "other" in scene.running)
+        one = await app.enqueue("work", {"name": "one"})
+        await until(lambda: "one" in scene.running)
+        assert charged == {one.id: True}
+        scene.end("one", "other")

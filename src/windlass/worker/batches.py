@@ -330,11 +330,14 @@ class BatchRunner(Runner):
 
     async def _record_starts(self, last: list[Held]) -> None:
         """Record the starts of several jobs of one call, as ``_record_start`` does for one."""
+        for charged in (False, True):
+            await self._record_each([held for held in last if held.charged_if_lost is charged], charged)
+
+    async def _record_each(self, last: list[Held], charged: bool) -> None:
         backoff = Backoff("recording the start of jobs", self._recovery)
         while live := [held for held in last if held.stop is None]:
             try:
-                leases = [held.job.lease for held in live]
-                answers = await self._store.start(leases, alone=all(held.alone for held in live))
+                answers = await self._store.start([held.job.lease for held in live], alone=charged)
             except StoreError as error:
                 await backoff.wait(error)
                 continue

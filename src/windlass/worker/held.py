@@ -64,6 +64,11 @@ class Held(Struct, eq=False):
         """Counted from when the claim was *sent*: the store's own count began later, so ours ends first."""
         return cls(job, task, sent + job.lease_seconds, sent + job.lease_seconds / 3)
 
+    @property
+    def charged_if_lost(self) -> bool:
+        """Whether the death of the worker costs it an attempt: it ran alone, or must not start twice."""
+        return self.alone or self.job.max_attempts == 1
+
     def time_out(self) -> None:
         """A timer's end, on the event loop."""
         self._run_out(Stop.TIMEOUT)

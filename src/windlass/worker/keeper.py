@@ -184,7 +184,7 @@ class Keeper:
                         self._stop_handler(held, Stop.LOST)
 
     async def _record_starts(self, all_held: list[Held]) -> None:
-        """Record the start of handlers that run for long. A crash counts for those that run alone."""
+        """Record the start of handlers that run for long, and which of them a crash is charged to."""
         now = self._clock.monotonic()
         running = [
             (held, started)
@@ -194,12 +194,12 @@ class Keeper:
             and not held.settling
             and now - started >= START_AFTER
         ]
-        for alone in (False, True):
-            for part in _batches([item for item in running if item[0].alone is alone]):
+        for charged in (False, True):
+            for part in _batches([item for item in running if item[0].charged_if_lost is charged]):
                 now = self._clock.monotonic()
                 run_seconds = [now - started for _, started in part]
                 leases = [held.job.lease for held, _ in part]
-                await self._ask(self._store.start(leases, run_seconds=run_seconds, alone=alone))
+                await self._ask(self._store.start(leases, run_seconds=run_seconds, alone=charged))
                 for held, _ in part:
                     held.start_recorded = True
 

@@ -335,7 +335,9 @@ class Runner:
         backoff = Backoff("recording the start of a job", self._recovery)
         while held.stop is None:
             try:
-                held.start_recorded = (await self._store.start([held.job.lease], alone=held.alone))[0]
+                held.start_recorded = (await self._store.start([held.job.lease], alone=held.charged_if_lost))[
+                    0
+                ]
             except StoreError as error:
                 await backoff.wait(error)
             else:

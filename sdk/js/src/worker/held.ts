@@ -35,6 +35,11 @@ export class Held {
     return this.signal.reason as Stopped | undefined;
   }
 
+  /** Whether it loses an attempt if this worker dies: nothing else ran, or the job must not start twice. */
+  get chargedIfLost(): boolean {
+    return this.alone || this.job.max_attempts === 1;
+  }
+
   get lastAttempt(): boolean {
     return this.job.max_attempts !== null && this.job.attempt >= this.job.max_attempts;
   }

@@ -42,7 +42,7 @@ export class Reporting {
   /** The handler has begun. False when the lease is not held any more. */
   start(held: Held): Promise<boolean> {
     held.startReported = true;
-    return (held.alone ? this.startsAlone : this.starts).add(JSON.stringify(held.lease));
+    return (held.chargedIfLost ? this.startsAlone : this.starts).add(JSON.stringify(held.lease));
   }
 
   /** Remember a checkpoint or a step, however long the server is away. False when the lease is not held any more. */
