@@ -77,15 +77,16 @@ class Life:
                 await self._claim()
             case "start" if self.held and not self.started:
                 await self.store.start([self.held.lease])
-                self.started = True
-                self.facts.add((Happening.STARTED, self.now))
+                self._has_started()
             case "report" if self.held:
                 await self.store.report([Report(self.held.lease, progress=Progress(5.0))])
+                self._has_started()
                 self.facts.add((Happening.PROGRESS, self.now))
             case "step" if self.held:
                 self.steps += 1
                 step = NewStep(f"s{self.steps}", b"1", 0.0001)
                 await self.store.report([Report(self.held.lease, step=step)])
+                self._has_started()
                 self.facts.add((Happening.STEP, self.now))
             case "retry":
                 await self._settle(Retried(5.0, BOOM))
@@ -114,6 +115,12 @@ class Life:
                 self.facts.add((Happening.REQUEUED, self._last_error(before)))
             case "replace":
                 await self._replace()
+
+    def _has_started(self) -> None:
+        """The first word of a handler records its start."""
+        if not self.started:
+            self.started = True
+            self.facts.add((Happening.STARTED, self.now))
 
     async def _claim(self) -> None:
         claim = await self.store.claim(ClaimRequest("w", (Lane("t"),), limit=1, lease_seconds=LEASE))

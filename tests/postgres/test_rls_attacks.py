@@ -57,7 +57,7 @@ async def fill(store: PostgresStore, tenant: str) -> dict[str, UUID]:
     await store.report([Report(lease, Progress(10.0, "secret", "s"), b"{}", step)])
     [packed] = [await put(store, f"packed-{tenant}", tenant=tenant)]
     store._claimer.least_packed = 1
-    await ask(store, f"packed-{tenant}")
+    await ask(store, f"packed-{tenant}", reports_starts=True)
     waiting = await put(store, lane, tenant=tenant)
     await put(store, lane, tenant=tenant, after=(waiting,))
     later = await put(store, lane, tenant=tenant, delay=600, key="later", payload=large)

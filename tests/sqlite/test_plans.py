@@ -111,7 +111,7 @@ async def test_the_first_job_of_each_lane_is_looked_up_in_the_index(store: Sqlit
         (
             "claim",
             "grant",
-            {"first_fence": 1, "now": 0, "lease_us": 1, "worker": "w", "alone": 0, "numbers": "[]"},
+            {"first_fence": 1, "now": 0, "lease_us": 1, "worker": "w", "counts_if_lost": 0, "numbers": "[]"},
         ),
         ("settle", "complete", (0, 0, 1, 1, 0, 0)),
     ],

@@ -61,7 +61,7 @@ async def test_killed_workers_and_dropped_connections_cost_few_bytes(store: str,
     )
     assert found.right
     assert found.overhead < 1.2
-    assert found.attempt == 3
+    assert found.attempt <= 3  # a run that ended with its worker counts only if it ran alone
     assert found.leftovers == []
 
 

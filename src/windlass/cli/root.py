@@ -44,7 +44,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     ),
     "enqueue": Entry("windlass.cli.enqueue:enqueue", "Run work", "Make a job, or many from a file."),
     "jobs": Entry(
-        "windlass.cli.jobs.group:jobs", "Look and manage", "List, show, requeue, cancel and delete jobs."
+        "windlass.cli.jobs.group:jobs",
+        "Look and manage",
+        "List, show, requeue, cancel, take back and delete jobs.",
     ),
     "topics": Entry("windlass.cli.topics:topics", "Look and manage", "List, pause, resume and purge topics."),
     "limits": Entry(

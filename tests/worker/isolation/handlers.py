@@ -348,7 +348,9 @@ def tells(ctx: Context, name: str) -> dict[str, Any]:
 
 def _acting() -> list[str | None] | None:
     context = SecurityContext.current()
-    return None if context is None else list(dataclasses.astuple(context))
+    if context is None:
+        return None
+    return [context.tenant, context.user_id, context.service_id, context.correlation_id]
 
 
 @app.task(isolation="process")

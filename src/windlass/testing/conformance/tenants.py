@@ -82,7 +82,7 @@ async def _in_every_state(store: Store, topic: str, **options: Any) -> dict[Stat
         State.CANCELLED: await cancelled(store, topic, **options),
         State.RUNNING: await put(store, topic, **options),
     }
-    await claim_one(store, topic)
+    await claim_one(store, topic, reports_starts=True)
     return {**found, State.PENDING: await put(store, topic, **options)}
 
 

@@ -61,7 +61,8 @@ BEGIN
         END IF;
         -- Suspect: any job of a lost worker may have killed it, so its next grant is alone.
         UPDATE jobs
-        SET state = 1, attempt = v_attempt, suspect = true, counts_if_lost = false, leased_until = NULL, worker = NULL, claimed_at = NULL, started_at = NULL,
+        SET state = 1, attempt = v_attempt, suspect = true, counts_if_lost = false, leased_until = NULL, worker = NULL,
+            claimed_at = NULL, started_at = NULL,
             error_summary = CASE WHEN v_counted THEN left('worker_lost: ' || v_message, 200) ELSE error_summary END,
             timeouts = coalesce(timeouts, 0) + 1
         WHERE id = v_job.id;
@@ -419,8 +420,8 @@ BEGIN
         END IF;
         v_due := least(v_waiting, v_leased, v_pause, v_room);
     END IF;
-    -- Not a single job: counts_if_lost has no place in a pack.
-    v_packing := v_packable AND cardinality(v_tids) >= greatest(p_pack_from, 2);
+    -- A claim of one job that counts as its start is not packed: counts_if_lost has no place in a pack.
+    v_packing := v_packable AND cardinality(v_tids) >= greatest(p_pack_from, CASE WHEN p_reports_starts THEN 1 ELSE 2 END);
     IF v_packing THEN
         v_packs := ARRAY(SELECT nextval('fences') FROM generate_series(1, (cardinality(v_tids) + 62) / 63));
         RETURN QUERY
