@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import contextvars
 import ctypes
-import dataclasses
 import os
 import re
 import signal
