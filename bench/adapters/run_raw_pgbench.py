@@ -20,7 +20,7 @@ SCRIPT = """
 WITH granted AS MATERIALIZED (
     SELECT o_id, o_fence FROM {schema}.claim(
         NULL, 'pgbench', ARRAY['job'], ARRAY['job'], NULL, NULL, NULL, NULL, {batch}, 60000000, NULL, false,
-        true, {words}, 1, 1, {batch}
+        true, {words}, 1, 1, {batch}, NULL, true
     ) WHERE o_id IS NOT NULL
 ), packs AS (
     SELECT o_fence / 64 AS pack, bit_or(1::bigint << (o_fence % 64)::integer) AS mask, count(*) AS n

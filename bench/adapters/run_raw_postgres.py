@@ -56,6 +56,8 @@ class RawPostgresSystem(RawStoreSystem):
                 1,
                 1,
                 BATCH,
+                None,
+                True,
             )
             jobs = rows[:-1]  # the last row says what comes next
             if not jobs:

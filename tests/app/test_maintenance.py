@@ -62,13 +62,9 @@ async def test_a_worker_removes_finished_jobs_of_its_app(url: str) -> None:
         await work.enqueue_many([{}] * 3)
         await app.run_until_idle()
 
-        async def gone() -> bool:
-            return (await app.count()).total == 0
-
-        await until(gone)
-        assert app.telemetry.metrics is not None
-        found = scrape(text(app.telemetry.metrics.samples()))
-        assert found["windlass_jobs_pruned_total", "completed"] == 3
+        assert (metrics := app.telemetry.metrics) is not None
+        await until(lambda: scrape(text(metrics.samples()))["windlass_jobs_pruned_total", "completed"] == 3)
+        assert (await app.count()).total == 0
 
 
 async def test_maintenance_ends_with_the_app() -> None:
