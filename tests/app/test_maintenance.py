@@ -62,8 +62,13 @@ async def test_a_worker_removes_finished_jobs_of_its_app(url: str) -> None:
         await work.enqueue_many([{}] * 3)
         await app.run_until_idle()
 
-        assert (metrics := app.telemetry.metrics) is not None
-        await until(lambda: scrape(text(metrics.samples()))["windlass_jobs_pruned_total", "completed"] == 3)
+        metrics = app.telemetry.metrics
+        assert metrics is not None
+
+        async def counted() -> bool:
+            return scrape(text(metrics.samples()))["windlass_jobs_pruned_total", "completed"] == 3
+
+        await until(counted)
         assert (await app.count()).total == 0
 
 

@@ -146,7 +146,7 @@ async def test_nobody_pulls_another_tenants_job(store: Store) -> None:
         granted = await store.grant(theirs.job_id, worker="w", lease_seconds=60, tenant=other)
         assert granted is not None
         assert await end(store, granted.lease, Released())
-        claimed = await claim_one(store, topic)
+        claimed = await claim_one(store, topic, reports_starts=True)
         assert await store.job_ids([theirs.number], tenant=mine) == [None]
         assert await store.job_ids([theirs.number], tenant=other) == [theirs.job_id]
         await end(store, claimed.lease, Completed())
