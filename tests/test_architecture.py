@@ -14,7 +14,7 @@ PACKAGE = Path(windlass.__file__).parent
 
 FOUNDATIONS = {
     "__about__", "carried", "clock", "clock_guard", "conditions", "cron", "errors", "findings",
-    "fingerprints", "headers", "ids", "limits", "model", "names", "narrowing", "outcome", "payload", "retry",
+    "fingerprints", "headers", "ids", "jitter", "limits", "model", "names", "narrowing", "outcome", "payload", "retry",
     "security", "timeline", "urls", "whole", "wording",
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.elsewhere", "stores.joining", "stores.protocol"}

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from typing import TYPE_CHECKING, Final
 
 from windlass.clock import Clock
 from windlass.errors import StoreError
+from windlass.jitter import jitter
 from windlass.stores.protocol import Store
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Maintenance:
 
     def start(self) -> None:
         """Look in a minute or so; not all processes at once."""
-        seconds = self._seconds * random.uniform(0.75, 1.25)  # noqa: S311
+        seconds = self._seconds * jitter(0.75, 1.25)
         self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from windlass.errors import InvalidInput
+from windlass.jitter import GENERATOR
 
 MAX_DELAY: Final = 366 * 24 * 3600.0
 """Longest wait between two attempts, in seconds. A longer one is a mistake in a formula."""
@@ -94,7 +95,7 @@ class Retry:
                         f"the retry function returned {nominal}; 0 to {MAX_DELAY:.0f} s are possible"
                     )
         if self.jitter and nominal > 0:
-            nominal *= (random_ or random).uniform(0.5, 1.0)
+            nominal *= (random_ or GENERATOR).uniform(0.5, 1.0)
         return nominal
 
     def dump(self) -> str:

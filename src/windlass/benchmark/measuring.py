@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -14,6 +13,7 @@ from windlass.benchmark.bench_app import FLOW_TOPIC, NOTHING_TOPIC, STAMP_TOPIC,
 from windlass.benchmark.figures import Figure, Measurement, rate, timed
 from windlass.benchmark.helper import worker_beside, worker_here
 from windlass.benchmark.stretch import Stretch
+from windlass.jitter import jitter
 from windlass.job import Job
 from windlass.stores import Scratch
 
@@ -77,7 +77,7 @@ async def pick_up(course: Course, stretch: Stretch) -> Figure:
         jobs, longest_pause = JOBS_A_POLL, bench.app.settings.poll_interval
 
     async def sample() -> None:
-        await asyncio.sleep(random.uniform(IDLE_SECONDS, longest_pause))  # noqa: S311 - no secret
+        await asyncio.sleep(jitter(IDLE_SECONDS, longest_pause))
         called = time.monotonic_ns()
         job = await bench.stamp.enqueue(text=course.text)
         times.append((await job.result(PICK_UP_SECONDS) - called) / 1e9)

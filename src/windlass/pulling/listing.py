@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import socket
 from collections.abc import Callable, Collection
 from typing import Final
@@ -16,6 +15,7 @@ from typing import Final
 from windlass.__about__ import __version__
 from windlass.clock import Clock, seconds_to_microseconds
 from windlass.errors import StoreError
+from windlass.jitter import jitter
 from windlass.model import Lane, Lease, WorkerRecord
 from windlass.names import MAX_NAME_LENGTH
 from windlass.stores.protocol import Store
@@ -84,7 +84,7 @@ class Listing:
             await asyncio.sleep(FIRST_BEAT_SECONDS)
             while self._busy():
                 await self._try_to_beat()
-                await asyncio.sleep(BEAT_SECONDS * random.uniform(0.8, 1.0))  # noqa: S311 - spreads load
+                await asyncio.sleep(BEAT_SECONDS * jitter(0.8, 1.0))
                 if not self._busy():
                     await self._leave()  # who comes while it leaves is listed again
         finally:

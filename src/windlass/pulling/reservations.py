@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import secrets
 import socket
 from collections import Counter
@@ -21,6 +20,7 @@ from uuid import UUID
 from windlass.clock import Clock
 from windlass.errors import NotOpen, StoreError, StoreUnavailable, TooManyWaiters
 from windlass.fleet import PULLER_PREFIX
+from windlass.jitter import jitter
 from windlass.model import ClaimRequest, Enqueued, Lane, Lease, NewJob, Settlement
 from windlass.pulling.ahead import Ahead
 from windlass.pulling.listing import Listing
@@ -300,7 +300,7 @@ class Reservations:
     async def _serve(self, hints: Wakeups) -> None:
         """Claim for everybody who waits; then rest until there may be more."""
         self._arrived.clear()
-        rest = self._settings.poll_interval * random.uniform(0.75, 1.25)  # noqa: S311 - not all in step
+        rest = self._settings.poll_interval * jitter(0.75, 1.25)  # not all in step
         try:
             next_due_in = await self._claim_for_all()
             if self._trouble:

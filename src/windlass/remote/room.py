@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from msgspec import Struct
 
 from windlass.clock import Clock
 from windlass.errors import NotOpen, StoreError, StoreUnavailable, TooManyWaiters
+from windlass.jitter import jitter
 from windlass.model import Claim, Claimed, ClaimRequest, Lane
 from windlass.pulling.pulled import Pulled
 from windlass.pulling.returning import Returning
@@ -238,7 +238,7 @@ class Room:
             rest = self._settings.poll_interval * max(1.0, len(self._lines) / POLLED_LINES)
         now = asyncio.get_running_loop().time()
         for line in look.lines:
-            pause = rest * random.uniform(0.75, 1.25)  # noqa: S311 - not all in step
+            pause = rest * jitter(0.75, 1.25)  # not all in step
             line.look_at = now + min(pause, max(look.moments.get(line, pause), SHORTEST_REST))
             if line.waiting and line.watching is None:
                 line.watching = asyncio.create_task(self._watch(line), name="windlass-line")

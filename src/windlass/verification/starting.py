@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 from typing import TYPE_CHECKING, Final
 
 from windlass.clock import seconds_to_microseconds
 from windlass.errors import StoreError
+from windlass.jitter import jitter
 from windlass.model import NewDocument
 from windlass.urls import over_http
 from windlass.verification.findings import Finding, Level
@@ -44,7 +44,7 @@ async def look_after_start(app: Windlass) -> None:
     """Wait a moment, look, and log what is wrong, unless it is switched off. Raises only when cancelled."""
     if not app.settings.check_on_start or over_http(app.url):  # the server has the store, and looks itself
         return
-    await asyncio.sleep(START_SECONDS * random.uniform(1.0, 1.5))  # noqa: S311 - not all at once
+    await asyncio.sleep(START_SECONDS * jitter(1.0, 1.5))  # not all at once
     try:
         if await _is_our_turn(app):
             _tell(*await _look(app))

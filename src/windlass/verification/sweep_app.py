@@ -15,6 +15,7 @@ from windlass.app import Windlass
 from windlass.context import Context
 from windlass.errors import Snooze
 from windlass.ids import new_id
+from windlass.jitter import jitter
 from windlass.model import NewJob
 from windlass.payload import encode
 from windlass.retry import Retry
@@ -89,7 +90,7 @@ def _handler(
 
 
 async def _behave(conduct: Conduct, ctx: Context, lease: float, recorder: Recorder) -> None:
-    await asyncio.sleep(random.uniform(0.0, 0.02))  # noqa: S311 - guards nothing
+    await asyncio.sleep(jitter(0.0, 0.02))
     match conduct:
         case Conduct.SLOW:
             await asyncio.sleep(1.5 * lease)

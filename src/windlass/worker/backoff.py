@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import random
 
 from windlass.errors import UsedAfterFork
+from windlass.jitter import jitter
 from windlass.worker.waiting import Recovery
 
 FIRST_SECONDS = 0.1
@@ -17,7 +17,7 @@ _log = logging.getLogger("windlass.worker")
 def pause_after(failures: int, longest: float = LONGEST_SECONDS) -> float:
     """Seconds to wait after so many failures in a row, never quite the same."""
     nominal = min(longest, FIRST_SECONDS * 2.0 ** min(failures - 1, 16))
-    return nominal * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+    return nominal * jitter(0.5, 1.0)
 
 
 class Backoff:

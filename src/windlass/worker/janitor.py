@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 
 from windlass.clock import Clock
 from windlass.errors import StoreError
+from windlass.jitter import jitter
 from windlass.stores.protocol import Store
 from windlass.worker.backoff import Backoff
 from windlass.worker.waiting import Recovery
@@ -40,7 +40,7 @@ class Janitor:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await asyncio.sleep(self._every * random.uniform(0.75, 1.0))  # noqa: S311
+            await asyncio.sleep(self._every * jitter(0.75, 1.0))
             try:
                 if self._clock.monotonic() - self._last_claim >= self._every:
                     rescued = await self._store.rescue()

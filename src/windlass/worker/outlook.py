@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Final
 
 from msgspec.structs import replace
 
 from windlass.clock import Clock
 from windlass.errors import StoreError
+from windlass.jitter import jitter
 from windlass.stores.protocol import Store
 from windlass.telemetry.figures import QueueFigures, TopicFigures
 from windlass.telemetry.looking import look
@@ -42,7 +42,7 @@ class Outlook:
 
     async def run(self) -> None:
         """Until cancelled."""
-        await asyncio.sleep(FIRST_SECONDS * random.uniform(0.0, 1.0))  # noqa: S311 - spreads load
+        await asyncio.sleep(FIRST_SECONDS * jitter(0.0, 1.0))
         while True:
             try:
                 await within(ANSWER_SECONDS, self._look())
@@ -50,7 +50,7 @@ class Outlook:
                 await self._backoff.wait(error)
             else:
                 self._backoff.reset()
-                await asyncio.sleep(LOOK_SECONDS * random.uniform(0.8, 1.0))  # noqa: S311
+                await asyncio.sleep(LOOK_SECONDS * jitter(0.8, 1.0))
 
     async def _look(self) -> None:
         queue, self.topics = await look(self._store)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import socket
 from collections.abc import Callable
 
 from windlass.__about__ import __version__
 from windlass.clock import Clock, seconds_to_microseconds
 from windlass.errors import StoreError
+from windlass.jitter import jitter
 from windlass.model import Lane, WorkerRecord
 from windlass.names import MAX_NAME_LENGTH
 from windlass.stores.protocol import Store
@@ -99,7 +99,7 @@ class Registrar:
     async def _run(self, store: Store) -> None:
         """Whatever goes wrong here is no reason to disturb a job."""
         now = asyncio.get_running_loop().time
-        next_beat = now() + FIRST_BEAT_SECONDS * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
+        next_beat = now() + FIRST_BEAT_SECONDS * jitter(0.5, 1.0)
         while True:
             self._lag.ask()
             if now() >= next_beat:
@@ -122,7 +122,7 @@ class Registrar:
         else:
             self._backoff.reset()
         # Not all workers of a deployment at once.
-        return BEAT_SECONDS * random.uniform(0.8, 1.0)  # noqa: S311
+        return BEAT_SECONDS * jitter(0.8, 1.0)
 
     async def _beat(self, store: Store) -> None:
         if self._started_at is None:

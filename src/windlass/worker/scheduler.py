@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import random
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -21,6 +20,7 @@ from windlass import lifecycle
 from windlass.clock import MICROSECONDS, Clock
 from windlass.cron import When, due, load
 from windlass.errors import ConfigurationError, InvalidInput, LimitExceeded, StoreError
+from windlass.jitter import GENERATOR, jitter
 from windlass.middleware import prepare_here
 from windlass.model import Document, Enqueued, NewDocument, NewJob
 from windlass.registry import Registry
@@ -123,7 +123,7 @@ class Scheduler:
         now = await self._store.now()
         coming = [known for known in self._known.values() if known.next_at is not None]
         late = [known.document.id for known in coming if known.next_at is not None and known.next_at <= now]
-        random.shuffle(late)  # several workers share many that are due at midnight
+        GENERATOR.shuffle(late)  # several workers share many that are due at midnight
         for name in late:
             try:
                 await self._fire(name)
@@ -159,7 +159,7 @@ class Scheduler:
         await self._renew()
         every = max(LOOK_SECONDS, LOOK_SECONDS_EACH * len(documents))
         # Jitter: a hundred workers must not read in step.
-        self._look_at = self._clock.monotonic() + every * random.uniform(0.75, 1.0)  # noqa: S311
+        self._look_at = self._clock.monotonic() + every * jitter(0.75, 1.0)
 
     def _take_in(self, document: Document) -> _Known | None:
         """Keep in mind what this worker may fire, and when."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
@@ -22,6 +21,7 @@ from typing import Any
 from windlass.clock import Clock, SystemClock
 from windlass.errors import ConfigurationError, StoreError, StoreUnavailable, WorkerStuck
 from windlass.isolation import find_places
+from windlass.jitter import jitter
 from windlass.limiting import declared_limits
 from windlass.model import Claim, ClaimRequest, Settlement
 from windlass.names import check_worker_name
@@ -449,7 +449,7 @@ class Worker:
     async def _rest(self, events: Events, claim: Claim, *, until_idle: bool) -> None:
         """Nothing is due: sleep until a hint, the next due moment, or the poll underneath."""
         # Jitter: a hundred idle workers must not ask in step.
-        longest = self._settings.poll_interval * random.uniform(0.75, 1.25)  # noqa: S311
+        longest = self._settings.poll_interval * jitter(0.75, 1.25)
         if claim.next_due_in is not None:
             # The moment may be that of somebody else's job, and theirs may come every millisecond.
             longest = min(longest, max(claim.next_due_in + 0.001, SHORTEST_REST))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -14,6 +13,7 @@ from windlass.cli.demo.journal import Journal, Kind, Running
 from windlass.context import Context
 from windlass.cron import Cron, Every
 from windlass.errors import Fail, RetryAfter
+from windlass.jitter import GENERATOR, jitter
 from windlass.limits import Rate, TopicLimits
 from windlass.retry import Retry
 from windlass.task import Task
@@ -65,7 +65,7 @@ def make_shop(url: str, journal: Journal, superuser: str) -> Shop:
     async def send_email(ctx: Context, to: Address, template: Template = "newsletter") -> None:
         """Send one email. Quick work, and a lot of it."""
         async with journal.attempt(ctx, f"to {to}", group="email"):
-            await asyncio.sleep(random.uniform(0.01, 0.06))  # noqa: S311 - the demo's pace, no secret
+            await asyncio.sleep(jitter(0.01, 0.06))
             if to.endswith(".invalid"):
                 raise Fail(f"550 no such mailbox: {template} for {to}", code="bounced")
 
@@ -76,7 +76,7 @@ def make_shop(url: str, journal: Journal, superuser: str) -> Shop:
         Some cards are declined: trying again would not help, so the task says Fail.
         """
         async with journal.attempt(ctx, f"order {order}, {amount:.2f} EUR"):
-            await asyncio.sleep(random.uniform(0.15, 0.5))  # noqa: S311
+            await asyncio.sleep(jitter(0.15, 0.5))
             if order % 13 == 0:
                 raise Fail(f"card ending in {card_number[-4:]} was declined", code="card_declined")
             await fulfil_order.options(correlation_id=f"order-{order}").enqueue(order=order)
@@ -106,7 +106,7 @@ def make_shop(url: str, journal: Journal, superuser: str) -> Shop:
         """Call other people's servers: busy ones say when to come back, broken ones are retried later."""
         del headers
         async with journal.attempt(ctx, event):
-            await asyncio.sleep(random.uniform(0.05, 0.3))  # noqa: S311
+            await asyncio.sleep(jitter(0.05, 0.3))
             if ctx.attempt <= troubles:
                 if ctx.attempt % 2:
                     raise RetryAfter(1.0, "429 too many requests")
@@ -120,7 +120,7 @@ def make_shop(url: str, journal: Journal, superuser: str) -> Shop:
         """Build a report page by page. Long work that tells how far it is."""
         async with journal.attempt(ctx, f"report {month}, {pages} pages") as running:
             for page in range(1, pages + 1):
-                await _pause(ctx, random.uniform(0.15, 0.35))  # noqa: S311
+                await _pause(ctx, jitter(0.15, 0.35))
                 await _progress(ctx, running, 100 * page / pages, f"page {page} of {pages}")
             return {"pages": pages}
 
@@ -144,7 +144,7 @@ def make_shop(url: str, journal: Journal, superuser: str) -> Shop:
     async def resize_image(ctx: Context, file: str, width: Width = 640) -> str:
         """Make a smaller picture. Some files are not what their names say, and fail again and again."""
         async with journal.attempt(ctx, f"{file} to {width} px"):
-            await asyncio.sleep(random.uniform(0.05, 0.25))  # noqa: S311
+            await asyncio.sleep(jitter(0.05, 0.25))
             return f"{_decode(file)}-{width}.webp"
 
     @app.task(topic="reminders")
@@ -158,7 +158,7 @@ def make_shop(url: str, journal: Journal, superuser: str) -> Shop:
         """Throw away what nobody needs any more. A schedule makes its job, every minute."""
         async with journal.attempt(ctx, "every minute"):
             await asyncio.sleep(0.2)
-            return random.randint(3, 40)  # noqa: S311
+            return GENERATOR.randint(3, 40)
 
     @app.task(topic="reports")
     async def close_month(ctx: Context, month: str) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -22,6 +21,7 @@ from typing import Any, Final
 from msgspec.structs import replace as replace_struct
 
 from windlass.errors import StoreError
+from windlass.jitter import jitter
 from windlass.model import Claim, Claimed, ClaimRequest, Lane
 from windlass.stores.http.client import Client, new_request_id
 from windlass.stores.http.polling import EARLY_SECONDS, Poll
@@ -182,7 +182,7 @@ class Claimer:
         self._keep_a_while(poll, None)
         if poll.came_early:
             # Jitter: those whom one server sent away must not all come back in step.
-            rest = EARLY_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311
+            rest = EARLY_SECONDS * jitter(0.75, 1.25)
             self._poll_at = asyncio.get_running_loop().time() + rest
         on_answer()
 

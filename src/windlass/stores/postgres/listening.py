@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
+from windlass.jitter import jitter
 from windlass.stores.postgres.database import Database
 from windlass.stores.postgres.errors import DRIVER_ERRORS, translate
 from windlass.stores.postgres.notifying import Hint
@@ -90,7 +90,7 @@ class Listener:
             self._listening.clear()
             self._deaf = True
             nominal = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 16))
-            await asyncio.sleep(nominal * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load
+            await asyncio.sleep(nominal * jitter(0.5, 1.0))
 
     async def _listen(self) -> None:
         """Until the connection is lost or found dead, which is raised."""
@@ -112,7 +112,7 @@ class Listener:
                     heard.add(channel)
                 if heard >= self._channels and not self._listening.is_set():
                     self._now_listening()
-                pause = PROBE_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311
+                pause = PROBE_SECONDS * jitter(0.75, 1.25)
                 try:
                     # Not wait_for: in Python 3.11 that loses a cancellation that comes with the result.
                     async with asyncio.timeout(pause):

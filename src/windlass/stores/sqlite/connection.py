@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import sqlite3
 import threading
 import time
@@ -14,6 +13,7 @@ from typing import Final
 import msgspec
 
 from windlass.errors import ConfigurationError, StoreError, StoreUnavailable
+from windlass.jitter import jitter
 from windlass.stores.sqlite.location import Location
 
 MINIMUM_VERSION: Final = (3, 37, 0)  # STRICT tables; RETURNING came in 3.35
@@ -164,7 +164,7 @@ def _when_free(
                 patience *= 10
                 make_heard()
             rest = min(max(waited / 8, SHORTEST_REST), LONGEST_REST)
-            time.sleep(rest * random.uniform(0.5, 1.5))  # noqa: S311 - spreads waiters, guards nothing
+            time.sleep(rest * jitter(0.5, 1.5))
 
 
 def translate(error: Exception, location: Location) -> StoreError:
