@@ -124,20 +124,21 @@ class Access:
             caller = await self._bearer(bearer.strip(), note_use=False)
         except CredentialRejected as rejected:
             return Explanation(None, rejected=str(rejected))
-        scopes, seen = caller.scopes, self._sees(caller)
+        scopes, seen = caller.scopes, self._sees(caller, "GET")
         reads = Scope.READ in scopes
         abilities = (
             ("see states, errors and results of jobs", Scope.READ, reads, seen),
             ("see payloads", Scope.MANAGE, reads and caller.sees_payloads, seen),
             ("see tracebacks", Scope.TRACEBACKS, reads and caller.sees_tracebacks, seen),
             ("enqueue jobs", Scope.ENQUEUE, Scope.ENQUEUE in scopes, self._enqueues(caller)),
-            ("requeue, cancel and delete jobs", Scope.MANAGE, Scope.MANAGE in scopes, seen),
+            ("requeue and cancel jobs", Scope.MANAGE, Scope.MANAGE in scopes, self._sees(caller, "POST")),
+            ("delete jobs", Scope.MANAGE, Scope.MANAGE in scopes, self._sees(caller, "DELETE")),
             ("run jobs as a worker", Scope.WORK, Scope.WORK in scopes, (False, "for superusers only")),
         )
         return Explanation(caller, tuple(_ability(caller, *ability) for ability in abilities))
 
-    def _sees(self, caller: Caller) -> tuple[bool, str]:
-        shown = self.shown(caller)
+    def _sees(self, caller: Caller, method: str) -> tuple[bool, str]:
+        shown = self.shown(caller, method=method)
         if shown == NEVER:
             return False, "manage_rule"
         return True, "all jobs of its tenant" if shown == ALWAYS else "the jobs that manage_rule shows"

@@ -84,6 +84,13 @@ class BulkList(Struct, frozen=True):
 
 
 async def act(request: Request[Nothing, BulkBody]) -> Answer:
+    if request.body.action == "delete":
+        with acting_as(request.api.gate.deletion(request.caller)):
+            return await _act(request)
+    return await _act(request)
+
+
+async def _act(request: Request[Nothing, BulkBody]) -> Answer:
     body, bulk = request.body, request.app.bulk
     filters = body.filter.filters(request, "#/filter")
     if body.preview:

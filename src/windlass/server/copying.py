@@ -23,6 +23,7 @@ from windlass.errors import (
 from windlass.model import BodyFormat, JobRecord, NewJob
 from windlass.options import MAX_PRIORITY
 from windlass.payload import merge_patch, pointer_to
+from windlass.security import acting_as
 from windlass.server.canonical import canonical_body, rule_fields, validated_body
 from windlass.server.enqueueing import (
     PROBLEMS,
@@ -77,11 +78,16 @@ _TAKEN_OVER: Final = ("priority", "max_attempts", "timeout", "correlation_id", "
 async def copy_job(request: Request[Nothing, CopyBody]) -> Answer:
     app, body = request.app, request.body
     record = (await app.get(request.path["id"])).record
-    if body.delete_original and not record.state.final:
-        raise WrongState(
-            f"job {record.id} is {record.state}; delete_original is for jobs that have finished; cancel it "
-            "first, or leave delete_original out"
-        )
+    deletion = None
+    if body.delete_original:
+        deletion = request.api.gate.deletion(request.caller)
+        with acting_as(deletion):
+            await app.get(record.id)
+        if not record.state.final:
+            raise WrongState(
+                f"job {record.id} is {record.state}; delete_original is for jobs that have finished; cancel "
+                "it first, or leave delete_original out"
+            )
     given = {
         name: value
         for name, value in structs.asdict(body).items()
@@ -95,7 +101,10 @@ async def copy_job(request: Request[Nothing, CopyBody]) -> Answer:
     async with request.api.gate.audited(request, "job.copy", target=str(record.id), details=changed) as entry:
         job = await submit(app, new)
         entry.details["copy"] = str(job.id)
-        deleted = body.delete_original and not job.duplicate and await _delete(request, record.id)
+        deleted = False
+        if body.delete_original and not job.duplicate:
+            with acting_as(deletion):
+                deleted = await _delete(request, record.id)
         entry.details["original_deleted"] = deleted
     answer = CopiedJob(**enqueued_fields(job), copied_from=record.id, original_deleted=deleted)
     location = f"{request.root}{ROOT}/{job.id}".encode()

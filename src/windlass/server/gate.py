@@ -52,11 +52,14 @@ class Gate:
         return caller
 
     def context(self, caller: Caller, permission: Permission, method: str) -> SecurityContext | None:
-        """On whose behalf the request acts; ``NotAuthenticated`` or ``NotPermitted`` when it may not."""
+        """On whose behalf the request acts; ``NotAuthenticated`` or ``NotPermitted`` when it may not.
+
+        A rule sees ``GET`` for every request that only looks, also for HEAD and for a POST that asks.
+        """
         access = self.access
         match permission:
             case Permission.READ:
-                return access.visible(caller, changing=False, method=method)
+                return access.visible(caller, changing=False)
             case Permission.MANAGE:
                 return access.visible(caller, changing=True, method=method)
             case Permission.SUPERUSER:
@@ -70,6 +73,10 @@ class Gate:
             case Permission.ENQUEUE:
                 return access.enqueue_context(caller)
         assert_never(permission)
+
+    def deletion(self, caller: Caller) -> SecurityContext | None:
+        """On whose behalf the caller deletes jobs by a request other than DELETE; raises as ``context``."""
+        return self.context(caller, Permission.MANAGE, "DELETE")
 
     def prepare(self) -> None:
         """Read the rules, so that a wrong one is reported at the start, and warn about risky ones."""
