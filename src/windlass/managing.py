@@ -67,10 +67,23 @@ async def get(store: Store, job_id: UUID, tenant: str | None) -> JobRecord:
 
 
 async def act(store: Store, verb: str, job_id: UUID, tenant: str | None) -> bool:
-    """Do one of ``VERBS`` to one job; False when a running one was only asked to stop."""
-    if row_filter() is not None:
-        await get(store, job_id, tenant)  # what cannot be seen cannot be changed
+    """Do one of ``VERBS`` to one job; False when a running one was only asked to stop.
+
+    Under a row filter the job is looked at first, and left alone unless the verb is possible in the state
+    that was seen. The job may change between the look and the verb, but of what a filter can ask only its
+    state, attempt and priority do, so the verb does nothing that it could not have done at the look.
+    """
     done, states = _ALLOWED[verb]
+
+    def check_state(record: JobRecord) -> None:
+        if record.state not in states:
+            raise WrongState(
+                f"job {job_id} is {record.state} and cannot be {done}; "
+                f"that is possible for jobs that are {_listed(states)}"
+            )
+
+    if row_filter() is not None:
+        check_state(await get(store, job_id, tenant))
     for _ in range(MAX_TRIES):
         (verdict,) = await _verb(store, verb)([job_id], tenant=tenant)
         match verdict:
@@ -86,12 +99,7 @@ async def act(store: Store, verb: str, job_id: UUID, tenant: str | None) -> bool
                     "wait for that job, or cancel or delete it first"
                 )
             case Verdict.WRONG_STATE:
-                record = await get(store, job_id, tenant)
-                if record.state not in states:
-                    raise WrongState(
-                        f"job {job_id} is {record.state} and cannot be {done}; "
-                        f"that is possible for jobs that are {_listed(states)}"
-                    )
+                check_state(await get(store, job_id, tenant))
                 # Its state changed between the verb and the look: the verb can succeed now.
     raise WrongState(f"job {job_id} changed its state during {MAX_TRIES} tries to {verb} it; try again")
 
