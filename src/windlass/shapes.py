@@ -71,13 +71,13 @@ class FieldsShape:
         self._positional_only = tuple(
             parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_ONLY
         )
-        self._defaults = {
+        self.defaults = {
             parameter.name: parameter.default for parameter in parameters if parameter.default is not EMPTY
         }
         self._extra = extra  # the type of **kwargs, EMPTY when the handler has none
         self._reserved = reserved  # the context's name, which a payload may not fill
         fields = [
-            (name, types[name], msgspec.UNSET) if name in self._defaults else (name, types[name])
+            (name, types[name], msgspec.UNSET) if name in self.defaults else (name, types[name])
             for name in self._names
         ]
         self.type = msgspec.defstruct(
@@ -113,16 +113,14 @@ class FieldsShape:
             body = self._by_own_names(body)
         kwargs = msgspec.structs.asdict(self._decode(body))
         # Left-out fields are left out of the call as well, so the handler's own defaults apply.
-        for name in self._defaults:
+        for name in self.defaults:
             if kwargs[name] is msgspec.UNSET:
                 del kwargs[name]
         if self._extra is not EMPTY:
             kwargs.update(self._extras(body))
         if not self._positional_only:
             return (), kwargs
-        args = [
-            kwargs.pop(name) if name in kwargs else self._defaults[name] for name in self._positional_only
-        ]
+        args = [kwargs.pop(name) if name in kwargs else self.defaults[name] for name in self._positional_only]
         return tuple(args), kwargs
 
     def _decode(self, body: bytes) -> Any:
@@ -186,7 +184,7 @@ class FieldsShape:
 
     def schema(self, prefix: str) -> dict[str, Any]:
         schema = schema_of(self.type, prefix)
-        for name, default in self._defaults.items():
+        for name, default in self.defaults.items():
             try:
                 value = payload.decode(payload.encode(default, limit=1_000_000))
             except ValueError:
@@ -364,6 +362,50 @@ def decode_foreign(type_: Any, value: Any) -> Any:
     if is_model(type_):
         return model_reader(type_)(msgspec.json.encode(value))
     raise TypeError(f"{type_!r} cannot be read from JSON")
+
+
+def plain_values(value: Any) -> Any:
+    """Return what a handler finds in ``value`` as plain JSON, for rules that judge it.
+
+    Unlike the JSON that is stored it has every member under each name it can be read or written by, also
+    members that a model leaves out or masks when it is written, and those that were left at their default.
+    """
+    if is_model(type(value)):
+        return _model_values(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain_values(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, msgspec.Struct):
+        config = value.__struct_config__
+        found = {} if config.tag_field is None else {config.tag_field: config.tag}
+        for names in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+            found |= dict.fromkeys(names, plain_values(getattr(value, names[0])))
+        return found
+    if isinstance(value, Mapping):
+        names = msgspec.to_builtins(dict.fromkeys(value), str_keys=True, enc_hook=str)
+        return dict(zip(names, map(plain_values, value.values()), strict=True))
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain_values(item) for item in value]
+    reveal = getattr(value, "get_secret_value", None)
+    return plain_values(reveal()) if callable(reveal) else msgspec.to_builtins(value, enc_hook=str)
+
+
+def _model_values(model: Any) -> Any:
+    fields = getattr(type(model), "model_fields", None)
+    if fields is None:  # only looks like a pydantic model
+        return model.model_dump(mode="json", by_alias=True)
+    if fields.keys() == {"root"} and hasattr(type(model), "__pydantic_root_model__"):
+        return plain_values(model.root)
+    found = plain_values(getattr(model, "model_extra", None) or {})
+    for name in getattr(type(model), "model_computed_fields", ()):
+        found[name] = plain_values(getattr(model, name))
+    values = {name: plain_values(getattr(model, name)) for name in fields}
+    found |= {field.alias or name: values[name] for name, field in fields.items()}
+    for name, field in fields.items():
+        choices = getattr(field.validation_alias, "choices", [field.validation_alias])
+        for other in (name, field.serialization_alias, *choices):
+            if isinstance(other, str):
+                found.setdefault(other, values[name])
+    return found
 
 
 def schema_of(type_: Any, prefix: str) -> dict[str, Any]:

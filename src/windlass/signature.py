@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import sys
 import types
 import typing
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from windlass.shapes import (
     Shape,
     is_model,
     parts_of,
+    plain_values,
 )
 
 
@@ -128,9 +128,12 @@ class Signature(Handler):
         return self._payload.decode(body)
 
     def as_read(self, body: bytes) -> Any:
-        """Return a checked JSON body as plain JSON with what the handler's types make of its values."""
-        value = self._payload.from_call(*self._payload.decode(body))
-        return payload.decode(payload.encode(value, limit=sys.maxsize))
+        """Return a checked JSON body as plain values: what the handler reads, defaults included."""
+        args, kwargs = self._payload.decode(body)
+        read = plain_values(self._payload.from_call(args, kwargs))
+        if isinstance(self._payload, FieldsShape):
+            return {**plain_values(self._payload.defaults), **read}
+        return read
 
     def decode_result(self, body: bytes | None) -> Any:
         """A stored result as the type the handler is annotated to return."""

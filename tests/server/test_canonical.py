@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Annotated, Any
 
+import msgspec
 import pytest
-from pydantic import BaseModel, StringConstraints
+from pydantic import AliasChoices, BaseModel, Field, RootModel, SecretStr, StringConstraints, model_serializer
 
 from tests.server.conftest import KNOWN, Asking, asking, make_app
 from windlass import SecurityContext, acting_as
@@ -23,6 +25,35 @@ class Order(BaseModel):
     plan: Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True)] = "free"
 
 
+class Transfer(BaseModel):
+    """Members that pydantic reads by one name and writes by another, as something else, or not at all."""
+
+    to: str = Field("", validation_alias=AliasChoices("to", "recipient"))
+    purpose: str = Field("", serialization_alias="reason")
+    voucher: str = Field("", exclude=True)
+    token: SecretStr = SecretStr("")
+
+
+class Wrapped(BaseModel):
+    kind: str = ""
+
+    @model_serializer
+    def _written(self) -> dict[str, str]:
+        return {"k": self.kind}
+
+
+class Names(RootModel[list[Transfer]]): ...
+
+
+@dataclass
+class Plan:
+    plan: str = "gold"
+
+
+class Quota(msgspec.Struct, omit_defaults=True, rename="camel"):
+    plan_name: str = "gold"
+
+
 @asynccontextmanager
 async def _bounded(rule: str, **settings: Any) -> AsyncIterator[Asking]:
     """A server whose rule lets nothing through of which ``rule`` does not hold."""
@@ -30,6 +61,27 @@ async def _bounded(rule: str, **settings: Any) -> AsyncIterator[Asking]:
 
     @app.task
     async def order(order: Order) -> None: ...
+
+    @app.task
+    async def transfer(transfer: Transfer) -> None: ...
+
+    @app.task
+    async def transfers(first: Transfer, others: list[Transfer] | None = None) -> None: ...
+
+    @app.task
+    async def names(names: Names) -> None: ...
+
+    @app.task
+    async def wrapped(wrapped: Wrapped) -> None: ...
+
+    @app.task
+    async def plan(plan: Plan) -> None: ...
+
+    @app.task
+    async def quota(quota: Quota) -> None: ...
+
+    @app.task
+    async def subscribe(plan: str = "gold") -> None: ...
 
     @app.task(topic="ops")
     async def wipe_customer(customer: str = "") -> None: ...
@@ -118,6 +170,37 @@ async def test_no_spelling_passes_by_a_rule(rule: str, body: dict[str, Any], hea
         assert kept.status_code == 201, kept.text
 
 
+READINGS: tuple[tuple[str, str, Any], ...] = (
+    ("to != 'x'", "transfer", {"to": "x"}),
+    ("to != 'x'", "transfer", {"recipient": "x"}),
+    ("recipient != 'x'", "transfer", {"to": "x"}),
+    ("purpose != 'x'", "transfer", {"purpose": "x"}),
+    ("voucher != 'x'", "transfer", {"voucher": "x"}),
+    ("token != 'x'", "transfer", {"token": "x"}),
+    ("first.voucher != 'x'", "transfers", {"first": {"voucher": "x"}}),
+    ("others.0.recipient != 'x'", "transfers", {"first": {}, "others": [{"to": "x"}]}),
+    ("0.token != 'x'", "names", [{"token": "x"}]),
+    ("kind != 'x'", "wrapped", {"kind": "x"}),
+    ("plan != 'gold'", "plan", {}),
+    ("plan_name != 'gold'", "quota", {"planName": "gold"}),
+    ("planName != 'gold'", "quota", {}),
+    ("plan != 'gold'", "subscribe", {}),
+)
+"""A rule about a member of a payload, a task, and a payload that the task reads as what the rule refuses."""
+
+
+@pytest.mark.parametrize(("rule", "task", "sent"), READINGS)
+async def test_rule_sees_what_the_task_reads(rule: str, task: str, sent: Any) -> None:
+    """A member under each of its names, also one that its model hides or writes differently, and defaults."""
+    async with _bounded(f"@request.body.payload.{rule}") as ask:
+        client = await ask.with_key(tenant="acme")
+        refused = await client.post(ENQUEUE, json={"task": task, "payload": sent})
+        assert (refused.status_code, refused.json()["code"]) == (403, "not_permitted"), refused.text
+        other = msgspec.json.decode(msgspec.json.encode(sent).replace(b'"x"', b'"y"'))
+        if other != sent:
+            assert (await client.post(ENQUEUE, json={"task": task, "payload": other})).status_code == 201
+
+
 async def test_copy_shows_a_rule_the_whole_new_job() -> None:
     """A copy takes over what its caller could not ask for: the rule is asked as if all of that were said."""
     rule = "@request.body.max_attempts <= 3 && @request.body.payload.amount <= 100 && priority <= 5"
@@ -149,6 +232,7 @@ async def test_who_may_not_enqueue_is_not_told_what_is_wrong() -> None:
             {"task": "order", "payload": "?", "format": "bytes"},
             {"task": "wipe_customers"},
             {"topic": "unknown"},
+            {"task": "fleeting", "payload": {"thing": "x"}},
         ]
         for body in bad:
             assert (await client.post(ENQUEUE, json=body)).json()["code"] == "not_permitted", body

@@ -317,6 +317,8 @@ def _target(
     else:
         raise refused("task and topic are both missing; give one of them", pointer=f"{pointer}/topic")
     if task is not None and not task.durable:
+        access = request.api.gate.access
+        access.check_enqueue_rule(request.caller, topic=topic, task=task.name, body=given, job=options)
         raise refused(
             f"task {task.name!r} is not durable: its jobs run in the process that enqueues them; "
             "enqueue it from the program that is to run it",
