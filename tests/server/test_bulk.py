@@ -327,3 +327,16 @@ async def test_list_of_operations_has_the_callers_own_and_tells_of_no_others() -
             assert pages == -(-3 // size)
         everything = (await clients["root"].get("/api/jobs/bulk")).json()["items"]
         assert len(everything) == 8
+
+
+async def test_callers_without_an_id_do_not_list_the_operations_of_each_other() -> None:
+    """Anonymous callers, and tokens without a subject, cannot be told apart: each has the id of its own
+    operation, and lists none.
+    """
+    async with asking(make_app(manage_rule="true", enqueue_rule="true")) as ask:
+        one, other = ask.client(), ask.client()
+        await fill(one, 2)
+        body = {"action": "cancel", "filter": {"where": "payload.userId:1"}}
+        started = await one.post(BULK, json=body)
+        assert (await until_ended(one, started.headers["location"]))["done"] == 2
+        assert (await other.get(BULK)).json() == {"items": [], "cursor": None}

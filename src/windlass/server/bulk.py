@@ -76,7 +76,8 @@ class BulkShape(Struct, frozen=True, kw_only=True):
 class BulkList(Struct, frozen=True):
     """The caller's operations of the last week, newest first; ``cursor`` is where the next page begins.
 
-    Superusers are shown those of everybody.
+    Superusers are shown those of everybody, and callers without an id none: their operations are found by
+    the id that the start returned.
     """
 
     items: tuple[BulkShape, ...]
@@ -112,6 +113,8 @@ async def _act(request: Request[Nothing, BulkBody]) -> Answer:
 
 
 async def list_bulk(request: Request[PageQuery, None]) -> Answer:
+    if not request.caller.superuser and request.caller.id is None:
+        return Answer(BulkList((), None))  # one such caller cannot be told from another
     query, cursors, holder = request.query, await request.api.cursors(), request.cursor_holder
     found, further = await request.app.bulk.listed(
         limit=query.limit,
