@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -120,3 +121,26 @@ async def _asked(port: int, request: bytes) -> bytes:
         answer = await reader.read(1000)
     writer.close()
     return answer
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell")
+async def test_a_hang_up_behind_a_request_sent_ahead_is_noticed() -> None:
+    """A worker that waits for jobs, has sent another request behind, and is gone, is given no job."""
+    async with Windlass("memory://") as app, served(app) as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        head = "HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer root\r\n"
+        body = '{"topics": ["q"]}'
+        writer.write(
+            f"POST /api/jobs/work/reserve?wait=60 {head}Content-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        connections: Any = server.server.server_state.connections
+        async with asyncio.timeout(PATIENCE / 2):  # before the wait is over
+            while not any(connection.flow.read_paused for connection in connections):
+                writer.write(f"GET /healthz {head}\r\n".encode())  # one that comes early is read over
+                await asyncio.sleep(0.2)
+            writer.close()
+            while connections:
+                await asyncio.sleep(0.01)
+        await app.queue.put("q", b"work")
+        assert (await app.queue.reserve(["q"], timeout=PATIENCE)).body == b"work"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_network
 from typing import Any
 
-from windlass.server.connection_limits import ConnectionLimits, ConnectionTable
+from windlass.server.connection_limits import MAX_HEAD_BYTES, ConnectionLimits, ConnectionTable
 
 
 class Line:
@@ -80,3 +80,22 @@ def test_a_full_server_closes_what_has_waited_longest() -> None:
     assert "the limit is 3" in connections.admit(refused, "192.0.2.3")
     connections.waits(refused)  # of no account: it was never counted
     assert connections.admit(refused, "192.0.2.3")
+
+
+def test_unfinished_requests_hold_a_limited_number_of_bytes_together() -> None:
+    """The oldest are closed. A request that was completed, or whose connection ended, holds nothing."""
+    connections = table()
+    first, second, third, complete, gone = admitted(connections, 5, "192.0.2.1")
+    for line in (complete, gone, first, second):
+        connections.holds(line, MAX_HEAD_BYTES // 4)
+    connections.holds(complete, 0)
+    connections.forget(gone)
+    connections.holds(gone, MAX_HEAD_BYTES)  # too late: it is not counted any more
+    connections.holds(second, MAX_HEAD_BYTES // 2)
+    connections.holds(third, MAX_HEAD_BYTES // 4)
+    assert not any(line.ended for line in (first, second, third, complete, gone))
+    connections.holds(third, MAX_HEAD_BYTES // 4 + 1)
+    assert [line.ended for line in (first, second, third)] == [True, False, False]
+    connections.holds(third, MAX_HEAD_BYTES // 2)
+    connections.holds(complete, 1)
+    assert [line.ended for line in (second, third, complete)] == [True, False, False]

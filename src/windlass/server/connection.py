@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import select
 import socket
 import struct
 import sys
@@ -51,6 +52,7 @@ READ_BYTES: Final = 32 * 1024
 STREAM_BUFFER_BYTES: Final = 64 * 1024
 """Size of the system's send buffer of a stream: a client that does not read must not cost megabytes."""
 _HEAD: Final = b"HTTP/1.1 "
+_HANG_UP: Final = getattr(select, "POLLRDHUP", 0)  # of Linux: the client has closed its side
 _RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: closing does not wait for what is unsent
 
 _log = LimitedLog(logging.getLogger("windlass.server"))
@@ -119,6 +121,8 @@ class Connection(HttpToolsProtocol):
         self._trailer_bytes = 0
         self._progress = False  # whether the bytes at hand began a request or belonged to a body
         self._framing_bytes = 0  # received since the last progress
+        self._complete = True  # whether the end of the last request that began has arrived
+        self._head_bytes = 0  # held of the head of a request whose end has not arrived
         self._refused = False  # nothing more is read from the client
         self._discarding_until = 0.0  # 0: not discarding
         self._discarded_bytes = 0
@@ -149,6 +153,10 @@ class Connection(HttpToolsProtocol):
         self._table.forget(self)
         self._end_requests()
         super().connection_lost(exc)
+        # This object is part of reference cycles. Free what it received now, not when they are collected.
+        nothing: Any = None
+        self.url, self.headers = b"", []
+        self.scope = self.cycle = self._running = nothing
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
@@ -166,12 +174,24 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             self._break_off(error)
         else:
+            if self._head_bytes or not self._complete:
+                self._count_head(len(data))
             if self._progress:
                 self._framing_bytes = 0
                 return
             self._framing_bytes += len(data)
             if self._framing_bytes > 2 * self._limits.header_bytes:
                 self._refuse(self._too_much_framing())
+
+    def _count_head(self, received: int) -> None:
+        """Keep the table informed of what an unfinished request holds in memory."""
+        if self._complete:
+            self._head_bytes = 0
+        elif not self._head_complete:
+            self._head_bytes += received
+        else:
+            self._head_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        self._table.holds(self, self._head_bytes)
 
     # -- what the parser calls ----------------------------------------------------------------------------
 
@@ -180,6 +200,7 @@ class Connection(HttpToolsProtocol):
             raise TooManyRequests
         super().on_message_begin()
         self._progress = True
+        self._complete = False
         self._head_complete = False
         self._trailer_bytes = 0
         scope: Any = self.scope
@@ -214,6 +235,7 @@ class Connection(HttpToolsProtocol):
             self.flow.pause_reading()
 
     def on_message_complete(self) -> None:
+        self._complete = True
         cycle = self.cycle
         if not cycle.response_complete:
             cycle.more_body = False
@@ -266,6 +288,19 @@ class Connection(HttpToolsProtocol):
         if self.waits(now) > seconds:
             return f"no whole request head arrived within {seconds:g} s (request_seconds)"
         return self._slow_reader(now)
+
+    @property
+    def left_unseen(self) -> bool:
+        """Whether the client hung up while nothing is read from it, so that asyncio does not notice.
+
+        Nothing is read behind a request that waits for its answer, such as a long poll for a job.
+        """
+        if not _HANG_UP or not self.flow.read_paused or self.transport.is_closing():
+            return False
+        line = self.transport.get_extra_info("socket")
+        poll = select.poll()
+        poll.register(line.fileno(), _HANG_UP)
+        return bool(poll.poll(0))
 
     def waits(self, now: float) -> float:
         """For how many seconds it has been waiting for the rest of a head, or for the first byte.
@@ -347,6 +382,8 @@ class Connection(HttpToolsProtocol):
         last = self.pipeline[0][0] if self.pipeline else self._running
         if last is not None:
             last.keep_alive = False
+            if not last.response_started:  # only newer versions of uvicorn add this header themselves
+                last.default_headers = [*last.default_headers, (b"connection", b"close")]
         else:
             self._together.close()
 

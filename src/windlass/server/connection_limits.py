@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 OTHER_CONNECTIONS: Final = 2000
 """How many connections there may be besides event streams."""
+MAX_HEAD_BYTES: Final = 8 * 1024 * 1024
+"""Max bytes of heads that all connections together hold of requests whose end has not arrived."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -67,6 +69,8 @@ class ConnectionTable:
         self._open: dict[Connection, str | None] = {}
         self._numbers: dict[str, int] = {}
         self._waiting: dict[Connection, None] = {}  # the longest wait first
+        self._heads: dict[Connection, int] = {}  # bytes of unfinished requests, the oldest first
+        self._head_bytes = 0
 
     def admit(self, connection: Connection, host: str | None) -> str:
         """Count a new connection. Returns why it is refused; an empty text means that it is not."""
@@ -90,8 +94,27 @@ class ConnectionTable:
             self._numbers[address] = number + 1
         return ""
 
+    def holds(self, connection: Connection, size: int) -> None:
+        """Note how many bytes of head an unfinished request holds; 0 when it has arrived.
+
+        If all of them together hold too much, the oldest are closed. A request that comes as it should is
+        complete within moments, so an attacker loses its connections first.
+        """
+        if connection not in self._open:
+            return
+        self._head_bytes += size - self._heads.get(connection, 0)
+        if size:
+            self._heads[connection] = size
+        else:
+            self._heads.pop(connection, None)
+        while self._head_bytes > MAX_HEAD_BYTES:
+            oldest = next(iter(self._heads))
+            self.forget(oldest)
+            oldest.hang_up()
+
     def forget(self, connection: Connection) -> None:
         """Stop counting a connection. Harmless if it is not counted."""
+        self._head_bytes -= self._heads.pop(connection, 0)
         if connection not in self._open:
             return
         address = self._open.pop(connection)

@@ -18,8 +18,8 @@ from windlass.server.request import Request
 from windlass.server.route import Nothing, Permission, Route
 from windlass.server.transport import (
     PAGE_HEADERS,
+    PUBLIC_BODY_BYTES,
     SECURITY_HEADERS,
-    SMALL_BODY_BYTES,
     BodyLimit,
     check_media_type,
     closing,
@@ -71,7 +71,7 @@ class Operation:
         self._seconds = api.app.settings.request_seconds
         self._body_limit = BodyLimit(api.app.settings.max_request_bytes, "max_request_bytes")
         if route.permission in {Permission.PUBLIC, Permission.SESSION}:
-            self._body_limit = BodyLimit(min(SMALL_BODY_BYTES, self._body_limit.bytes))
+            self._body_limit = BodyLimit(min(PUBLIC_BODY_BYTES, self._body_limit.bytes))
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         route, api = self._route, self._api

@@ -90,12 +90,14 @@ class ApiServer(uvicorn.Server):
         self._listener.listen(BACKLOG)  # asyncio has made it ACCEPTED_TOGETHER
 
     async def on_tick(self, counter: int) -> bool:
-        """Called ten times a second. Once a second, cut the clients that send or read too slowly."""
+        """Called ten times a second. Once a second, cut the clients that are gone or too slow."""
         if counter % 10 == 0:
             now = time.monotonic()
             connections: list[Any] = list(self.server_state.connections)  # all of them ours
             for connection in connections:
-                if reason := connection.overdue(now):
+                if connection.left_unseen:
+                    connection.cut()
+                elif reason := connection.overdue(now):
                     _log.write("cut", "cut a connection: %s", reason)
                     connection.cut()
         return await super().on_tick(counter)

@@ -43,7 +43,9 @@ SINGLE_HEADERS: Final = frozenset(
 )
 """Headers that decide something. If one came twice, a proxy could go by the first and we by the second."""
 SMALL_BODY_BYTES: Final = 32 * 1024
-"""Max bytes of a body that are read without a turn, and of any body for a route that needs no key."""
+"""Max bytes of a body that are read without a turn."""
+PUBLIC_BODY_BYTES: Final = 16 * 1024
+"""Max bytes of a body for a route that needs no key: the longest name and password, fully escaped, fit."""
 LARGE_BODIES: Final = 32
 """How many larger bodies of known callers are read at a time."""
 LARGE_BODIES_OF_UNKNOWN: Final = 3

@@ -205,6 +205,20 @@ def slow_heads(port: int, connections: int, give_up: float) -> Outcome:
     return press(lines, give_up, lambda line: line.send(b"a"), pause=0.3)
 
 
+def fat_heads(port: int, connections: int, give_up: float) -> Outcome:
+    """Sends almost all of a large head, and then a byte now and then."""
+    head = b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"a: %s\r\n" % (b"b" * 310) * 195
+    lines = opened(port, connections, head)
+    return press(lines, give_up, lambda line: line.send(b"a"), pause=0.3)
+
+
+def fat_heads_with_bodies(port: int, connections: int, give_up: float) -> Outcome:
+    """Sends a large head, which is complete, and almost all of a body that needs no turn."""
+    head = CHUNKED.replace(b"\r\n\r\n", b"\r\n" + b"a: %s\r\n" % (b"b" * 150) * 190 + b"\r\n")
+    lines = opened(port, connections, head + b"3fff\r\n" + b" " * 16_000)
+    return press(lines, give_up, lambda line: line.send(b" "), pause=0.3)
+
+
 def held_bodies(port: int, connections: int, give_up: float) -> Outcome:
     """Sends almost all of a large body, and then a byte now and then."""
     size = 3_000_000
@@ -304,6 +318,8 @@ ATTACKS: dict[str, Callable[[int, int, float], Outcome]] = {
         pipelining_unread,
         slow_readers,
         slow_heads,
+        fat_heads,
+        fat_heads_with_bodies,
         held_bodies,
         unread_bodies,
         long_names,

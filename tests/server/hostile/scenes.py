@@ -46,6 +46,8 @@ SCENES = (
     Scene("pipelining_unread", 20, 100),
     Scene("slow_readers", 300, 500, full_give_up=80),
     Scene("slow_heads", 100, 500),
+    Scene("fat_heads", 400, 1000),
+    Scene("fat_heads_with_bodies", 400, 1000),
     Scene("held_bodies", 60, 200),
     Scene("unread_bodies", 300, 900),
     Scene("long_names", 2, 2, give_up=2, full_give_up=10),
