@@ -12,7 +12,8 @@ from windlass.errors import InvalidPayload
 from windlass.names import MAX_NAME_LENGTH, clip, shorten, suggest
 from windlass.payload import pointer_to
 
-_path = re.compile(r" - at `(?P<path>[^`]*)`$")
+# Payloads have at most 64 levels; a field name can imitate a longer path.
+_path = re.compile(r" - at `(?P<path>[^`]{0,20000})`$")
 _step = re.compile(r"\.(?P<key>[^.\[\]]+)|\[(?P<index>\d+)\]|\[\.\.\.\]")
 _missing = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _unknown = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")

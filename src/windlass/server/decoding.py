@@ -20,8 +20,9 @@ from windlass.server.problems import MALFORMED_JSON, Problem, refused
 S = TypeVar("S", bound=Struct)
 
 MAX_PARAMETERS: Final = 50
+MAX_PATH_LENGTH: Final = 1000
+"""Max characters of the path in a message of msgspec. A field name can imitate a longer one."""
 
-_located = re.compile(r"(?P<what>.*) - at `\$(?P<path>.*)`", re.DOTALL)
 _field = re.compile(r"Object (?P<how>contains unknown|missing required) field `(?P<name>.*)`", re.DOTALL)
 _number = re.compile(r"\s*[-+]?[0-9._]*(e[-+]?[0-9]+)?\s*", re.IGNORECASE)
 _lost_plus = re.compile(r".*T.* \d\d:?\d\d", re.DOTALL)
@@ -116,9 +117,10 @@ def _convert(kind: type[S], given: Mapping[str, str]) -> S:
 
 def _explain(message: str) -> tuple[str, str]:
     """What msgspec found, and where as a JSON pointer."""
-    located = _located.fullmatch(message)
-    what, path = (located["what"], located["path"]) if located else (message, "")
-    pointer = pointer_to([name or index for name, index in _steps.findall(path)])
+    what, mark, path = message.rpartition(" - at `$")
+    if not mark or len(path) > MAX_PATH_LENGTH:
+        what, path = message, "`"
+    pointer = pointer_to([name or index for name, index in _steps.findall(path[:-1])])
     about = _field.fullmatch(what)
     if about:
         pointer += pointer_to([about["name"]])

@@ -255,3 +255,17 @@ def test_an_error_does_not_echo_a_hostile_name(server: Server, request_line: str
     assert answer.status == 422
     assert len(answer.body) < 5000
     assert re.search(r"80,000 characters", answer.body.decode())
+
+
+@pytest.mark.parametrize(
+    "request_line", ["POST /api/jobs/enqueue", "POST /api/jobs/bulk", "PUT /api/jobs/limits/x"]
+)
+def test_a_name_that_imitates_a_path_is_only_a_name(server: Server, request_line: str) -> None:
+    """The path of an error is not read out of a name, step by step: with 4 MB that took two seconds."""
+    name = "x - at `$" + ".a" * 20_000
+    body = json.dumps({name: 1}).encode()
+    head = f"{request_line} HTTP/1.1\nHost: x\n{JSON}\nContent-Length: {len(body)}"
+    answer = server.ask(f"{head}\nAuthorization: Bearer {server.key}", body)
+    assert answer.status == 422
+    assert len(answer.body) < 5000
+    assert f"({len(name):,} characters) is unknown here" in json.loads(answer.body)["detail"]
