@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from windlass import (
     InvalidInput,
     JobNotFound,
     NotAuthenticated,
+    NotOpen,
     NotPermitted,
     SecurityContext,
     StoreUnavailable,
@@ -316,6 +317,30 @@ async def test_a_line_says_how_its_action_ended(app: Windlass) -> None:
                 raise error
         lines = (await log.lines(target=str(error) or None, limit=1)).lines
         assert [line.outcome for line in lines] == outcomes
+
+
+async def test_an_app_that_is_closed_meanwhile_does_not_undo_an_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The outcome goes to the program's log then, and no error of the action is hidden."""
+    for error, told in (
+        (None, "done, but not"),
+        (WrongState("too late"), ""),
+        (NotOpen("gone"), "failed, but not"),
+    ):
+        caplog.clear()
+        async with Windlass("memory://") as app:
+            with nullcontext() if error is None else pytest.raises(type(error), match=str(error)):
+                async with audited(app.access.audit, by(ADA, "job.delete")):
+                    await app.close()
+                    if error is not None:
+                        raise error
+        assert told in caplog.text
+        assert bool(told) == ("job.delete" in caplog.text)
+    async with Windlass("memory://") as app:
+        log = app.access.audit
+    await log.record(by(ADA, "login"))
+    assert "login" in caplog.text
 
 
 async def test_what_cannot_be_recorded_is_not_done(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ import msgspec
 from windlass.access import paging
 from windlass.access.caller import Caller
 from windlass.clock import seconds_to_microseconds, to_datetime
-from windlass.errors import StoreError, WindlassError
+from windlass.errors import NotOpen, StoreError, WindlassError
 from windlass.ids import new_id
 from windlass.model import ROOT_TENANT, Document, NewDocument
 from windlass.options import check_integer
@@ -114,7 +114,7 @@ class Audit:
         written = [(str(new_id()), line) for line in lines]
         try:
             await self._write(written)
-        except StoreError as error:
+        except WindlassError as error:  # also NotOpen, where the program ends meanwhile
             _log_lost(error, *lines)
 
     async def _write(self, lines: Sequence[tuple[str, AuditLine]]) -> None:
@@ -181,9 +181,9 @@ class AuditEntry:
 async def audited(log: Audit, line: AuditLine) -> AsyncIterator[AuditEntry]:
     """Record the intent, run the block, record its outcome.
 
-    A ``StoreError`` from the first write leaves the block unrun. A block that is refused (any other
-    ``WindlassError``) has changed nothing, and leaves no line. After the block nothing is raised: an outcome
-    that the store cannot take is written to the program's log.
+    A ``StoreError`` from the first write leaves the block unrun. A block that is refused (a ``WindlassError``
+    other than ``StoreError`` and ``NotOpen``) has changed nothing, and leaves no line. After the block nothing
+    is raised: an outcome that cannot be recorded is written to the program's log.
     """
     line_id = str(new_id())
     entry = AuditEntry(line.target, dict(line.details))
@@ -191,7 +191,7 @@ async def audited(log: Audit, line: AuditLine) -> AsyncIterator[AuditEntry]:
     try:
         yield entry
     except Exception as error:
-        if isinstance(error, WindlassError) and not isinstance(error, StoreError):
+        if isinstance(error, WindlassError) and not isinstance(error, StoreError | NotOpen):
             await _end(log, line_id, None)
         else:
             entry.details["error"] = type(error).__name__
@@ -211,12 +211,12 @@ async def _end(log: Audit, line_id: str, line: AuditLine | None) -> None:
             await log._remove(line_id)
         else:
             await log._write([(line_id, line)])
-    except StoreError as error:
+    except WindlassError as error:  # also NotOpen, where the program ends meanwhile
         if line is not None:
             _log_lost(error, line)
 
 
-def _log_lost(error: StoreError, *lines: AuditLine) -> None:
+def _log_lost(error: WindlassError, *lines: AuditLine) -> None:
     for line in lines:
         _log.error("%s, but not in the audit log (%s): %s", line.outcome, error, _encode(line).decode())
 
