@@ -182,8 +182,8 @@ async def audited(log: Audit, line: AuditLine) -> AsyncIterator[AuditEntry]:
     """Record the intent, run the block, record its outcome.
 
     A ``StoreError`` from the first write leaves the block unrun. A block that is refused (a ``WindlassError``
-    other than ``StoreError`` and ``NotOpen``) has changed nothing, and leaves no line. After the block nothing
-    is raised: an outcome that cannot be recorded is written to the program's log.
+    other than ``StoreError`` and ``NotOpen``) has changed nothing, and leaves no line. After the block,
+    nothing is raised: an outcome that cannot be recorded is written to the program's log.
     """
     line_id = str(new_id())
     entry = AuditEntry(line.target, dict(line.details))
