@@ -9,11 +9,14 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+import uvicorn
 
 from tests.patience import PATIENCE
 from tests.server.events.serving import served
 from windlass import Windlass
+from windlass.server import create_api
 from windlass.server.connection import Together
+from windlass.server.running import listen
 
 LARGEST_HEAD_BYTES = 64 * 1024
 
@@ -121,6 +124,30 @@ async def _asked(port: int, request: bytes) -> bytes:
         answer = await reader.read(1000)
     writer.close()
     return answer
+
+
+async def test_under_uvicorn_with_h11_trailers_are_dropped_too() -> None:
+    """Where the API is mounted, the documents ask for h11: a trailer does not authenticate there."""
+    content = b'{"action": "delete", "filter": {"where": "state:failed"}, "preview": true}'
+    async with Windlass("memory://") as app:
+        key = b"Authorization: Bearer " + (await app.access.create_key("root", superuser=True)).key.encode()
+        with listen("127.0.0.1", 0) as listener:
+            server = uvicorn.Server(uvicorn.Config(create_api(app), http="h11", log_config=None))
+            running = asyncio.create_task(server.serve([listener]))
+            while not server.started:
+                await asyncio.sleep(0.005)
+            statuses = []
+            for head, trailer in ((key + b"\r\n", b""), (b"", key + b"\r\n")):
+                answer = await _asked(
+                    listener.getsockname()[1],
+                    b"POST /api/jobs/bulk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                    b"Transfer-Encoding: chunked\r\n%s\r\n%x\r\n%s\r\n0\r\n%s\r\n"
+                    % (head, len(content), content, trailer),
+                )
+                statuses.append(answer.split()[1])
+            server.should_exit = True
+            await running
+    assert statuses == [b"200", b"401"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell")
