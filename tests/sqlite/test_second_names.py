@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,19 @@ async def main(path):
 asyncio.run(main(sys.argv[1]))
 """
 """A process that opens the file, waits for a line, and enqueues 20 jobs."""
+BORROW = """
+import sqlite3, sys
+from windlass import Windlass
+
+app = Windlass(f"sqlite:///{sys.argv[1]}")
+
+@app.task
+def mail(number: int) -> None: ...
+
+with sqlite3.connect(sys.argv[1]) as connection:
+    mail.using(connection).enqueue(number=1)
+"""
+"""A program that enqueues on a connection of its own, and never opens the store."""
 IN_CONTAINER = 'mount --bind "$1" "$2" && shift && exec "$0" -c "$PROGRAM" "$@"'
 """The same in a mount namespace of its own, with the file mounted as ``docker run -v file:file`` does."""
 
@@ -59,7 +72,7 @@ def mount_namespaces() -> None:
 
 
 @contextmanager
-def process(*command: str) -> Iterator[subprocess.Popen[str]]:
+def process(*command: str, program: str = ENQUEUE) -> Iterator[subprocess.Popen[str]]:
     """A process that is gone after the block."""
     with subprocess.Popen(
         command,
@@ -67,7 +80,7 @@ def process(*command: str) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PROGRAM": ENQUEUE},
+        env={**os.environ, "PROGRAM": program},
     ) as started:
         try:
             yield started
@@ -110,6 +123,19 @@ async def test_two_containers_with_the_file_mounted_are_refused(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("mount_namespaces")
+async def test_a_container_that_enqueues_in_its_own_transactions_is_refused(tmp_path: Path) -> None:
+    """It never opens the store; its connection has a log of its own all the same."""
+    path, inside = tmp_path / "jobs.db", tmp_path / "one" / "jobs.db"
+    await make(path)
+    with process(*container(path, inside), program=BORROW) as started:
+        out, errors = started.communicate(timeout=120)
+    assert started.returncode == 1, (out, errors)
+    assert f"{inside} is a mount point" in errors
+    assert "mount the directory into containers" in errors
+    assert jobs_in(path) == 0
+
+
+@pytest.mark.usefixtures("mount_namespaces")
 async def test_containers_that_mount_the_directory_share_the_log(tmp_path: Path) -> None:
     """As the refusal advises: every acknowledged job is there, in whichever process it was enqueued."""
     directory, other = tmp_path / "data", tmp_path / "other"
@@ -141,6 +167,27 @@ async def test_a_hard_link_is_refused_under_both_names(tmp_path: Path) -> None:
     await make(path)
 
 
+@pytest.mark.parametrize("name", ["jobs.db", "other.db"])
+async def test_a_connection_to_a_file_with_a_hard_link_takes_no_jobs(tmp_path: Path, name: str) -> None:
+    """Under either name, also where both names are the same file for the app; without the link it does."""
+    path = tmp_path / "jobs.db"
+    await make(path)
+    os.link(path, tmp_path / "other.db")
+    app = Windlass(f"sqlite:///{path}")
+
+    @app.task
+    def mail(number: int) -> None: ...
+
+    with closing(sqlite3.connect(tmp_path / name)) as connection:
+        with pytest.raises(ConfigurationError, match=r"has 2 hard links, .* mount the directory"):
+            mail.using(connection).enqueue(number=1)
+        assert not connection.in_transaction
+    (tmp_path / "other.db").unlink()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        mail.using(connection).enqueue(number=1)
+    assert jobs_in(path) == 1
+
+
 async def test_a_symbolic_link_is_the_file_it_leads_to(tmp_path: Path) -> None:
     """SQLite follows it, so the log is beside the file; all checks look there, too."""
     (tmp_path / "real").mkdir()
@@ -159,10 +206,13 @@ async def test_a_symbolic_link_is_the_file_it_leads_to(tmp_path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.parametrize("asks", [True, False], ids=["asked for locks", "locked for a moment"])
 async def test_a_file_in_use_with_another_log_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asks: bool
 ) -> None:
     """Whatever gave it the second name: the lock is seen, and that nobody is at our log."""
+    if not asks:  # as on systems that do not tell of locks
+        monkeypatch.setattr(shared_log, "_is_locked", lambda _: None)
     monkeypatch.setattr(shared_log, "SETTLE_SECONDS", 0.2)
     path, other = tmp_path / "jobs.db", tmp_path / "other.db"
     await make(path)
@@ -177,6 +227,47 @@ async def test_a_file_in_use_with_another_log_is_refused(
         out, errors = started.communicate("go\n", timeout=120)
         assert (out, started.returncode) == ("enqueued\n", 0), errors
     assert jobs_in(path) == 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of locks without taking one")
+async def test_what_a_killed_process_left_does_not_hide_another_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ``-shm`` under our name on which nobody has locks proves nothing: the other log is still seen."""
+    monkeypatch.setattr(shared_log, "SETTLE_SECONDS", 0.2)
+    path, other = tmp_path / "jobs.db", tmp_path / "other.db"
+    await make(path)
+    with process(sys.executable, "-c", ENQUEUE, str(path)) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "open\n"
+        os.link(path, other)
+        shutil.copy(f"{path}-shm", f"{other}-shm")
+        with pytest.raises(StoreUnavailable, match=r"other\.db stayed locked .* is not other\.db-wal"):
+            shared_log.prove_shared_log(parse_url(f"sqlite:///{other}"))
+        other.unlink()
+        started.kill()
+        started.wait()
+        assert Path(f"{path}-shm").exists()
+        shared_log.prove_shared_log(parse_url(f"sqlite:///{path}"))  # nobody has the file
+        with process(sys.executable, "-c", ENQUEUE, str(path)) as after:
+            out, errors = after.communicate("go\n", timeout=120)
+            assert (out, after.returncode) == ("open\nenqueued\n", 0), errors
+    assert jobs_in(path) == 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of locks without taking one")
+async def test_looking_for_another_log_leaves_the_locks_of_this_process_alone(tmp_path: Path) -> None:
+    """Another process still finds the log in use, and opens the file, after any number of looks here."""
+    location = parse_url(f"sqlite:///{tmp_path / 'jobs.db'}")
+    ask = "import sys; from windlass.stores.sqlite import shared_log as log; "
+    ask += "sys.exit(not log._is_in_use(sys.argv[1]))"
+    async with Windlass(f"sqlite:///{location.path}"):
+        for _ in range(3):
+            shared_log.prove_shared_log(location)
+        with process(sys.executable, "-c", ask, f"{location.path}-shm") as started:
+            _, errors = started.communicate(timeout=120)
+            assert started.returncode == 0, errors
+    assert not Path(f"{location.path}-shm").exists()
 
 
 async def test_many_processes_that_open_a_new_file_at_once_all_may(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import ClassVar
 from uuid import UUID
 
@@ -23,7 +24,7 @@ from windlass.stores.protocol import MAX_ENQUEUE_BATCH, StoreLimits
 from windlass.stores.sqlite import reading
 from windlass.stores.sqlite.doorbell import ring_from
 from windlass.stores.sqlite.enqueueing import enqueue_inside
-from windlass.stores.sqlite.location import parse_url
+from windlass.stores.sqlite.location import parse_url, refuse_second_name
 from windlass.stores.sqlite.transaction import Grants, Transaction, savepoint
 
 
@@ -36,6 +37,8 @@ class SqliteJoiner:
         self._path = parse_url(url).path
         self._clock = clock
         self._limits = limits
+        self._checked: set[str] = set()
+        """Names of the file, few, by which connections may reach it."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> Work[Joined]:
         joined: Joined = yield Visit(lambda connection: self._enqueue(connection, jobs))
@@ -69,12 +72,15 @@ class SqliteJoiner:
     def _check_file(self, connection: sqlite3.Connection) -> None:
         """Jobs in a file that no worker of this app looks at would wait for ever."""
         path = next(row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main")
-        if path and (path == self._path or _same_file(path, self._path)):
-            return
-        raise InvalidInput(
-            f"this connection is to {path or 'a database in memory'}, the app's jobs are in {self._path}; "
-            "use a connection to that file, or an app with the URL of this one"
-        )
+        if not path or not (path == self._path or _same_file(path, self._path)):
+            raise InvalidInput(
+                f"this connection is to {path or 'a database in memory'}, the app's jobs are in "
+                f"{self._path}; use a connection to that file, or an app with the URL of this one"
+            )
+        if path not in self._checked:
+            # Once per name. A program that only enqueues this way never opens the store, which also checks.
+            refuse_second_name(Path(path))
+            self._checked.add(path)
 
 
 def _same_file(path: str, other: str) -> bool:

@@ -92,7 +92,7 @@ def check_location(location: Location) -> None:
         raise ConfigurationError(f"{path} is a directory; give the path of a file")
     if not path.parent.is_dir():
         raise ConfigurationError(f"the directory {path.parent} does not exist; create it first")
-    _refuse_second_name(path)
+    refuse_second_name(path)
     kind = file_system_of(path.parent)
     if is_network_file_system(kind) and not location.allow_network:
         raise ConfigurationError(
@@ -101,7 +101,7 @@ def check_location(location: Location) -> None:
         )
 
 
-def _refuse_second_name(path: Path) -> None:
+def refuse_second_name(path: Path) -> None:
     """Refuse a file with two names: SQLite finds the log by the name, so each name has a log of its own."""
     try:
         status = path.stat()
