@@ -171,6 +171,26 @@ async def test_a_clock_that_goes_back_fires_nothing_twice(app: Windlass, clock: 
     assert seen == ["03-27T13:00", "03-27T14:00"]
 
 
+async def test_a_schedule_fires_again_after_a_clock_was_far_ahead(
+    app: Windlass, clock: FrozenClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For 12 s the store's clock is 200 days ahead, and a firing is made there. It counts from now again."""
+    seen = _noting(app)
+    await app.schedules.create("poll", "note", Cron("0 * * * *"))
+    clock.advance(HOUR)
+    await _run(app)
+    clock.step(200 * DAY)
+    clock.advance(12)
+    await _run(app)
+    clock.step(-200 * DAY)
+    for _ in range(12):
+        await _run(app)
+        clock.advance(600)
+    assert seen == ["03-27T13:00", "10-13T13:00", "03-27T14:00"]
+    assert "schedule poll had fired 199d 23h ahead of now" in caplog.text
+    assert caplog.text.count("schedule poll had fired") == 1
+
+
 async def test_what_the_code_declares_is_written_by_its_workers(app: Windlass, clock: FrozenClock) -> None:
     """From the first start on; a pause outlives restarts, and a changed time begins anew."""
     seen = _noting(app, schedule=Cron("0 * * * *"))

@@ -38,6 +38,7 @@ from windlass.schedules.schedules import with_work_of
 from windlass.settings import Settings
 from windlass.stores.protocol import Store
 from windlass.telemetry.telemetry import Telemetry
+from windlass.wording import duration
 from windlass.worker.backoff import Backoff
 from windlass.worker.waiting import Recovery
 
@@ -48,6 +49,9 @@ LOOK_SECONDS_EACH = 0.02
 SHORTEST_WAIT = 0.02
 GONE_SECONDS = 2 * RENEW_SECONDS
 """Who declares otherwise and has not said so for this long is gone, and what is declared here counts."""
+FAR_AHEAD_SECONDS = 24 * 3600.0
+"""A schedule that has fired further in the future counts from now. One that is less ahead waits, so that it
+fires nothing twice."""
 _TRIES = 5
 
 _log = logging.getLogger("windlass.schedules")
@@ -121,6 +125,8 @@ class Scheduler:
         if not self._known:
             return self._look_at - self._clock.monotonic()
         now = await self._store.now()
+        for name in [name for name, known in self._known.items() if _is_far_ahead(known.body, now)]:
+            await self._wind_back(name, now)
         coming = [known for known in self._known.values() if known.next_at is not None]
         late = [known.document.id for known in coming if known.next_at is not None and known.next_at <= now]
         GENERATOR.shuffle(late)  # several workers share many that are due at midnight
@@ -253,6 +259,21 @@ class Scheduler:
             await self._store.write_documents([encode(name, body, known.document.version)])
         known.next_at = now + int(LOOK_SECONDS * MICROSECONDS)
 
+    async def _wind_back(self, name: str, now: int) -> None:
+        """Count from now, because the clock, set right again, reaches its last firing in a day or later."""
+        known = await self._again(name)
+        if known is None or not _is_far_ahead(known.body, now):
+            return  # another worker was first
+        declared_at = known.body.declared_at and min(known.body.declared_at, now)
+        body = structs.replace(known.body, fired_until=now, declared_at=declared_at)
+        [written] = await self._store.write_documents([encode(name, body, known.document.version)])
+        if written is not None:
+            _log.warning(
+                "schedule %s had fired %s ahead of now, by a wrong clock of the store: it counts from now",
+                *(name, duration((known.body.fired_until - now) / MICROSECONDS)),
+            )
+        await self._again(name)
+
     # -- declaring --------------------------------------------------------------------------------------
 
     async def _declare(self) -> None:
@@ -337,6 +358,10 @@ class Scheduler:
 
 
 FAR = int(86_400 * MICROSECONDS)
+
+
+def _is_far_ahead(body: Body, now: int) -> bool:
+    return not body.paused and body.fired_until - now > FAR_AHEAD_SECONDS * MICROSECONDS
 
 
 def _is_stale(body: Body, now: int, seconds: float = RENEW_SECONDS) -> bool:
