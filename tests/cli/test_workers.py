@@ -79,6 +79,20 @@ def test_on_a_terminal_it_is_a_table(project: Project, workers: None) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+def test_a_terminal_of_80_columns_shows_names_and_figures_whole(project: Project, workers: None) -> None:
+    """What there is no room for is left out and named, in place of a few letters of everything."""
+    with on_terminal(project, "workers", "--url", project.url, columns=80) as terminal:
+        assert terminal.wait() == 0
+    header, ada, bob, note = terminal.text.splitlines()
+    assert header.split()[:8] == ["name", "seen", "running", "claimed", "stuck", "lag", "ran", "failed"]
+    assert ada.split()[0] == "ada"
+    assert bob.split()[0] == "bob"
+    assert " 10/10 " in ada
+    assert " 12,345 " in ada
+    assert re.fullmatch(r"without (since, )?host, pid, version, for lack of room", note)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
 def test_one_that_vanished_stands_out(project: Project, workers: None) -> None:
     """It says for how long nobody has heard of it."""
     with sqlite3.connect(project.directory / "jobs.db") as connection:

@@ -85,7 +85,8 @@ def list_keys(target: Target, as_json: bool) -> None:
     if as_json:
         print_json([_shape(key) for key in found])
         return
-    columns = [Column(name) for name in ("id", "name", "tenant", "scopes", "state", "last used", "made")]
+    columns = [Column("id", keep=True), Column("name", first=True), Column("tenant"), Column("scopes")]
+    columns += [Column("state"), Column("last used", spare=True), Column("made", spare=True)]
     rows = ([Cell(text) for text in _cells(key, now)] for key in found)
     print_table(columns, rows, empty="no keys yet: windlass keys create makes one")
 

@@ -112,6 +112,8 @@ class Column:
     """Never shortened, whatever the width: ids must stay copyable."""
     first: bool = False
     """Shortened last: the room a narrow terminal lacks is taken from the other columns."""
+    spare: bool = False
+    """Left out where shortening others is not enough, the last such column first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,10 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], *, em
         click.echo(empty)
         return
     console().print(make_table(columns, filled))
+    widths = _widths(columns, filled, console().width)
+    left_out = [column.title for column, width in zip(columns, widths, strict=True) if width is None]
+    if left_out:
+        console().print(f"without {', '.join(left_out)}, for lack of room", style="dim")
 
 
 def make_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> Table:
@@ -144,17 +150,20 @@ def make_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> Tab
 
     filled = list(rows)
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for column, width in zip(columns, _widths(columns, filled, console().width), strict=True):
-        table.add_column(
-            column.title,
-            justify=column.justify,
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=36 if column.keep else None,
-            width=width,
-        )
+    widths = _widths(columns, filled, console().width)
+    for column, width in zip(columns, widths, strict=True):
+        if width is not None:
+            table.add_column(
+                column.title,
+                justify=column.justify,
+                no_wrap=True,
+                overflow="ellipsis",
+                min_width=width if column.keep else None,
+                width=width,
+            )
     for row in filled:
-        table.add_row(*(Text(printable(cell.shown), style=cell.style) for cell in row))
+        shown = (cell for cell, width in zip(row, widths, strict=True) if width is not None)
+        table.add_row(*(Text(printable(cell.shown), style=cell.style) for cell in shown))
     return table
 
 
@@ -164,23 +173,32 @@ def plain_line(cells: Iterable[Cell]) -> str:
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], room: int) -> list[int | None]:
-    """How wide each column is: None leaves that to rich, which takes what lacks from all of them alike."""
-    if not any(column.first for column in columns):
-        return [None] * len(columns)
-    widths = [
-        max(len(text) for text in (column.title, *(row[place].shown for row in rows)))
+    """Return how wide each column is; None for one that is left out."""
+    natural = [
+        max(len(text) for text in (column.title, *(printable(row[place].shown) for row in rows)))
         for place, column in enumerate(columns)
     ]
-    lacking = sum(widths) + GAP * len(widths) - room
+    shown = list(range(len(columns)))
+    spare = [place for place in shown if columns[place].spare]
+    while True:
+        widths, lacking = _shorten({place: natural[place] for place in shown}, columns, room)
+        if lacking <= 0 or not spare:
+            return [widths.get(place) for place in range(len(columns))]
+        shown.remove(spare.pop())
+
+
+def _shorten(widths: dict[int, int], columns: Sequence[Column], room: int) -> tuple[dict[int, int], int]:
+    """Take the room that lacks from the widest columns; what lacks still is above 0."""
+    lacking = sum(widths.values()) + GAP * len(widths) - room
     for first in (False, True):
         while lacking > 0:
-            places = [place for place, column in enumerate(columns) if column.first is first]
+            places = [place for place in widths if columns[place].first is first and not columns[place].keep]
             widest = max(places, key=lambda place: widths[place], default=None)
             if widest is None or widths[widest] <= NARROWEST:
                 break
             widths[widest] -= 1
             lacking -= 1
-    return [*widths]
+    return widths, lacking
 
 
 def _plain(cell: Cell) -> str:

@@ -17,7 +17,7 @@ SLOW_LOOP_SECONDS: Final = 0.5
 """An event loop that is this late is shown in yellow: a handler blocks it."""
 
 _COLUMNS: Final = (
-    Column("name"),
+    Column("name", first=True),
     Column("seen"),
     Column("running", "right"),
     Column("claimed", "right"),
@@ -25,10 +25,10 @@ _COLUMNS: Final = (
     Column("lag", "right"),
     Column("ran", "right"),
     Column("failed", "right"),
-    Column("since", "right"),
-    Column("host"),
-    Column("pid", "right"),
-    Column("version"),
+    Column("since", "right", spare=True),
+    Column("host", spare=True),
+    Column("pid", "right", spare=True),
+    Column("version", spare=True),
     Column("topics"),
 )
 
