@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -170,6 +171,22 @@ async def test_one_that_was_killed_is_replaced_and_no_problem(crew: Crew, events
     assert other.working
     assert (member.name, other.name) == ("producer-1", "producer-2")
     assert crew.problems == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files have no modes there")
+async def test_what_a_sweep_writes_is_for_its_owner_alone(crew: Crew, tmp_path: Path) -> None:
+    """The file, histories and logs: errors quote payloads and URLs, and ``--keep`` may name any directory."""
+    before = os.umask(0o022)
+    try:
+        member = await crew.start("worker")
+    finally:
+        os.umask(before)
+    history = tmp_path / f"{member.name}.jsonl"
+    while not history.exists() or not history.stat().st_size:
+        await asyncio.sleep(0.01)
+    modes = {entry.name: f"{stat.S_IMODE(entry.stat().st_mode):04o}" for entry in tmp_path.iterdir()}
+    assert {"worker-1.jsonl", "worker-1.log", "jobs.db"} <= modes.keys()
+    assert set(modes.values()) == {"0600"}, modes
 
 
 @pytest.mark.parametrize("role", ["producer", "worker"])

@@ -141,7 +141,9 @@ class Crew:
             options["creationflags"] = subprocess.CREATE_NEW_PROCESS_GROUP
         else:
             options["process_group"] = 0
-        with (self._directory / f"{name}.log").open("ab") as log:
+        # For its owner alone, as histories are: an error may quote the URL of the store.
+        descriptor = os.open(self._directory / f"{name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with open(descriptor, "ab") as log:
             return subprocess.Popen(  # noqa: S603 - our own interpreter
                 # -P: nothing is imported from the working directory.
                 [sys.executable, "-P", "-c", _PROGRAM, str(Path(windlass.__file__).parents[1])],
