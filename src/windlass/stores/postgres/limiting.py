@@ -53,4 +53,4 @@ async def limited_topics(database: Database) -> list[str]:
 async def forget_meters(database: Database, limit: int, now: int) -> None:
     """Those that are back at zero mean nothing any more, nor do pauses that have ended."""
     await database.fetch(_sql["forget_meters"], now, limit)
-    await database.fetch(_sql["forget_pauses"], database.now)
+    await database.fetch(_sql["forget_pauses"], now)

@@ -90,7 +90,7 @@ def hint_room(transaction: Transaction, topics: Collection[str]) -> None:
 def forget_meters(transaction: Transaction, limit: int) -> None:
     """Those that are back at zero mean nothing any more, nor do pauses that have ended."""
     transaction.connection.execute(_sql["forget_meters"], (transaction.judged_at, limit))
-    transaction.connection.execute(_sql["forget_pauses"], (transaction.now,))
+    transaction.connection.execute(_sql["forget_pauses"], (transaction.judged_at,))
 
 
 def choose(

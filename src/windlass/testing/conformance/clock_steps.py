@@ -43,6 +43,22 @@ async def test_a_clock_that_jumps_ahead_for_a_moment_deletes_nothing(
     assert await store.check() == []
 
 
+async def test_a_pause_for_some_time_outlives_a_jump(store: Store, clock: FrozenClock) -> None:
+    """Upkeep forgets pauses that have ended; one that only seems to have ended is there afterwards."""
+    until = clock.now() + seconds_to_microseconds(DAY)
+    waiting = await put(store, "mail")
+    await store.pause("mail", until)
+    assert await store.prune() == {}
+    clock.step(STEP)
+    assert await store.prune() == {}
+    clock.step(-STEP)
+    assert await claim(store, "mail") == []
+    assert await state(store, waiting) is State.PENDING
+    clock.advance(DAY)
+    [granted] = await claim(store, "mail")
+    assert granted.lease.job_id == waiting
+
+
 async def test_a_job_that_a_jump_would_let_expire_can_be_run(store: Store, clock: FrozenClock) -> None:
     """By the time without the jump it is not over; jobs that are over by that time are cancelled as ever."""
     soon = await put(store, expires_at=clock.now() + seconds_to_microseconds(5))
