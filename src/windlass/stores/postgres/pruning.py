@@ -16,7 +16,10 @@ PRUNE_LOOKED: Final = 20_000
 PRUNE_ROUNDS: Final = 10
 """Transactions of that kind in a call, as long as none of them found a job to remove."""
 PRUNES_TOGETHER: Final = 20
-"""While every call finds as many jobs as it may remove, other things are tidied up once in so many calls."""
+"""While every call removes ``limit`` jobs, documents, meters and counters are tidied up in every twentieth.
+
+Vanished workers are removed by each call: they are listed, and other stores do the same.
+"""
 
 _sql = Queries("windlass.stores.postgres.sql", "verbs.sql")
 

@@ -399,9 +399,9 @@ class PostgresStore:
         await self._releasing.go_on(1)  # what need not be kept for others any longer
         pruned = await prune(self._database, limit, now)
         await self._releasing.go_on(1)
+        await registering.forget(self._database, now)
         self._prunes += 1
         if sum(pruned.values()) < limit or self._prunes % PRUNES_TOGETHER == 0:
-            await registering.forget(self._database, now)
             await filing.forget(self._database, limit, now)
             await limiting.forget_meters(self._database, limit, now)
             await self._folding.fold()

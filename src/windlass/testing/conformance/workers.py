@@ -6,9 +6,10 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from windlass.model import Lane, WorkerRecord
+from windlass.model import Lane, State, WorkerRecord
 from windlass.stores.protocol import MAX_WORKERS, WORKERS_KEPT_SECONDS, Store
 from windlass.testing.clock import FrozenClock
+from windlass.testing.conformance.building import completed
 
 STARTED_AT = 1_700_000_000_000_000
 
@@ -96,6 +97,17 @@ async def test_a_worker_that_vanished_stays_listed_for_a_day(store: Store, clock
     assert await _names(store) == ["gone", "here"], "it is pruning that forgets"
     assert await store.prune() == {}
     assert await _names(store) == ["here"]
+
+
+async def test_vanished_workers_are_forgotten_while_many_jobs_are_pruned(
+    store: Store, clock: FrozenClock
+) -> None:
+    """Also by a call that finds as many jobs as it may remove."""
+    await store.beat(_worker("gone"))
+    await completed(store, retention=1.0)
+    clock.advance(WORKERS_KEPT_SECONDS)
+    assert await store.prune(1) == {State.COMPLETED: 1}
+    assert await _names(store) == []
 
 
 async def test_of_too_many_workers_those_seen_last_are_listed(store: Store, clock: FrozenClock) -> None:
