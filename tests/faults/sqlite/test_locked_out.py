@@ -8,7 +8,7 @@ import logging
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,13 +16,14 @@ import pytest
 from tests.faults.sqlite.checks import reopened
 from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
-from windlass import Job, Windlass
+from windlass import Context, Job, Retry, Windlass
 from windlass.errors import StoreUnavailable
+from windlass.model import Claim, ClaimRequest
 
 OUTSIDER = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
-connection.execute("BEGIN IMMEDIATE")
+connection.execute("BEGIN EXCLUSIVE")
 print("locked", flush=True)
 sys.stdin.read()
 connection.execute("ROLLBACK")
@@ -106,3 +107,75 @@ async def test_thirty_seconds_of_an_outsider_s_lock_are_waited_for(tmp_path: Pat
             assert not patient.done()
         waited_for = await patient
         assert await waited_for.result(timeout=60) == 2
+
+
+class _Claims:
+    """The claims of a worker. The one that grants the second attempt meets a lock longer than its lease."""
+
+    def __init__(self, app: Windlass, path: Path, lease: float) -> None:
+        self._claim = app.store.claim
+        self._path = path
+        self._seconds = 1.5 * lease
+        self._unlock = contextlib.ExitStack()
+        self.failed_once: Callable[[], Awaitable[bool]] | None = None
+        self.met = 0
+
+    async def locked_before(self, request: ClaimRequest) -> Claim:
+        """The file is locked when the claim comes, so the grant is written when the lease is over."""
+        if self.met or not await self._is_second():
+            return await self._claim(request)
+        self.met += 1
+        with locked(self._path):
+            claiming = asyncio.create_task(self._claim(request))
+            await asyncio.sleep(self._seconds)
+            assert not claiming.done()
+        return await claiming
+
+    async def locked_after(self, request: ClaimRequest) -> Claim:
+        """The file is locked right after the grant, so the start cannot be recorded within the lease."""
+        second = not self.met and await self._is_second()
+        claim = await self._claim(request)
+        if second and claim.jobs:
+            self.met += 1
+            self._unlock.enter_context(locked(self._path))
+            asyncio.get_running_loop().call_later(self._seconds, self._unlock.close)
+        return claim
+
+    async def _is_second(self) -> bool:
+        if self.failed_once is None:
+            return False
+        await until(self.failed_once)
+        return True
+
+
+@pytest.mark.parametrize("lease", [2.0, pytest.param(4.0, marks=pytest.mark.long)])
+@pytest.mark.parametrize("lock", ["locked_before", "locked_after"])
+async def test_a_last_attempt_that_never_ran_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str, lease: float
+) -> None:
+    """An outsider locks the file for longer than the lease of a job that waits for its last attempt."""
+    path = tmp_path / "jobs.db"
+    app = Windlass(f"sqlite:///{path}")
+    runs: list[int] = []
+
+    async def failed_once() -> bool:
+        await job.refresh()
+        return job.state == "pending" and len(job.attempts) == 1
+
+    @app.task(max_attempts=2, retry=Retry.fixed(0))
+    async def work(ctx: Context) -> str:
+        runs.append(ctx.attempt)
+        if ctx.attempt == 1:
+            claims.failed_once = failed_once
+            raise ValueError("once")
+        return "done"
+
+    async with app:
+        claims = _Claims(app, path, lease)
+        monkeypatch.setattr(app.store, "claim", getattr(claims, lock))
+        job = await work.enqueue()
+        async with working(app, concurrency=1, lease=lease):
+            assert await job.result(timeout=PATIENCE) == "done"
+        await job.refresh()
+    assert (claims.met, runs, job.attempt) == (1, [1, 2], 2)
+    assert [attempt.error.code for attempt in job.attempts] == ["handler_error"]
