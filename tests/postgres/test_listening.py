@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -17,8 +18,8 @@ from tests.postgres.stores import opened, raw, schema_of
 from tests.servers import PgBouncer
 from tests.servers.shared import empty_url, fresh_schema
 from windlass.outcome import Completed
-from windlass.stores.postgres import PostgresStore, listening
-from windlass.stores.postgres.notifying import MOST_TOPICS, PAUSE_SECONDS
+from windlass.stores.postgres import PostgresStore, listening, notifying
+from windlass.stores.postgres.notifying import MAX_AT_ONCE, MOST_TOPICS, PAUSE_SECONDS
 from windlass.stores.protocol import Wakeups
 from windlass.testing.conformance.building import claim_one, end, job, put
 
@@ -87,37 +88,90 @@ class Ear:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self.listening = threading.Event()
-        self.heard = threading.Event()
-        self.ended = threading.Event()
+        self._listening = threading.Event()
+        self._ended = threading.Event()
+        self._heard: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._listen()))
 
     async def _listen(self) -> None:
         async with raw(self._url) as connection:
-            await connection.add_listener(schema_of(self._url), lambda *_: self.heard.set())
-            self.listening.set()
-            await asyncio.to_thread(self.ended.wait)
+            await connection.add_listener(schema_of(self._url), self._hear)
+            self._listening.set()
+            await asyncio.to_thread(self._ended.wait)
+
+    def _hear(self, *arguments: Any) -> None:
+        self._heard.put(arguments[-1])
+
+    def topics(self) -> set[str]:
+        """Wait for the next hint, and return the topics it names. Blocks the event loop of the caller."""
+        return set(msgspec.json.decode(self._heard.get(timeout=PATIENCE))[1])
+
+    def count(self) -> int:
+        """Return how many hints were heard that ``topics`` has not returned."""
+        return self._heard.qsize()
 
     def __enter__(self) -> Ear:
         self._thread.start()
-        assert self.listening.wait(PATIENCE)
+        assert self._listening.wait(PATIENCE)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.ended.set()
+        self._ended.set()
         self._thread.join()
 
 
-async def test_a_hint_has_left_when_its_enqueue_returns(
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have enqueues wait for their hints, however slow the machine is."""
+    monkeypatch.setattr(notifying, "TELL_SECONDS", PATIENCE)
+
+
+def burst(number: int) -> list[str]:
+    """Return a topic for each enqueue of a burst."""
+    return [f"topic-{number}-{place}" for place in range(MAX_AT_ONCE)]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_hints_have_left_when_their_enqueues_return(
     stores: list[PostgresStore], postgres_url: str
 ) -> None:
-    """A producer may block its event loop from then on, and workers hear of the job all the same."""
+    """A producer may enqueue a few jobs and block its event loop, and workers hear of all of them."""
     with Ear(postgres_url) as ear:
-        for _ in range(3):
-            ear.heard.clear()
-            await put(stores[0])
-            assert ear.heard.wait(PATIENCE)  # blocks the loop: nothing else is sent meanwhile
-            await asyncio.sleep(2 * PAUSE_SECONDS)
+        for number in range(3):
+            for topic in burst(number):
+                await put(stores[0], topic)
+            heard = [ear.topics() for _ in range(MAX_AT_ONCE)]  # blocks the loop: nothing is sent meanwhile
+            assert heard == [{topic} for topic in burst(number)]
+            await asyncio.sleep((MAX_AT_ONCE + 1) * PAUSE_SECONDS)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_hint_leaves_right_after_one_of_another_kind(
+    stores: list[PostgresStore], postgres_url: str
+) -> None:
+    """Hints of finished jobs do not make an enqueue wait for the pause after them."""
+    await put(stores[0], "first")
+    await asyncio.sleep((MAX_AT_ONCE + 1) * PAUSE_SECONDS)
+    with Ear(postgres_url) as ear:
+        await end(stores[0], (await claim_one(stores[0], "first")).lease, Completed())
+        await put(stores[0], "second")
+        assert ear.topics() == {"second"}
+
+
+async def test_a_busy_producer_sends_a_hint_per_pause(stores: list[PostgresStore], postgres_url: str) -> None:
+    """More hints would cost more than they help. The last one names the last job."""
+    loop = asyncio.get_running_loop()
+    with Ear(postgres_url) as ear:
+        began = loop.time()
+        for _ in range(300):
+            await put(stores[0], "mail")
+        await put(stores[0], "last")
+        await until(lambda: _sent(stores[0]))
+        allowed = MAX_AT_ONCE + (loop.time() - began) / PAUSE_SECONDS
+        heard = 1
+        while "last" not in ear.topics():
+            heard += 1
+        assert heard + ear.count() <= allowed + 1
 
 
 async def test_an_enqueue_does_not_wait_for_a_hint_that_cannot_be_sent(
@@ -297,7 +351,7 @@ async def test_hints_are_few_however_many_jobs_come_in(
 
 
 async def _sent(store: PostgresStore) -> bool:
-    return store._notifier._sending is None
+    return store._notifier._following is None and not store._notifier._sending
 
 
 async def test_nobody_listens_behind_a_pooler(

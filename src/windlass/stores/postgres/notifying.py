@@ -25,7 +25,12 @@ CLOSE_SECONDS: Final = 1.0
 TELL_SECONDS: Final = 0.050
 """Max seconds that an enqueue waits until its hint is sent. Its job is written, so polling finds it."""
 PAUSE_SECONDS: Final = 0.010
-"""Between two notifications; the first one goes out at once."""
+"""Seconds between two notifications of a busy process."""
+MAX_AT_ONCE: Final = 5
+"""Hints that enqueues may send without a pause, because a caller may block the event loop after each of them.
+
+One more is allowed after each ``PAUSE_SECONDS``, so a busy producer sends as many as if there were one.
+"""
 MOST_TOPICS: Final = 20
 MOST_BYTES: Final = 7999
 """More topics than this, or names too long for a notification, are not named: it may be any."""
@@ -53,6 +58,26 @@ class Channels:
         self.finished = f"{schema}.finished"
 
 
+class Allowance:
+    """How many hints may be sent without a pause: a token bucket that is full at first."""
+
+    def __init__(self) -> None:
+        self._left = float(MAX_AT_ONCE)
+        self._counted_at = 0.0
+
+    def take(self, now: float) -> bool:
+        """Use one up if there is one."""
+        if allowed := self.due_in(now) <= 0:
+            self._left -= 1
+        return allowed
+
+    def due_in(self, now: float) -> float:
+        """Return the seconds until one may be sent."""
+        self._left = min(MAX_AT_ONCE, self._left + (now - self._counted_at) / PAUSE_SECONDS)
+        self._counted_at = now
+        return (1 - self._left) * PAUSE_SECONDS
+
+
 class Notifier:
     """Sends hints of one store."""
 
@@ -63,8 +88,9 @@ class Notifier:
         self._places: dict[str, int] = {}
         self._anywhere = False  # some topic or other, it is not known which
         self._finished = False
-        self._sending: asyncio.Task[None] | None = None
-        self._first_sent = asyncio.Event()
+        self._allowance = Allowance()
+        self._following: asyncio.Task[None] | None = None  # sends what is coalesced, with pauses
+        self._sending: set[asyncio.Task[None]] = set()  # hints on their way
         self._room = FreedRoom()
         self._room_told: asyncio.TimerHandle | None = None  # when others learn of it
 
@@ -81,60 +107,73 @@ class Notifier:
         self.room({})
 
     def ready(self, places: Mapping[str, int]) -> None:
+        self._add(places)
+        if places:
+            self._follow()
+
+    def _add(self, places: Mapping[str, int]) -> None:
         for topic, number in places.items():
             self._places[topic] = min(number, self._places.get(topic, number))
-        if places:
-            self._start()
 
     async def tell(self, places: Mapping[str, int]) -> None:
         """Send a hint before the caller goes on, because it may block the event loop.
 
-        Only if no hint was sent in the last ``PAUSE_SECONDS``; otherwise this one follows after the pause.
+        Beyond ``MAX_AT_ONCE`` hints it is coalesced with others and sent after a pause.
         """
-        pausing = self._sending is not None
-        self.ready(places)
-        if not pausing and self._sending is not None:
-            try:
-                async with asyncio.timeout(TELL_SECONDS):
-                    await self._first_sent.wait()
-            except TimeoutError:
-                _log.debug("a notification takes longer than %g s", TELL_SECONDS)
+        if not places:
+            return
+        self._add(places)
+        if not self._allowance.take(asyncio.get_running_loop().time()):
+            self._follow()
+            return
+        sending = asyncio.create_task(self._send())
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
+        if not (await asyncio.wait((sending,), timeout=TELL_SECONDS))[0]:
+            _log.debug("a notification takes longer than %g s", TELL_SECONDS)
 
     def ready_anywhere(self) -> None:
         self._anywhere = True
-        self._start()
+        self._follow()
 
     def finished(self) -> None:
         self._finished = True
-        self._start()
+        self._follow()
 
     async def close(self) -> None:
         """Send what is to be sent, if that is quick: it is only a hint."""
         if self._room_told is not None:
             self._room_told.cancel()
             self.ready(dict.fromkeys(self._room.take_all(), ANYWHERE))
-        if self._sending is not None:
-            await asyncio.wait((self._sending,), timeout=CLOSE_SECONDS)
-            if self._sending is not None:
-                self._sending.cancel()
+        if sending := {*self._sending, *filter(None, (self._following,))}:
+            for late in (await asyncio.wait(sending, timeout=CLOSE_SECONDS))[1]:
+                late.cancel()
 
-    def _start(self) -> None:
-        if self._sending is None:
-            self._first_sent.clear()
-            self._sending = asyncio.create_task(self._send())
+    def _follow(self) -> None:
+        if self._following is None:
+            self._following = asyncio.create_task(self._send_with_pauses())
+
+    async def _send_with_pauses(self) -> None:
+        now = asyncio.get_running_loop().time
+        try:
+            while self._places or self._anywhere or self._finished:
+                if not self._allowance.take(now()):
+                    await asyncio.sleep(self._allowance.due_in(now()))
+                    continue
+                await self._send()
+                await asyncio.sleep(PAUSE_SECONDS)
+        finally:
+            self._following = None
 
     async def _send(self) -> None:
+        messages = self._take()
+        if not messages:
+            return
         try:
-            while messages := self._take():
-                await self._database.fetch(_sql["notify"], list(messages), list(messages.values()))
-                self._first_sent.set()
-                await asyncio.sleep(PAUSE_SECONDS)
+            await self._database.fetch(_sql["notify"], list(messages), list(messages.values()))
         except WindlassError as error:
             # What it was about is safely written; whoever polls will find it.
             _log.debug("a notification was not sent: %s", error)
-        finally:
-            self._sending = None
-            self._first_sent.set()
 
     def _take(self) -> dict[str, str]:
         """What is to be said now, by channel."""
