@@ -77,9 +77,10 @@ async def act(store: Store, verb: str, job_id: UUID, tenant: str | None) -> bool
 
     def check_state(record: JobRecord) -> None:
         if record.state not in states:
+            remedy = _REMEDIES.get((verb, record.state))
             raise WrongState(
                 f"job {job_id} is {record.state} and cannot be {done}; "
-                f"that is possible for jobs that are {_listed(states)}"
+                f"that is possible for jobs that are {_listed(states)}" + (f"; {remedy}" if remedy else "")
             )
 
     if row_filter() is not None:

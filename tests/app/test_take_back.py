@@ -62,6 +62,16 @@ async def test_jobs_of_lost_holders_are_told_from_those_of_live_ones(
     assert (await app.count(state="running")).total == 3
 
 
+async def test_a_refusal_for_a_running_job_says_what_helps(app: Windlass) -> None:
+    """Its holder may be gone, and then only taking it back frees it."""
+    job = await app.enqueue("mail")
+    await hold(app, "gone")
+    with pytest.raises(WrongState, match="cannot be requeued.*; take a running job back to run it again"):
+        await job.requeue()
+    with pytest.raises(WrongState, match="cannot be deleted.*; cancel a running job, or take it back"):
+        await job.delete()
+
+
 async def test_workers_are_everybodys_so_a_tenant_cannot_ask_for_the_lost(app: Windlass) -> None:
     """Under a security context it is refused; a tenant takes back its own jobs by id or filter."""
     with acting_as(SecurityContext("acme")):

@@ -18,6 +18,7 @@ from windlass.cli.target import Target, target_options
 from windlass.cli.terminal import examples, is_terminal, json_option, print_json, progress_bar
 from windlass.errors import JobNotFound, WrongState
 from windlass.filters import JobFilters, explain_times
+from windlass.fleet import MISSING_SECONDS
 from windlass.managing import Matched, why_left_alone
 from windlass.model import Shown, State
 
@@ -219,6 +220,12 @@ def _change_all(
     click.echo(f"{verb.done} {words.jobs(number)}")
     if (reason := why_left_alone(verb.name, before.left_alone)) is not None:
         click.echo(reason, err=True)
+    if lost and not before.total:
+        click.echo(
+            "no running job that matches is held by a worker that has been silent for "
+            f"{MISSING_SECONDS:g} s; to take others back, give their ids",
+            err=True,
+        )
 
 
 def _confirmed(verb: Verb, count: Matched, times: list[tuple[str, str]], context: click.Context) -> bool:
