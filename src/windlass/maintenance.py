@@ -69,6 +69,9 @@ class Maintenance:
             if not self._failing:
                 _log.warning("rescuing and pruning failed, trying again in a minute: %s", error)
             self._failing = True
+        except Exception:
+            # A bug must not end the upkeep of this process: without it the store grows for ever.
+            _log.exception("rescuing and pruning failed, trying again in a minute")
         else:
             self._failing = False
         self.start()

@@ -10,7 +10,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.telemetry.scraping import scrape
 from windlass import State, Windlass, maintenance
-from windlass.model import ClaimRequest, Lane
+from windlass.model import ClaimRequest, Lane, Rescued
 from windlass.telemetry.samples import text
 
 
@@ -70,6 +70,33 @@ async def test_a_worker_removes_finished_jobs_of_its_app(url: str) -> None:
 
         await until(counted)
         assert (await app.count()).total == 0
+
+
+async def test_maintenance_outlives_a_bug(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One look that fails in a way nobody expected is logged, and the next one is made."""
+    async with Windlass("memory://", retention=0) as app:
+        rescue = app.store.rescue
+        failures = 0
+
+        async def fail_once() -> Rescued:
+            nonlocal failures
+            if not failures:
+                failures += 1
+                raise ZeroDivisionError
+            return await rescue()
+
+        monkeypatch.setattr(app.store, "rescue", fail_once)
+        await app.queue.put("mail", b"1")
+        await (await app.queue.reserve("mail", 10)).delete()
+
+        async def pruned() -> bool:
+            return (await app.count()).total == 0
+
+        await until(pruned)
+    assert failures == 1
+    assert "ZeroDivisionError" in caplog.text
 
 
 async def test_maintenance_ends_with_the_app() -> None:

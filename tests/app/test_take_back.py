@@ -66,9 +66,9 @@ async def test_a_refusal_for_a_running_job_says_what_helps(app: Windlass) -> Non
     """Its holder may be gone, and then only taking it back frees it."""
     job = await app.enqueue("mail")
     await hold(app, "gone")
-    with pytest.raises(WrongState, match="cannot be requeued.*; take a running job back to run it again"):
+    with pytest.raises(WrongState, match=r"cannot be requeued.*; take a running job back to run it again"):
         await job.requeue()
-    with pytest.raises(WrongState, match="cannot be deleted.*; cancel a running job, or take it back"):
+    with pytest.raises(WrongState, match=r"cannot be deleted.*; cancel a running job, or take it back"):
         await job.delete()
 
 
