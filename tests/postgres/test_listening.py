@@ -8,6 +8,7 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -17,11 +18,12 @@ from tests.postgres.proxy import Proxy
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers import PgBouncer
 from tests.servers.shared import empty_url, fresh_schema
+from windlass import TopicLimits
 from windlass.outcome import Completed
 from windlass.stores.postgres import PostgresStore, listening, notifying
 from windlass.stores.postgres.notifying import MAX_AT_ONCE, MOST_TOPICS, PAUSE_SECONDS
 from windlass.stores.protocol import Wakeups
-from windlass.testing.conformance.building import claim_one, end, job, put
+from windlass.testing.conformance.building import TOPIC, claim_one, end, failed, job, put
 
 NEVER = 0.1
 
@@ -156,6 +158,38 @@ async def test_a_hint_leaves_right_after_one_of_another_kind(
         await end(stores[0], (await claim_one(stores[0], "first")).lease, Completed())
         await put(stores[0], "second")
         assert ear.topics() == {"second"}
+
+
+async def _claimed(store: PostgresStore) -> UUID:
+    await put(store)
+    return (await claim_one(store, TOPIC)).lease.job_id
+
+
+OPERATIONS: dict[
+    str, tuple[Callable[[PostgresStore], Awaitable[UUID]], Callable[[PostgresStore, UUID], Awaitable[Any]]]
+] = {
+    "requeue": (failed, lambda store, job_id: store.requeue([job_id])),
+    "kick": (failed, lambda store, _: store.kick(TOPIC, 1)),
+    "kick_jobs": (failed, lambda store, job_id: store.kick_jobs([job_id])),
+    "take_back": (_claimed, lambda store, job_id: store.take_back([job_id])),
+    "resume": (put, lambda store, _: store.pause(TOPIC, None)),
+    "set_limits": (put, lambda store, _: store.set_limits(TOPIC, TopicLimits(concurrency=1))),
+}
+"""Verbs that make a job ready, and the job that they are about."""
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_hints_of_operators_have_left_when_their_verbs_return(
+    stores: list[PostgresStore], postgres_url: str, name: str
+) -> None:
+    """A job that may run again is news, too, and the caller may block its event loop."""
+    prepare, operate = OPERATIONS[name]
+    job_id = await prepare(stores[0])
+    await until(lambda: _sent(stores[0]))
+    with Ear(postgres_url) as ear:
+        await operate(stores[0], job_id)
+        assert ear.topics() == {TOPIC}
 
 
 async def test_a_busy_producer_sends_a_hint_per_pause(stores: list[PostgresStore], postgres_url: str) -> None:

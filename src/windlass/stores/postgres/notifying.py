@@ -120,8 +120,6 @@ class Notifier:
 
         Beyond ``MAX_AT_ONCE`` hints it is coalesced with others and sent after a pause.
         """
-        if not places:
-            return
         self._add(places)
         if not self._allowance.take(asyncio.get_running_loop().time()):
             self._follow()

@@ -289,8 +289,8 @@ class PostgresStore:
         rows = await self._database.fetch_for(
             tenant, _sql["requeue"], self._database.now, list(job_ids), tenant
         )
-        self._ready({topic: ANYWHERE for _, _, topic in rows if topic is not None})
         self._folding.wrote(len(rows))
+        await self._tell({topic: ANYWHERE for _, _, topic in rows if topic is not None})
         return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
 
     async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
@@ -312,12 +312,12 @@ class PostgresStore:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         freed = Freed()
         verdicts, topics = await pulling.take_back(self._database, job_ids, tenant, freed)
-        self._ready(dict.fromkeys(topics, ANYWHERE))
         if len(topics) < verdicts.count(Verdict.DONE):  # the others ended as cancelled
             self._finished()
             await self._hint_rooms()
         self._folding.wrote(len(verdicts))
         self._releasing.after(freed)
+        await self._tell(dict.fromkeys(topics, ANYWHERE))
         return verdicts
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
@@ -344,15 +344,15 @@ class PostgresStore:
             return 0
         kicked = await pulling.kick(self._database, topic, limit, tenant, failed_only=failed_only)
         if kicked:
-            self._ready({topic: ANYWHERE})
             self._folding.wrote(kicked)
+            await self._tell({topic: ANYWHERE})
         return kicked
 
     async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         rows = await pulling.kick_jobs(self._database, job_ids, tenant) if job_ids else []
-        self._ready({topic: ANYWHERE for _, _, topic in rows if topic is not None})
         self._folding.wrote(len(rows))
+        await self._tell({topic: ANYWHERE for _, _, topic in rows if topic is not None})
         return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
 
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
@@ -409,11 +409,11 @@ class PostgresStore:
 
     async def pause(self, topic: str, until: int | None) -> None:
         await limiting.pause(self._database, topic, until)
-        self._ready({topic: ANYWHERE})
+        await self._tell({topic: ANYWHERE})
 
     async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
         if done := await limiting.set_limits(self._database, topic, limits):
-            self._ready({topic: ANYWHERE})
+            await self._tell({topic: ANYWHERE})
         return done
 
     async def limits(self) -> dict[str, TopicLimits]:
@@ -538,8 +538,8 @@ class PostgresStore:
         if not jobs:
             return []
         placed = await moving.place(self._database, jobs, await self.now())
-        self._ready({job.record.topic: ANYWHERE for job in placed})
         self._folding.wrote(len(placed))
+        await self._tell({job.record.topic: ANYWHERE for job in placed})
         return were_placed(jobs, placed)
 
     # -- hints ------------------------------------------------------------------------------------------
@@ -560,8 +560,7 @@ class PostgresStore:
     async def _written(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
         self._folding.wrote(len(jobs))
         places = places_of(jobs, answers)  # also of delayed jobs: a sleeping worker must learn when to wake
-        self._ready_here(places)
-        await self._notifier.tell(places)
+        await self._tell(places)
 
     def _settled(self, settlements: Sequence[Settlement], answers: Sequence[bool], freed: Freed) -> None:
         kinds = {type(item.outcome) for item, accepted in zip(settlements, answers, strict=True) if accepted}
@@ -577,6 +576,12 @@ class PostgresStore:
             self._notifier.room(room)
         self._folding.wrote(len(settlements))
         self._releasing.after(freed)
+
+    async def _tell(self, places: Mapping[str, int]) -> None:
+        """Announce ready jobs as ``_ready`` does, before the caller goes on: it may block the event loop."""
+        if places:
+            self._ready_here(places)
+            await self._notifier.tell(places)
 
     def _ready(self, places: Mapping[str, int]) -> None:
         """Jobs of these topics became ready, none with a number below the one given."""
