@@ -14,8 +14,8 @@ PACKAGE = Path(windlass.__file__).parent
 
 FOUNDATIONS = {
     "__about__", "carried", "clock", "clock_guard", "conditions", "cron", "errors", "findings",
-    "fingerprints", "headers", "ids", "jitter", "limits", "model", "names", "narrowing", "outcome", "payload", "retry",
-    "security", "timeline", "urls", "whole", "wording",
+    "fingerprints", "headers", "ids", "jitter", "limits", "model", "names", "narrowing", "outcome", "payload",
+    "retry", "security", "timeline", "urls", "whole", "wording",
 }  # fmt: skip
 STORE_SEAM = {"stores", "stores.elsewhere", "stores.joining", "stores.protocol"}
 HALL = {
