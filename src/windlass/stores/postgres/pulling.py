@@ -49,9 +49,9 @@ async def kick(database: Database, topic: str, limit: int, tenant: str | None, *
     return int(row[0])
 
 
-async def kick_jobs(database: Database, job_ids: Sequence[UUID], tenant: str | None) -> list[Record]:
-    """Position, verdict and topic of each."""
-    return await database.fetch_for(tenant, _sql["kick_jobs"], database.now, list(job_ids), tenant)
+async def change(database: Database, verb: str, job_ids: Sequence[UUID], tenant: str | None) -> list[Record]:
+    """Requeue, kick or remove jobs; return the position and verdict of each, and what else the verb tells."""
+    return await database.fetch_for(tenant, _sql[verb], database.now, list(job_ids), tenant)
 
 
 async def take_back(

@@ -286,9 +286,7 @@ class PostgresStore:
 
     async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
-        rows = await self._database.fetch_for(
-            tenant, _sql["requeue"], self._database.now, list(job_ids), tenant
-        )
+        rows = await pulling.change(self._database, "requeue", job_ids, tenant)
         self._folding.wrote(len(rows))
         await self._tell({topic: ANYWHERE for _, _, topic in rows if topic is not None})
         return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
@@ -322,9 +320,7 @@ class PostgresStore:
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
-        rows = await self._database.fetch_for(
-            tenant, _sql["remove"], self._database.now, list(job_ids), tenant
-        )
+        rows = await pulling.change(self._database, "remove", job_ids, tenant)
         self._folding.wrote(len(rows))
         freed = Freed()
         verdicts = [Verdict(verdict) for _, verdict in sorted(freed.told(rows))]
@@ -350,7 +346,7 @@ class PostgresStore:
 
     async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
-        rows = await pulling.kick_jobs(self._database, job_ids, tenant) if job_ids else []
+        rows = await pulling.change(self._database, "kick_jobs", job_ids, tenant) if job_ids else []
         self._folding.wrote(len(rows))
         await self._tell({topic: ANYWHERE for _, _, topic in rows if topic is not None})
         return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
@@ -559,8 +555,7 @@ class PostgresStore:
 
     async def _written(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
         self._folding.wrote(len(jobs))
-        places = places_of(jobs, answers)  # also of delayed jobs: a sleeping worker must learn when to wake
-        await self._tell(places)
+        await self._tell(places_of(jobs, answers))  # a sleeping worker must learn of delayed jobs, too
 
     def _settled(self, settlements: Sequence[Settlement], answers: Sequence[bool], freed: Freed) -> None:
         kinds = {type(item.outcome) for item, accepted in zip(settlements, answers, strict=True) if accepted}
