@@ -376,7 +376,7 @@ async def test_our_requests_are_no_lines_in_the_programs_log(
     served: Served, client: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One that the program makes with the same library is: it may want to read of those."""
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO), caplog.at_level(logging.INFO, logger="httpx2"):
         await client.app.count()
         assert "HTTP Request" not in caplog.text
         async with httpx2.AsyncClient() as own:

@@ -229,6 +229,28 @@ async def test_a_file_in_use_with_another_log_is_refused(
     assert jobs_in(path) == 20
 
 
+@pytest.fixture
+def no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has not asked about any file yet."""
+    monkeypatch.setattr(shared_log, "_looked_at", {})
+
+
+@pytest.mark.usefixtures("no_descriptors")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of locks without taking one")
+async def test_a_process_with_many_files_keeps_few_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file for each customer must not use up the descriptors; beyond the maximum the check is weaker."""
+    monkeypatch.setattr(shared_log, "MAX_DESCRIPTORS", 3)
+    for number in range(6):
+        await make(tmp_path / f"{number}.db")
+        shared_log.prove_shared_log(parse_url(f"sqlite:///{tmp_path / f'{number}.db'}"))
+    assert len(shared_log._looked_at) == 3
+    for descriptor in shared_log._looked_at.values():
+        os.close(descriptor)
+
+
+@pytest.mark.usefixtures("no_descriptors")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of locks without taking one")
 async def test_what_a_killed_process_left_does_not_hide_another_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -255,6 +277,7 @@ async def test_what_a_killed_process_left_does_not_hide_another_log(
     assert jobs_in(path) == 20
 
 
+@pytest.mark.usefixtures("no_descriptors")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of locks without taking one")
 async def test_looking_for_another_log_leaves_the_locks_of_this_process_alone(tmp_path: Path) -> None:
     """Another process still finds the log in use, and opens the file, after any number of looks here."""

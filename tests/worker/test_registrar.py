@@ -119,9 +119,10 @@ async def test_a_blocked_event_loop_goes_on_beating_and_its_lag_shows(app: Windl
 
         async def until_late() -> None:
             await other.open()
-            while len({record.seen_at for record in seen}) < 2 or seen[-1].loop_lag_seconds < 0.2:
-                seen.extend(await other.workers())
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(PATIENCE):
+                while len({record.seen_at for record in seen}) < 2 or seen[-1].loop_lag_seconds < 0.2:
+                    seen.extend(await other.workers())
+                    await asyncio.sleep(0.01)
             await other.close()
 
         try:
@@ -131,9 +132,9 @@ async def test_a_blocked_event_loop_goes_on_beating_and_its_lag_shows(app: Windl
 
     async with working(app, lease=60):
         assert (await only(app)).loop_lag_seconds < 20
-        await rude.enqueue()
         watcher = threading.Thread(target=look)
-        watcher.start()
+        watcher.start()  # first: the handler may block this loop before enqueue returns
+        await rude.enqueue()
         await asyncio.to_thread(watcher.join)
     assert seen_in_time == [True], "two beats and the lag were seen while the loop stood still"
 

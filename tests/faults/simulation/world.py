@@ -25,6 +25,7 @@ from tests.faults.simulation.promises import Known, broken_promises
 from tests.faults.simulation.scheduler import Scheduler, TooManySteps
 from windlass.clock import MICROSECONDS, Clock
 from windlass.errors import StoreUnavailable, WorkerStuck
+from windlass.jitter import GENERATOR
 from windlass.settings import Settings
 from windlass.stores.memory import MemoryStore
 from windlass.stores.protocol import Store
@@ -320,8 +321,8 @@ def _undisturbed(seed: int) -> Iterator[None]:
     """Nothing from outside gets into a run, and what it changes outside is put back."""
     log = logging.getLogger("windlass.worker")
     level, propagate = log.level, log.propagate
-    state, collecting = random.getstate(), gc.isenabled()
-    random.seed(seed)  # jitter and spread of the product itself
+    state, collecting = GENERATOR.getstate(), gc.isenabled()
+    GENERATOR.seed(seed)
     log.propagate = False
     gc.disable()  # what it finalises, and when, would depend on everything that ran before
     try:
@@ -329,7 +330,7 @@ def _undisturbed(seed: int) -> Iterator[None]:
     finally:
         log.setLevel(level)
         log.propagate = propagate
-        random.setstate(state)
+        GENERATOR.setstate(state)
         if collecting:
             gc.enable()
 

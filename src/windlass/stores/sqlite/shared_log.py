@@ -8,8 +8,9 @@ database file. Locks belong to the file, whatever its name. So if no process has
 our name and the database is locked nevertheless, the holder of that lock has another log, or has locked a
 file that was never in WAL mode. In both cases the file is not opened while the lock is held.
 
-A killed process leaves its ``-shm`` behind without locks. Only Linux tells of locks without taking one; on
-other systems a ``-shm`` that exists counts as in use.
+A killed process leaves its ``-shm`` behind without locks. Only Linux tells of locks without taking one, and
+the question needs a descriptor that stays open. On other systems, and in a process that has asked about many
+files already, a ``-shm`` that exists counts as in use.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ from windlass.stores.sqlite.location import MOUNT_THE_DIRECTORY, Location
 SETTLE_SECONDS: Final = 5.0
 """How long a process that opens or closes the file may hold it while its ``-shm`` is not there."""
 LOOK_SECONDS: Final = 0.02
+MAX_DESCRIPTORS: Final = 16
 
 _lock = threading.Lock()
 _looked_at: dict[tuple[int, int], int] = {}
-"""Descriptors of the files that were asked for locks, by device and inode. Closing one would drop the locks
-that connections of this process have on the file, so each stays open until the file is removed."""
+"""Descriptors of the files that were asked for locks, by device and inode, at most ``MAX_DESCRIPTORS``.
+
+Closing one would drop the locks that connections of this process have on the file, so each stays open until
+the file is removed.
+"""
 
 
 def prove_shared_log(location: Location) -> None:
@@ -69,7 +74,10 @@ def _is_locked(path: str) -> bool | None:
     asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
         with _lock:
-            answer = fcntl.fcntl(_descriptor(path), fcntl.F_OFD_GETLK, asked)
+            descriptor = _descriptor(path)
+            if descriptor is None:
+                return None
+            answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked)
     except FileNotFoundError:
         return False
     except OSError:
@@ -77,14 +85,16 @@ def _is_locked(path: str) -> bool | None:
     return bool(struct.unpack_from("h", answer)[0] != fcntl.F_UNLCK)
 
 
-def _descriptor(path: str) -> int:
-    """Return a descriptor of the file that stays open while the file exists."""
+def _descriptor(path: str) -> int | None:
+    """Return a descriptor of the file that stays open while the file exists; None if there are too many."""
     for identity, descriptor in list(_looked_at.items()):
         if os.fstat(descriptor).st_nlink == 0:  # the last connection to it is gone, with its locks
             os.close(_looked_at.pop(identity))
     status = os.stat(path)
     identity = status.st_dev, status.st_ino
     if identity not in _looked_at:
+        if len(_looked_at) >= MAX_DESCRIPTORS:
+            return None
         _looked_at[identity] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     return _looked_at[identity]
 
