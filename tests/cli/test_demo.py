@@ -35,8 +35,7 @@ def temporary(project: Project) -> Path:
 def test_it_ends_by_itself_and_sums_up(project: Project, temporary: Path) -> None:
     """Events as lines, then what happened, then what to do next; the file is gone."""
     with project.start("demo", "--seconds", "2", TMPDIR=str(temporary), TEMP=str(temporary)) as process:
-        first = process.wait_for(r"^ +(\d+\.\d)s  done ")
-        assert float(first[1]) < 1.5
+        process.wait_for(r"^ +\d+\.\ds  done ")
         assert any(temporary.iterdir())
         assert process.wait() == 0
     text = process.text

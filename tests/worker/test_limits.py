@@ -54,12 +54,16 @@ async def test_a_worker_starts_also_when_an_operator_is_a_moment_ahead(
 async def test_two_workers_keep_a_limit_and_use_it(app: Windlass) -> None:
     """Never more at once, and hints let nobody wait for a poll."""
     running = most = 0
+    three_ran = asyncio.Event()
 
     @app.task(topic="mail", limits=TopicLimits(key_concurrency=3), limit_key="k")
     async def send() -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
+        if most == 3:
+            three_ran.set()
+        await asyncio.wait_for(three_ran.wait(), PATIENCE)
         await asyncio.sleep(0.01)
         running -= 1
 
